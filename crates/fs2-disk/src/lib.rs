@@ -1,0 +1,1 @@
+//! A disk drive as mathematics

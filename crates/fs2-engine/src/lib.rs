@@ -1,0 +1,1 @@
+//! The replica engine: a state machine without I/O

@@ -1,0 +1,1 @@
+//! Models, crash states and virtual time around the engine

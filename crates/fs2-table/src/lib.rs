@@ -1,0 +1,1 @@
+//! The replica table in memory and on disk

@@ -1,0 +1,1 @@
+//! Disk traces as one stream of arrivals

@@ -1,0 +1,1 @@
+//! mkfs2, chkfs2 and fs2

@@ -1,0 +1,1 @@
+//! The daemon: a replica engine between a file system and its disk

@@ -1,0 +1,1 @@
+//! Tests that drive the built binaries
