@@ -1,0 +1,75 @@
+//! The one face of every backing device.
+
+use std::io;
+
+/// Whether a stretch of a backing is stored or a hole that reads as zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Bytes from where the last stretch ended.
+    pub len: u64,
+    /// Not stored: reads as zero.
+    pub hole: bool,
+}
+
+/// A backing device: positional, blocking, usable from several threads at once.
+///
+/// Offsets and lengths may be anything within the size; a store whose device needs alignment reads
+/// and writes around the edges itself, and serialises those read-modify-writes.
+pub trait Store: Send + Sync {
+    /// Bytes it holds.
+    fn size_bytes(&self) -> u64;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
+
+    /// Writes `buf` at `offset`; with `fua`, durable before it returns.
+    ///
+    /// # Errors
+    /// What the device says; any part may have been written.
+    fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()>;
+
+    /// Makes bytes read as zero, durable by the next flush; with `no_hole`, they stay allocated.
+    ///
+    /// # Errors
+    /// As `write_at`.
+    fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> io::Result<()>;
+
+    /// Tells the device that the bytes are no longer needed. A hint: a device that cannot does nothing.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// What the device says; what was written since the last flush may be lost.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Whether it turns (a modelled drive says what its profile says).
+    fn rotational(&self) -> bool {
+        false
+    }
+
+    /// Whether blocks never written take no space below (sparse file, thin volume).
+    fn sparse(&self) -> bool {
+        false
+    }
+
+    /// Free and total bytes of the file system that holds a sparse file; `None` for devices.
+    fn host_space(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Stored stretches and holes from `offset` for `len` bytes, in order, at most `limit` of them
+    /// (at least one where `len > 0`).
+    ///
+    /// # Errors
+    /// What the device says.
+    fn stretches(&self, _offset: u64, len: u64, _limit: usize) -> io::Result<Vec<Stretch>> {
+        Ok(if len == 0 { vec![] } else { vec![Stretch { len, hole: false }] })
+    }
+}

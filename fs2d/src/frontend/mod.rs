@@ -1,0 +1,1 @@
+//! Protocols by which a kernel or a program reaches the volume.
