@@ -1,0 +1,497 @@
+//! Which blocks the daemon may use: the set F, inferred from below the file system.
+//!
+//! Invariants, kept through every call:
+//!
+//! - I1: F holds no block of static metadata, of the table, or of the first and last MiB.
+//! - I2: a block that was written, zeroed or touched in part since the attach is in F only if a
+//!   discard that covers it whole came after the write, over the connection of the block's last writer.
+//! - I3: a block whose bit was seen set in a bitmap write is in F only if such a discard came after.
+//! - I4: once frozen, F is empty and stays so.
+//!
+//! "Bit 0 frees" appears nowhere: the bitmap in flight may be half a minute old, and the block may be
+//! allocated again already.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent};
+use roaring::RoaringBitmap;
+
+use crate::Layout;
+
+/// Why the daemon stopped trusting its notion of free blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Freeze {
+    /// A superblock with another magic number, UUID or geometry was written.
+    Superblock(&'static str),
+    /// A feature outside the allow-list was set in the superblock.
+    Feature,
+    /// The file system marked itself as holding errors.
+    Errors,
+    /// A group descriptor that moves a bitmap or an inode table was written.
+    Descriptor(u32),
+    /// The volume was mounted again without an orderly unmount or a check in between.
+    SecondMount,
+    /// Something wrote to the backing behind the daemon's back.
+    ForeignWriter,
+    /// Data and table contradict each other.
+    BrokenInvariant(&'static str),
+}
+
+impl fmt::Display for Freeze {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Freeze::Superblock(what) => write!(f, "the superblock's {what} was changed"),
+            Freeze::Feature => f.write_str("a feature FS2 does not support was switched on"),
+            Freeze::Errors => f.write_str("the file system recorded errors"),
+            Freeze::Descriptor(g) => write!(f, "the descriptor of block group {g} was moved"),
+            Freeze::SecondMount => f.write_str("the volume was mounted again without an orderly unmount"),
+            Freeze::ForeignWriter => f.write_str("the backing was written behind the daemon's back"),
+            Freeze::BrokenInvariant(what) => write!(f, "broken invariant: {what}"),
+        }
+    }
+}
+
+/// What a metadata write told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Blocks whose bit is 1 in a bitmap write and that were in F: they have left it.
+    pub claimed: Vec<BlockRange>,
+    /// The write ends all trust in F. The caller freezes.
+    pub freeze: Option<Freeze>,
+}
+
+/// The set F and what it is inferred from.
+#[derive(Clone)]
+pub struct Liveness {
+    layout: Arc<Layout>,
+    excluded: Vec<BlockRange>,
+    free: RoaringBitmap,
+    written: BTreeMap<ConnectionId, RoaringBitmap>,
+    /// Written over connections that are gone.
+    orphaned: RoaringBitmap,
+    loaded: RoaringBitmap,
+    unloaded_free: u64,
+    superblock: Box<[u8; 1024]>,
+    at_attach: Box<[u8; 1024]>,
+    descriptors: Vec<u8>,
+    mounted: bool,
+    frozen: Option<Freeze>,
+}
+
+impl fmt::Debug for Liveness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Liveness")
+            .field("free", &self.free)
+            .field("written", &self.written)
+            .field("orphaned", &self.orphaned)
+            .field("loaded", &self.loaded)
+            .field("mnt_count", &mnt_count(&self.superblock))
+            .field("state", &state(&self.superblock))
+            .field("mounted", &self.mounted)
+            .field("frozen", &self.frozen)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first and the last MiB of a volume hold no replica: boot blocks, partition tables and RAID
+/// superblocks live there.
+pub const EDGE_BYTES: u64 = 1 << 20;
+
+const VALID_FS: u16 = 1;
+const ERROR_FS: u16 = 2;
+
+fn u16_at(b: &[u8; 1024], at: usize) -> u16 {
+    u16::from_le_bytes([b[at], b[at + 1]])
+}
+
+fn state(b: &[u8; 1024]) -> u16 {
+    u16_at(b, 58)
+}
+
+fn mnt_count(b: &[u8; 1024]) -> u16 {
+    u16_at(b, 52)
+}
+
+/// Superblock fields that may not change while F is trusted: offset, length, name.
+const FIXED: [(usize, usize, &str); 9] = [
+    (56, 2, "magic number"),
+    (104, 16, "UUID"),
+    (4, 4, "block count"),
+    (20, 4, "first data block"),
+    (24, 4, "block size"),
+    (32, 4, "blocks per group"),
+    (40, 4, "inodes per group"),
+    (76, 4, "revision"),
+    (88, 2, "inode size"),
+];
+
+/// Feature bits that a running ext4 or ext2 mount may set: compat, incompat, ro_compat.
+/// ext_attr, resize_inode, dir_index, dir_prealloc; filetype; sparse_super, large_file.
+const ALLOWED_FEATURES: [(usize, u32); 3] = [(92, 0x39), (96, 0x2), (100, 0x3)];
+
+impl Liveness {
+    /// F of a volume whose layout was read while it was clean. Empty until groups are loaded.
+    /// `table` is the blocks that hold the replica table and the map of its file.
+    pub fn new(layout: Arc<Layout>, table: &[BlockRange]) -> Liveness {
+        let bs = layout.block_size();
+        let edge = (EDGE_BYTES / u64::from(bs.bytes())) as u32;
+        let blocks = layout.blocks();
+        let mut excluded = vec![BlockRange::new(0, edge), BlockRange::new(blocks.saturating_sub(edge), blocks)];
+        excluded.extend_from_slice(table);
+        excluded.sort();
+        let superblock = Box::new(*layout.superblock().raw());
+        Liveness {
+            excluded,
+            unloaded_free: layout.groups().iter().map(|g| u64::from(g.free_blocks)).sum(),
+            descriptors: layout.descriptors_bytes().to_vec(),
+            at_attach: superblock.clone(),
+            superblock,
+            layout,
+            free: RoaringBitmap::new(),
+            written: BTreeMap::new(),
+            orphaned: RoaringBitmap::new(),
+            loaded: RoaringBitmap::new(),
+            mounted: false,
+            frozen: None,
+        }
+    }
+
+    /// The volume's layout.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// Why F is no longer trusted, if so.
+    pub fn frozen(&self) -> Option<&Freeze> {
+        self.frozen.as_ref()
+    }
+
+    /// Empties F for the rest of the session.
+    pub fn freeze(&mut self, why: Freeze) {
+        if self.frozen.is_none() {
+            self.frozen = Some(why);
+        }
+        self.free.clear();
+        self.unloaded_free = 0;
+    }
+
+    /// F.
+    pub fn free(&self) -> &RoaringBitmap {
+        &self.free
+    }
+
+    /// Blocks known to be free, and those the descriptors call free in groups not loaded yet.
+    pub fn free_estimate(&self) -> u64 {
+        self.free.len() + self.unloaded_free
+    }
+
+    /// Whether `block` is in F.
+    pub fn is_free(&self, block: BlockNo) -> bool {
+        self.free.contains(block.0)
+    }
+
+    /// Whether the group's bitmap has joined F.
+    pub fn is_loaded(&self, group: u32) -> bool {
+        self.loaded.contains(group)
+    }
+
+    /// Groups whose bitmap is not loaded.
+    pub fn unloaded_groups(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.layout.group_count()).filter(|&g| !self.loaded.contains(g))
+    }
+
+    /// Number of groups not loaded.
+    pub fn unloaded_count(&self) -> u32 {
+        self.layout.group_count() - self.loaded.len() as u32
+    }
+
+    /// Whether `block` may ever be in F.
+    pub fn in_universe(&self, block: BlockNo) -> bool {
+        block.0 >= self.layout.first_data_block()
+            && block.0 < self.layout.blocks()
+            && !self.is_excluded(block)
+            && !self.layout.is_static_metadata(block)
+    }
+
+    fn is_excluded(&self, block: BlockNo) -> bool {
+        let at = self.excluded.partition_point(|r| r.start() <= block.0);
+        // Ranges may overlap only where the table lies in an edge; two looks back cover that.
+        self.excluded[..at].iter().rev().take(3).any(|r| r.contains(block))
+    }
+
+    fn block_size(&self) -> BlockSize {
+        self.layout.block_size()
+    }
+
+    /// A write, write-zeroes or partial operation touching `range` arrives over `connection` (R1).
+    pub fn written(&mut self, range: BlockRange, connection: ConnectionId) {
+        if range.is_empty() {
+            return;
+        }
+        self.free.remove_range(range.start()..range.end());
+        for (c, set) in &mut self.written {
+            if *c != connection {
+                set.remove_range(range.start()..range.end());
+            }
+        }
+        self.orphaned.remove_range(range.start()..range.end());
+        self.written.entry(connection).or_default().insert_range(range.start()..range.end());
+    }
+
+    /// The connection is gone: no discard over it can come any more.
+    pub fn connection_gone(&mut self, connection: ConnectionId) {
+        if let Some(set) = self.written.remove(&connection) {
+            self.orphaned |= set;
+        }
+    }
+
+    /// Blocks of `range` that a discard over `connection` may put into F (R2): in the universe, and
+    /// not written in this session or written last over the same connection. Joins them and says
+    /// how many.
+    pub fn discarded(&mut self, range: BlockRange, connection: ConnectionId, any_writer: bool) -> u64 {
+        if self.frozen.is_some() {
+            return 0;
+        }
+        let range = range.intersect(BlockRange::new(self.layout.first_data_block(), self.layout.blocks()));
+        if range.is_empty() {
+            return 0;
+        }
+        let mut joining = RoaringBitmap::new();
+        joining.insert_range(range.start()..range.end());
+        for x in &self.excluded {
+            let x = x.intersect(range);
+            joining.remove_range(x.start()..x.end());
+        }
+        for m in self.layout.static_metadata_in(range) {
+            joining.remove_range(m.start()..m.end());
+        }
+        if !any_writer {
+            for (c, set) in &self.written {
+                if *c != connection {
+                    joining -= set;
+                }
+            }
+            joining -= &self.orphaned;
+        }
+        let before = self.free.len();
+        self.free |= joining;
+        self.free.len() - before
+    }
+
+    /// A bitmap was read (R0): its zero bits, minus everything written since the attach, join F.
+    /// Says which blocks the bitmap calls used. `None` where the group is loaded already or F is
+    /// not trusted.
+    pub fn load_group(&mut self, group: u32, bitmap: &[u8]) -> Option<()> {
+        if self.frozen.is_some() || !self.loaded.insert(group) {
+            return None;
+        }
+        let free = self.layout.groups()[group as usize].free_blocks;
+        self.unloaded_free = self.unloaded_free.saturating_sub(u64::from(free));
+        let blocks = self.layout.group_blocks(group);
+        let mut joining = RoaringBitmap::new();
+        joining.insert_range(blocks.start()..blocks.end());
+        for used in bit_runs(bitmap, blocks, true) {
+            joining.remove_range(used.start()..used.end());
+        }
+        for x in &self.excluded {
+            let x = x.intersect(blocks);
+            joining.remove_range(x.start()..x.end());
+        }
+        for m in self.layout.static_metadata_in(blocks) {
+            joining.remove_range(m.start()..m.end());
+        }
+        for set in self.written.values() {
+            joining -= set;
+        }
+        joining -= &self.orphaned;
+        self.free |= joining;
+        Some(())
+    }
+
+    /// A group's bitmap cannot be had: it adds nothing to F in this session.
+    pub fn lose_group(&mut self, group: u32) {
+        if self.loaded.insert(group) {
+            let free = self.layout.groups()[group as usize].free_blocks;
+            self.unloaded_free = self.unloaded_free.saturating_sub(u64::from(free));
+        }
+    }
+
+    /// Whether a write to `extent` carries metadata that must be looked at.
+    pub fn is_telling(&self, extent: Extent) -> bool {
+        let touched = extent.blocks_touched(self.block_size());
+        extent.overlaps(self.layout.superblock_extent())
+            || extent.overlaps(self.layout.descriptors_extent())
+            || self.layout.bitmaps_in(touched).next().is_some()
+    }
+
+    /// A write of `payload` to `extent` arrives (`None`: zeroes). Bits that are 1 take blocks out of F
+    /// (R3); the superblock and the descriptors may end all trust (R4). Call after [`Self::written`].
+    pub fn payload_seen(&mut self, extent: Extent, payload: Option<&[u8]>) -> Seen {
+        let mut seen = Seen::default();
+        let bs = self.block_size();
+        if let Some(payload) = payload {
+            let bitmaps: Vec<_> = self.layout.bitmaps_in(extent.blocks_touched(bs)).collect();
+            for (group, block) in bitmaps {
+                self.bitmap_seen(group, block, extent, payload, &mut seen);
+            }
+        }
+        if overlay(self.layout.superblock_extent(), &mut self.superblock[..], extent, payload) {
+            seen.freeze = seen.freeze.or(self.superblock_seen());
+        }
+        let at = self.layout.descriptors_extent();
+        if extent.overlaps(at) {
+            let mut now = self.descriptors.clone();
+            overlay(at, &mut now, extent, payload);
+            // Bytes 0 to 11 of each 32: block bitmap, inode bitmap, inode table.
+            let moved = now.chunks(32).zip(self.descriptors.chunks(32)).position(|(a, b)| a[..12] != b[..12]);
+            if let Some(group) = moved {
+                seen.freeze = seen.freeze.or(Some(Freeze::Descriptor(group as u32)));
+            }
+            self.descriptors = now;
+        }
+        seen
+    }
+
+    fn bitmap_seen(&mut self, group: u32, block: BlockNo, extent: Extent, payload: &[u8], seen: &mut Seen) {
+        let here = block.extent(self.block_size());
+        let Some(part) = extent.intersect(here) else { return };
+        let bytes = &payload[(part.offset() - extent.offset()) as usize..][..part.len() as usize];
+        let blocks = self.layout.group_blocks(group);
+        // The bits of a part-written bitmap begin further on.
+        let skip = ((part.offset() - here.offset()) * 8).min(u64::from(blocks.len())) as u32;
+        let covered = BlockRange::new(blocks.start() + skip, blocks.end());
+        for used in bit_runs(bytes, covered, true) {
+            let hit = self.free.range_cardinality(used.start()..used.end());
+            if hit > 0 {
+                self.free.remove_range(used.start()..used.end());
+                seen.claimed.push(used);
+            }
+        }
+    }
+
+    fn superblock_seen(&mut self) -> Option<Freeze> {
+        let (now, then) = (&self.superblock, &self.at_attach);
+        for (at, len, name) in FIXED {
+            if now[at..at + len] != then[at..at + len] {
+                return Some(Freeze::Superblock(name));
+            }
+        }
+        for (at, allowed) in ALLOWED_FEATURES {
+            let bits = u32::from_le_bytes([now[at], now[at + 1], now[at + 2], now[at + 3]]);
+            if bits & !allowed != 0 {
+                return Some(Freeze::Feature);
+            }
+        }
+        if state(now) & ERROR_FS != 0 {
+            return Some(Freeze::Errors);
+        }
+        let (valid, mounts) = (state(now) & VALID_FS != 0, mnt_count(now));
+        let was = &mut self.at_attach;
+        // `at_attach` keeps the last state and mount count seen, beside the fixed fields.
+        let (was_valid, had_mounts) = (state(was) & VALID_FS != 0, mnt_count(was));
+        let again = !was_valid && mounts > had_mounts;
+        was[52..54].copy_from_slice(&mounts.to_le_bytes());
+        was[58..60].copy_from_slice(&now[58..60]);
+        if again {
+            return Some(Freeze::SecondMount);
+        }
+        self.mounted = !valid;
+        None
+    }
+
+    /// The superblock as the client last wrote it, or as it was at the attach.
+    pub fn superblock(&self) -> &[u8; 1024] {
+        &self.superblock
+    }
+
+    /// The descriptor table as the client last wrote it, or as it was at the attach.
+    pub fn descriptors(&self) -> &[u8] {
+        &self.descriptors
+    }
+
+    /// Whether the superblock says: cleanly unmounted, no errors.
+    pub fn is_clean(&self) -> bool {
+        state(&self.superblock) & (VALID_FS | ERROR_FS) == VALID_FS
+    }
+
+    /// Whether a kernel mount was seen in this session and no unmount since: only then is a punched
+    /// hole a discard (R2).
+    pub fn is_mounted(&self) -> bool {
+        self.mounted
+    }
+}
+
+/// Copies what `extent` brings onto `shadow`, which mirrors `at`. Says whether anything did.
+fn overlay(at: Extent, shadow: &mut [u8], extent: Extent, payload: Option<&[u8]>) -> bool {
+    let Some(part) = extent.intersect(at) else { return false };
+    let to = &mut shadow[(part.offset() - at.offset()) as usize..][..part.len() as usize];
+    match payload {
+        Some(p) => to.copy_from_slice(&p[(part.offset() - extent.offset()) as usize..][..part.len() as usize]),
+        None => to.fill(0),
+    }
+    true
+}
+
+/// The runs of `blocks` whose bit in `bits` is `value`; bit 0 belongs to the first block. Blocks
+/// beyond the bits' end are in no run.
+pub fn bit_runs(bits: &[u8], blocks: BlockRange, value: bool) -> Vec<BlockRange> {
+    let mut runs = Vec::new();
+    let n = (bits.len() as u64 * 8).min(u64::from(blocks.len())) as u32;
+    let whole = if value { 0xff } else { 0x00 };
+    let mut open: Option<u32> = None;
+    let mut i = 0;
+    while i < n {
+        let byte = bits[(i / 8) as usize];
+        if i.is_multiple_of(8) && n - i >= 8 && (byte == whole || byte == !whole) {
+            match (byte == whole, open) {
+                (true, None) => open = Some(i),
+                (false, Some(from)) => {
+                    runs.push(BlockRange::new(blocks.start() + from, blocks.start() + i));
+                    open = None;
+                }
+                _ => {}
+            }
+            i += 8;
+            continue;
+        }
+        let is = (byte >> (i % 8) & 1 == 1) == value;
+        match (is, open) {
+            (true, None) => open = Some(i),
+            (false, Some(from)) => {
+                runs.push(BlockRange::new(blocks.start() + from, blocks.start() + i));
+                open = None;
+            }
+            _ => {}
+        }
+        i += 1;
+    }
+    if let Some(from) = open {
+        runs.push(BlockRange::new(blocks.start() + from, blocks.start() + n));
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bit_runs_agree_with_bits(bits in proptest::collection::vec(prop_oneof![Just(0u8), Just(255u8), any::<u8>()], 0..40), start in 0u32..100, len in 0u32..400, value: bool) {
+            let blocks = BlockRange::new(start, start + len);
+            let mut plain = Vec::new();
+            for (i, b) in blocks.iter().enumerate() {
+                if let Some(byte) = bits.get(i / 8) && (byte >> (i % 8) & 1 == 1) == value {
+                    plain.push(b);
+                }
+            }
+            let runs = bit_runs(&bits, blocks, value);
+            let flat: Vec<_> = runs.iter().flat_map(|r| r.iter()).collect();
+            prop_assert_eq!(flat, plain);
+            prop_assert!(runs.windows(2).all(|w| w[0].end() < w[1].start()));
+        }
+    }
+}
