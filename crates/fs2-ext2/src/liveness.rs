@@ -56,7 +56,7 @@ impl fmt::Display for Freeze {
 /// What a metadata write told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Blocks whose bit is 1 in a bitmap write and that were in F: they have left it.
+    /// Blocks whose bit is 1 in a bitmap write: they have left F, and no replica may stay in them.
     pub claimed: Vec<BlockRange>,
     /// The write ends all trust in F. The caller freezes.
     pub freeze: Option<Freeze>,
@@ -71,6 +71,8 @@ pub struct Liveness {
     written: BTreeMap<ConnectionId, RoaringBitmap>,
     /// Written over connections that are gone.
     orphaned: RoaringBitmap,
+    /// Bits seen set in writes to bitmaps that are not loaded yet.
+    set_unloaded: RoaringBitmap,
     loaded: RoaringBitmap,
     unloaded_free: u64,
     superblock: Box<[u8; 1024]>,
@@ -86,6 +88,7 @@ impl fmt::Debug for Liveness {
             .field("free", &self.free)
             .field("written", &self.written)
             .field("orphaned", &self.orphaned)
+            .field("set_unloaded", &self.set_unloaded)
             .field("loaded", &self.loaded)
             .field("mnt_count", &mnt_count(&self.superblock))
             .field("state", &state(&self.superblock))
@@ -152,6 +155,7 @@ impl Liveness {
             free: RoaringBitmap::new(),
             written: BTreeMap::new(),
             orphaned: RoaringBitmap::new(),
+            set_unloaded: RoaringBitmap::new(),
             loaded: RoaringBitmap::new(),
             mounted: false,
             frozen: None,
@@ -280,9 +284,8 @@ impl Liveness {
         self.free.len() - before
     }
 
-    /// A bitmap was read (R0): its zero bits, minus everything written since the attach, join F.
-    /// Says which blocks the bitmap calls used. `None` where the group is loaded already or F is
-    /// not trusted.
+    /// A bitmap was read (R0): its zero bits, minus everything written and every bit seen set since
+    /// the attach, join F. `None` where the group is loaded already or F is not trusted.
     pub fn load_group(&mut self, group: u32, bitmap: &[u8]) -> Option<()> {
         if self.frozen.is_some() || !self.loaded.insert(group) {
             return None;
@@ -306,6 +309,8 @@ impl Liveness {
             joining -= set;
         }
         joining -= &self.orphaned;
+        joining -= &self.set_unloaded;
+        self.set_unloaded.remove_range(blocks.start()..blocks.end());
         self.free |= joining;
         Some(())
     }
@@ -363,11 +368,11 @@ impl Liveness {
         let skip = ((part.offset() - here.offset()) * 8).min(u64::from(blocks.len())) as u32;
         let covered = BlockRange::new(blocks.start() + skip, blocks.end());
         for used in bit_runs(bytes, covered, true) {
-            let hit = self.free.range_cardinality(used.start()..used.end());
-            if hit > 0 {
-                self.free.remove_range(used.start()..used.end());
-                seen.claimed.push(used);
+            self.free.remove_range(used.start()..used.end());
+            if !self.loaded.contains(group) {
+                self.set_unloaded.insert_range(used.start()..used.end());
             }
+            seen.claimed.push(used);
         }
     }
 
