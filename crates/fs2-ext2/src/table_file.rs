@@ -1,0 +1,112 @@
+//! The file that holds the replica table: a regular file on inode 5.
+//!
+//! T1: it has no hole: every byte of it has its place on the volume.
+//! T2: its blocks are free of every other use the layout knows (block map, B1 and B2).
+
+use crate::block_map::{BlockMap, merge};
+use crate::inode::{Inode, MODE_REGULAR, TABLE_INO};
+use crate::layout::Layout;
+use crate::problem::Problem;
+use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
+
+/// The mode of the table's file: regular, for root alone.
+pub const TABLE_MODE: u16 = MODE_REGULAR | 0o600;
+
+/// Inode 5 as the replica table's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableFile {
+    /// Bytes in the file.
+    pub size: u64,
+    /// Its bytes in file order, whole blocks: byte of the file, bytes of the volume.
+    pub extents: Vec<(u64, Extent)>,
+    /// Its data blocks, sorted, joined where they touch.
+    pub data: Vec<BlockRange>,
+    /// Its indirect blocks, sorted, joined where they touch.
+    pub indirect: Vec<BlockRange>,
+    /// Data and indirect blocks, sorted, joined where they touch.
+    pub blocks: Vec<BlockRange>,
+}
+
+impl TableFile {
+    /// Looks at inode 5: `None` where nobody uses it.
+    ///
+    /// # Errors
+    /// [`Problem::NotTable`] where it is used by something else; as [`BlockMap::read`].
+    pub fn find(layout: &Layout, dev: &mut dyn ReadAt) -> Result<Option<TableFile>, Problem> {
+        let inode = Inode::read(layout, dev, TABLE_INO)?;
+        if inode.is_empty() {
+            return Ok(None);
+        }
+        TableFile::from_inode(layout, dev, &inode).map(Some)
+    }
+
+    pub(crate) fn from_inode(
+        layout: &Layout,
+        dev: &mut dyn ReadAt,
+        inode: &Inode,
+    ) -> Result<TableFile, Problem> {
+        let refuse = |why: String| Err(Problem::NotTable { why });
+        if inode.mode != TABLE_MODE {
+            return refuse(format!("its mode is {:07o}, not {TABLE_MODE:07o}", inode.mode));
+        }
+        if inode.links != 1 {
+            return refuse(format!("it has {} links, not 1", inode.links));
+        }
+        if inode.size == 0 {
+            return refuse("its size is 0".into());
+        }
+        let map = BlockMap::read(layout, dev, inode)?;
+        let blocks = inode.size.div_ceil(u64::from(layout.block_size().bytes()));
+        if map.data_blocks() != blocks {
+            return refuse(format!("it has holes: {} of {blocks} blocks", map.data_blocks()));
+        }
+        Ok(TableFile::from_map(layout, inode.size, &map))
+    }
+
+    /// `map` has no holes up to `size`.
+    pub(crate) fn from_map(layout: &Layout, size: u64, map: &BlockMap) -> TableFile {
+        let bytes = layout.block_size();
+        TableFile {
+            size,
+            extents: map
+                .data
+                .iter()
+                .map(|&(first, range)| (bytes.bytes_of(first), range.extent(bytes)))
+                .collect(),
+            data: merge(map.data.iter().map(|&(_, range)| range).collect()),
+            indirect: merge(map.indirect.iter().map(|&block| BlockRange::one(block)).collect()),
+            blocks: map.all_blocks(),
+        }
+    }
+
+    /// Where bytes `offset..offset + len` of the file lie, in file order; what is beyond the
+    /// file's last block is left out.
+    pub fn extent_of(&self, offset: u64, len: u64) -> Vec<Extent> {
+        let end = offset.saturating_add(len);
+        let from = self.extents.partition_point(|(at, extent)| at + extent.len() <= offset);
+        self.extents[from..]
+            .iter()
+            .take_while(|(at, _)| *at < end)
+            .filter_map(|(at, extent)| {
+                let (start, stop) = (offset.max(*at), end.min(at + extent.len()));
+                (start < stop).then(|| Extent::new(extent.offset() + (start - at), stop - start))
+            })
+            .collect()
+    }
+
+    /// Whether `range` holds a block of the file, data or indirect. A binary search.
+    pub fn owns(&self, range: BlockRange) -> bool {
+        let from = self.blocks.partition_point(|own| own.end() <= range.start());
+        self.blocks.get(from).is_some_and(|own| own.overlaps(range))
+    }
+
+    /// Whether `block` is one of the file's.
+    pub fn owns_block(&self, block: BlockNo) -> bool {
+        self.owns(BlockRange::new(block.0, block.0.saturating_add(1)))
+    }
+
+    /// Number of blocks, data and indirect.
+    pub fn blocks_count(&self) -> u64 {
+        self.blocks.iter().map(|range| u64::from(range.len())).sum()
+    }
+}
