@@ -1,1 +1,3 @@
 //! Protocols by which a kernel or a program reaches the volume.
+
+pub mod nbd;

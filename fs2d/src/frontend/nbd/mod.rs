@@ -1,0 +1,2 @@
+//! The volume over the Network Block Device protocol.
+pub mod codec;
