@@ -89,7 +89,7 @@ mod tests {
             let b = AlignedBuf::zeroed(len);
             assert_eq!(b.len(), len);
             assert!(b.iter().all(|&x| x == 0));
-            assert!(len == 0 || b.as_ptr().addr() % ALIGN == 0);
+            assert!(len == 0 || b.as_ptr().addr().is_multiple_of(ALIGN));
         }
         assert_eq!(&AlignedBuf::copy_of(b"abc")[..], b"abc");
     }

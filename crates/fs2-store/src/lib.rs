@@ -1,9 +1,28 @@
-//! Backing devices: files, block devices, memory, and decorators that stack on them.
+//! Backing devices: files, block devices, memory, and decorators that stack on them. The main type is
+//! [`Store`], which [`FileStore`] and [`MemStore`] are. What is stored, and when, is the engine's affair.
 //!
-//! The main type is [`Store`]. What is stored, and when, is the engine's affair.
+//! ```
+//! use fs2_store::{MemStore, Store, Stretch};
+//! let disk = MemStore::new(1 << 20);
+//! disk.write_at(8192, b"a block", false)?;
+//! disk.flush()?;
+//! let mut buf = [0; 7];
+//! disk.read_at(8192, &mut buf)?;
+//! assert_eq!(&buf, b"a block");
+//! assert_eq!(disk.stretches(0, 1 << 20, 1)?, [Stretch { len: 8192, hole: true }]);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
+mod adaptors;
 mod buffer;
+mod file;
+mod mem;
+mod stamp;
 mod store;
 
+pub use adaptors::StoreIo;
 pub use buffer::AlignedBuf;
-pub use store::{Store, Stretch};
+pub use file::{Direct, FileStore, Lock, OpenError, OpenOptions};
+pub use mem::MemStore;
+pub use stamp::{Stamp, StampOf};
+pub use store::{ModelTotals, Store, Stretch};

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::Stamp;
+
 /// Whether a stretch of a backing is stored or a hole that reads as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
@@ -49,6 +51,12 @@ pub trait Store: Send + Sync {
     /// What the device says; what was written since the last flush may be lost.
     fn flush(&self) -> io::Result<()>;
 
+    /// The smallest aligned unit that is written without reading around it first, in bytes: 1 where
+    /// every byte can be addressed.
+    fn logical_block_bytes(&self) -> u32 {
+        1
+    }
+
     /// Whether it turns (a modelled drive says what its profile says).
     fn rotational(&self) -> bool {
         false
@@ -72,4 +80,59 @@ pub trait Store: Send + Sync {
     fn stretches(&self, _offset: u64, len: u64, _limit: usize) -> io::Result<Vec<Stretch>> {
         Ok(if len == 0 { vec![] } else { vec![Stretch { len, hole: false }] })
     }
+
+    /// What would differ if anybody else had written the backing since, within one boot; `None`
+    /// where that cannot be told.
+    fn stamp(&self) -> Option<Stamp> {
+        None
+    }
+
+    /// What a modelled drive has done so far; `None` for a real one.
+    fn modelled(&self) -> Option<ModelTotals> {
+        None
+    }
+}
+
+/// What a modelled drive has done since it was made, in modelled time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ModelTotals {
+    /// Reads served.
+    pub reads: u64,
+    /// Writes served (write-zeroes included).
+    pub writes: u64,
+    /// Requests answered from the drive's cache.
+    pub cache_hits: u64,
+    /// Electronics and command time.
+    pub overhead_ns: u64,
+    /// Arm movement.
+    pub seek_ns: u64,
+    /// Waiting for the platter.
+    pub rotation_ns: u64,
+    /// Moving the data.
+    pub transfer_ns: u64,
+    /// Serving requests.
+    pub busy_ns: u64,
+    /// From the store's making to now, idle time included.
+    pub span_ns: u64,
+    /// Joules used over the span.
+    pub energy_joules: f64,
+    /// Requests whose real I/O took longer than the modelled drive would have: if this is more than a
+    /// few in a thousand, the backing is too slow for the drive that is modelled on it.
+    pub late: u64,
+}
+
+/// `InvalidInput` where `offset..offset + len` leaves the store.
+pub(crate) fn check_range(size: u64, offset: u64, len: u64) -> io::Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= size => Ok(()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("bytes {offset}+{len} reach beyond the end at {size}"),
+        )),
+    }
+}
+
+/// `UnexpectedEof` where `offset..offset + len` leaves the store.
+pub(crate) fn check_read(size: u64, offset: u64, len: usize) -> io::Result<()> {
+    check_range(size, offset, len as u64).map_err(|e| io::Error::new(io::ErrorKind::UnexpectedEof, e))
 }

@@ -1,0 +1,486 @@
+//! Regular files and block devices.
+//!
+//! F1: a write changes no byte outside its range, whatever the device's alignment: a write with partial
+//!     blocks at its edges holds its stripes alone from reading the edges to writing them, every other
+//!     write holds them shared.
+//! F2: a write never makes a file longer: ranges are checked against the size at opening.
+//! F3: all data goes one way, by O_DIRECT or by the page cache; never a mixture from this store.
+
+mod error;
+mod lock;
+mod stripes;
+mod sys;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::statvfs::fstatvfs;
+use nix::unistd::{Whence, lseek};
+
+pub use error::OpenError;
+use stripes::Stripes;
+
+use crate::store::{check_range, check_read};
+use crate::{AlignedBuf, Stamp, Store, Stretch};
+
+/// Whether to bypass the page cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Where it works.
+    #[default]
+    Auto,
+    /// Or fail with [`OpenError::NoDirect`].
+    On,
+    /// Never.
+    Off,
+}
+
+/// Whether others are kept out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lock {
+    /// A block device is claimed with O_EXCL; a regular file is locked whole (OFD) and refused while a loop
+    /// device stands on it. Opened read-only, a file's lock is shared among readers.
+    #[default]
+    Exclusive,
+    /// Nothing is claimed or looked at.
+    None,
+}
+
+/// How to open a backing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// For writing too.
+    pub write: bool,
+    /// Whether to bypass the page cache.
+    pub direct: Direct,
+    /// Whether others are kept out.
+    pub lock: Lock,
+    /// How long to wait for another holder to let go; `None`: one try.
+    pub lock_wait: Option<Duration>,
+}
+
+/// How often a held lock is tried again. A guess: short against a daemon's end, long against the try.
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
+/// Bytes that go through a bounce buffer at a time.
+const BOUNCE: usize = 1 << 20;
+
+/// O_DIRECT's demands on offsets and lengths that are tried where the kernel does not tell them.
+const USUAL_ALIGN: u32 = 4096;
+
+/// A regular file or block device.
+///
+/// Reads and writes block the calling thread in pread and pwrite. A store over io_uring would be another
+/// implementation of [`Store`] over the same open file and locks.
+pub struct FileStore {
+    file: File,
+    /// Keeps the file below a loop device locked.
+    _below: Option<File>,
+    path: PathBuf,
+    is_device: bool,
+    size: u64,
+    /// O_DIRECT's granule for offsets and lengths, 1 through the page cache.
+    align: usize,
+    /// O_DIRECT's granule for memory, 1 through the page cache.
+    memory_align: usize,
+    logical_block: u32,
+    rotational: bool,
+    write: bool,
+    stripes: Stripes,
+    no_dsync: AtomicBool,
+    no_discard: AtomicBool,
+    no_punch: AtomicBool,
+    no_zero_range: AtomicBool,
+}
+
+impl FileStore {
+    /// Opens a regular file or block device.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; with `lock_wait`, a holder's not letting go is told after that time.
+    pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> Result<FileStore, OpenError> {
+        let path = path.as_ref();
+        let io = |doing| move |source| OpenError::Io { path: path.to_owned(), doing, source };
+        let started = Instant::now();
+        let lock::Claimed { file, is_device, below } = loop {
+            match lock::open_once(path, options.write, options.lock == Lock::Exclusive) {
+                Ok(claimed) => break claimed,
+                Err(e) if e.is_transient() && options.lock_wait.is_some_and(|w| started.elapsed() < w) => {
+                    std::thread::sleep(LOCK_POLL);
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        let meta = file.metadata().map_err(io("looking at it"))?;
+        let size = if is_device { sys::device_size(&file) } else { Ok(meta.len()) };
+        let size = size.map_err(io("asking for its size"))?;
+        let device_block = if is_device { sys::device_logical_block(&file).ok() } else { None };
+        let mut store = FileStore {
+            rotational: if is_device {
+                sys::device_rotational(&file)
+            } else {
+                sys::sysfs_rotational(meta.dev())
+            },
+            file,
+            _below: below,
+            path: path.to_owned(),
+            is_device,
+            size,
+            align: 1,
+            memory_align: 1,
+            logical_block: device_block.unwrap_or(1),
+            write: options.write,
+            stripes: Stripes::new(),
+            no_dsync: AtomicBool::new(false),
+            no_discard: AtomicBool::new(false),
+            no_punch: AtomicBool::new(false),
+            no_zero_range: AtomicBool::new(false),
+        };
+        match (options.direct, store.go_direct(device_block)) {
+            (Direct::Off, _) | (Direct::Auto, Err(_)) => {
+                sys::set_direct(&store.file, false).map_err(io("turning direct I/O off"))?;
+                (store.align, store.memory_align) = (1, 1);
+            }
+            (Direct::On, Err(why)) => return Err(OpenError::NoDirect { path: path.to_owned(), why }),
+            (Direct::Auto | Direct::On, Ok(())) => store.logical_block = store.align as u32,
+        }
+        tracing::debug!(path = %path.display(), size, direct = store.is_direct(), "opened");
+        Ok(store)
+    }
+
+    /// Turns O_DIRECT on and tries it.
+    fn go_direct(&mut self, device_block: Option<u32>) -> Result<(), &'static str> {
+        sys::set_direct(&self.file, true).map_err(|_| "its file system has no direct I/O")?;
+        let (align, memory) = match (sys::direct_alignment(&self.file), device_block) {
+            (Some((0, _)), _) => return Err("its file system has no direct I/O for it"),
+            (Some((align, memory)), block) => (align.max(block.unwrap_or(1)), memory),
+            (None, Some(block)) => (block, block),
+            (None, None) => (USUAL_ALIGN, USUAL_ALIGN),
+        };
+        let (align, memory) = (align as usize, memory.max(1) as usize);
+        if !align.is_power_of_two() || align > BOUNCE || !memory.is_power_of_two() || memory > 4096 {
+            return Err("it wants an alignment that is not provided for");
+        }
+        if !self.size.is_multiple_of(align as u64) {
+            return Err("its size is no multiple of the alignment that direct I/O wants");
+        }
+        if self.size > 0 {
+            let mut probe = AlignedBuf::zeroed(align);
+            // At the last block: a first block read ahead by whoever looked at it says nothing.
+            sys::pread_exact(&self.file, self.size - align as u64, &mut probe, align)
+                .map_err(|_| "a direct read fails")?;
+        }
+        (self.align, self.memory_align) = (align, memory);
+        Ok(())
+    }
+
+    /// What it was opened as.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the page cache is bypassed.
+    pub fn is_direct(&self) -> bool {
+        self.align > 1
+    }
+
+    /// Whether it is a block device.
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    fn aligned(&self, offset: u64, len: u64) -> bool {
+        let a = self.align as u64;
+        offset.is_multiple_of(a) && len.is_multiple_of(a)
+    }
+
+    fn memory_fits(&self, start: *const u8) -> bool {
+        start.addr().is_multiple_of(self.memory_align)
+    }
+
+    /// The aligned pieces that cover `offset..offset + len`, each at most the bounce buffer's size.
+    fn pieces(&self, offset: u64, len: u64) -> impl Iterator<Item = (u64, usize)> {
+        let a = self.align as u64;
+        let end = (offset + len).next_multiple_of(a);
+        let mut at = offset - offset % a;
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let piece = (at, (end - at).min(BOUNCE as u64) as usize);
+                at += piece.1 as u64;
+                piece
+            })
+        })
+    }
+
+    fn check_write(&self, offset: u64, len: u64) -> io::Result<()> {
+        if !self.write {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        }
+        check_range(self.size, offset, len)
+    }
+
+    fn put(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
+        let raw = |dsync| sys::pwrite_all(&self.file, offset, buf, self.align, dsync);
+        if !fua {
+            return raw(false);
+        }
+        if !self.no_dsync.load(Ordering::Relaxed) {
+            match raw(true) {
+                Err(e) if sys::unsupported(&e) => self.no_dsync.store(true, Ordering::Relaxed),
+                done => return done,
+            }
+        }
+        raw(false)?;
+        self.flush()
+    }
+
+    /// Writes through a bounce buffer, reading the blocks at the edges first.
+    fn put_bounced(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
+        let len = buf.len() as u64;
+        let end = offset + len;
+        let _held = if self.aligned(offset, len) {
+            self.stripes.shared(offset, len)
+        } else {
+            let start = offset - offset % self.align as u64;
+            self.stripes.alone(start, end.next_multiple_of(self.align as u64) - start)
+        };
+        let align = self.align as u64;
+        let mut bounce = AlignedBuf::zeroed(self.pieces(offset, len).next().map_or(0, |p| p.1));
+        for (at, n) in self.pieces(offset, len) {
+            let piece = &mut bounce[..n];
+            let piece_end = at + n as u64;
+            let (from, to) = (offset.max(at), end.min(piece_end));
+            let last_block = piece_end - align;
+            if from > at || (to < piece_end && last_block == at) {
+                sys::pread_exact(&self.file, at, &mut piece[..self.align], self.align)?;
+            }
+            if to < piece_end && last_block != at {
+                let tail = (last_block - at) as usize;
+                sys::pread_exact(&self.file, last_block, &mut piece[tail..], self.align)?;
+            }
+            piece[(from - at) as usize..(to - at) as usize]
+                .copy_from_slice(&buf[(from - offset) as usize..(to - offset) as usize]);
+            self.put(at, piece, fua)?;
+        }
+        Ok(())
+    }
+
+    fn plain_zeroes(&self, mut offset: u64, len: u64) -> io::Result<()> {
+        let zeros = AlignedBuf::zeroed((BOUNCE as u64).min(len.next_multiple_of(4096)) as usize);
+        let end = offset + len;
+        while offset < end {
+            // Up to a multiple of the buffer's size first, so that all but the ends are aligned.
+            let n = (end - offset).min(zeros.len() as u64 - offset % zeros.len() as u64);
+            self.write_at(offset, &zeros[..n as usize], false)?;
+            offset += n;
+        }
+        Ok(())
+    }
+
+    /// fallocate; false where it does not exist here.
+    fn allocate(&self, gone: &AtomicBool, mode: FallocateFlags, offset: u64, len: u64) -> io::Result<bool> {
+        if gone.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let mode = mode | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        loop {
+            match fallocate(&self.file, mode, offset as libc::off_t, len as libc::off_t) {
+                Ok(()) => return Ok(true),
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(e) => {
+                    let e = io::Error::from(e);
+                    if sys::unsupported(&e) {
+                        gone.store(true, Ordering::Relaxed);
+                        return Ok(false);
+                    }
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    /// The whole logical blocks of a device within a range; `None` where there are none.
+    fn inner_blocks(&self, offset: u64, len: u64) -> Option<(u64, u64)> {
+        let b = u64::from(self.logical_block).max(512);
+        let start = offset.next_multiple_of(b);
+        let end = (offset + len) / b * b;
+        (start < end).then(|| (start, end - start))
+    }
+}
+
+impl Store for FileStore {
+    fn size_bytes(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        check_read(self.size, offset, buf.len())?;
+        if self.aligned(offset, buf.len() as u64) && self.memory_fits(buf.as_ptr()) {
+            return sys::pread_exact(&self.file, offset, buf, self.align);
+        }
+        let end = offset + buf.len() as u64;
+        let mut bounce = AlignedBuf::zeroed(self.pieces(offset, buf.len() as u64).next().map_or(0, |p| p.1));
+        for (at, n) in self.pieces(offset, buf.len() as u64) {
+            sys::pread_exact(&self.file, at, &mut bounce[..n], self.align)?;
+            let (from, to) = (offset.max(at), end.min(at + n as u64));
+            buf[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&bounce[(from - at) as usize..(to - at) as usize]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
+        self.check_write(offset, buf.len() as u64)?;
+        if !self.is_direct() {
+            return self.put(offset, buf, fua);
+        }
+        if self.aligned(offset, buf.len() as u64) && self.memory_fits(buf.as_ptr()) {
+            let _held = self.stripes.shared(offset, buf.len() as u64);
+            return self.put(offset, buf, fua);
+        }
+        self.put_bounced(offset, buf, fua)
+    }
+
+    fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> io::Result<()> {
+        self.check_write(offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        if self.is_device {
+            let Some((start, n)) = self.inner_blocks(offset, len) else {
+                return self.plain_zeroes(offset, len);
+            };
+            {
+                let _held = self.stripes.shared(start, n);
+                match sys::device_zero(&self.file, start, n) {
+                    Err(e) if sys::unsupported(&e) => return self.plain_zeroes(offset, len),
+                    done => done?,
+                }
+            }
+            self.plain_zeroes(offset, start - offset)?;
+            return self.plain_zeroes(start + n, offset + len - (start + n));
+        }
+        {
+            let _held = self.stripes.shared(offset, len);
+            let punch = FallocateFlags::FALLOC_FL_PUNCH_HOLE;
+            let range = FallocateFlags::FALLOC_FL_ZERO_RANGE;
+            if !no_hole && self.allocate(&self.no_punch, punch, offset, len)?
+                || self.allocate(&self.no_zero_range, range, offset, len)?
+            {
+                return Ok(());
+            }
+        }
+        self.plain_zeroes(offset, len)
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check_write(offset, len)?;
+        if len == 0 || self.no_discard.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let done = if self.is_device {
+            let Some((start, n)) = self.inner_blocks(offset, len) else { return Ok(()) };
+            let _held = self.stripes.shared(start, n);
+            sys::device_discard(&self.file, start, n)
+        } else {
+            let _held = self.stripes.shared(offset, len);
+            self.allocate(&self.no_discard, FallocateFlags::FALLOC_FL_PUNCH_HOLE, offset, len).map(|_| ())
+        };
+        match done {
+            Err(e) if sys::unsupported(&e) => {
+                self.no_discard.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        if !self.write {
+            return Ok(());
+        }
+        // Never tried again on EIO: the kernel tells a lost write once.
+        loop {
+            match self.file.sync_data() {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn logical_block_bytes(&self) -> u32 {
+        self.logical_block
+    }
+
+    fn rotational(&self) -> bool {
+        self.rotational
+    }
+
+    fn sparse(&self) -> bool {
+        !self.is_device
+    }
+
+    fn host_space(&self) -> Option<(u64, u64)> {
+        if self.is_device {
+            return None;
+        }
+        let v = fstatvfs(&self.file).ok()?;
+        let unit = v.fragment_size();
+        Some((v.blocks_available() * unit, v.blocks() * unit))
+    }
+
+    fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
+        check_range(self.size, offset, len)?;
+        let end = offset + len;
+        let mut found: Vec<Stretch> = Vec::new();
+        let mut at = offset;
+        let seek = |from: u64, whence| match lseek(&self.file, from as libc::off_t, whence) {
+            Ok(n) => Ok(Some((n as u64).min(end))),
+            Err(nix::errno::Errno::ENXIO) => Ok(None),
+            Err(e) => Err(io::Error::from(e)),
+        };
+        while at < end && found.len() < limit.max(1) {
+            let next_data = if self.is_device { Ok(Some(at)) } else { seek(at, Whence::SeekData) };
+            let stretch = match next_data {
+                Ok(Some(data)) if data > at => Stretch { len: data - at, hole: true },
+                Ok(None) => Stretch { len: end - at, hole: true },
+                Ok(Some(_)) if !self.is_device => {
+                    let hole = seek(at, Whence::SeekHole)?.unwrap_or(end);
+                    // A hole punched in between makes the two calls differ: one byte is always true.
+                    Stretch { len: hole.max(at + 1) - at, hole: false }
+                }
+                Ok(Some(_)) => Stretch { len: end - at, hole: false },
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) || sys::unsupported(&e) => {
+                    Stretch { len: end - at, hole: false }
+                }
+                Err(e) => return Err(e),
+            };
+            at += stretch.len;
+            match found.last_mut() {
+                Some(last) if last.hole == stretch.hole => last.len += stretch.len,
+                _ => found.push(stretch),
+            }
+        }
+        Ok(found)
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        Stamp::new(sys::stamp_of(&self.file, self.is_device)?)
+    }
+}
+
+impl std::fmt::Debug for FileStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileStore")
+            .field("path", &self.path)
+            .field("size", &self.size)
+            .field("direct", &self.is_direct())
+            .field("logical_block", &self.logical_block)
+            .finish_non_exhaustive()
+    }
+}

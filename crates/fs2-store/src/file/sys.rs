@@ -1,0 +1,243 @@
+//! Calls into the kernel that std does not have.
+
+use std::fs::{self, File};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+use crate::stamp::StampOf;
+
+mod ioctls {
+    use nix::libc::{c_int, c_ushort};
+
+    nix::ioctl_read!(blkgetsize64, 0x12, 114, usize);
+    nix::ioctl_read!(blkgetdiskseq, 0x12, 128, u64);
+    nix::ioctl_read_bad!(blkroget, nix::request_code_none!(0x12, 94), c_int);
+    nix::ioctl_read_bad!(blksszget, nix::request_code_none!(0x12, 104), c_int);
+    nix::ioctl_read_bad!(blkrotational, nix::request_code_none!(0x12, 126), c_ushort);
+    nix::ioctl_write_ptr_bad!(blkdiscard, nix::request_code_none!(0x12, 119), [u64; 2]);
+    nix::ioctl_write_ptr_bad!(blkzeroout, nix::request_code_none!(0x12, 127), [u64; 2]);
+    nix::ioctl_read_bad!(loop_get_status64, 0x4C05, super::LoopInfo64);
+}
+
+/// `struct loop_info64` of `linux/loop.h`.
+#[repr(C)]
+pub(super) struct LoopInfo64 {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+const _: () = assert!(size_of::<LoopInfo64>() == 232);
+
+/// Bytes of a block device.
+pub(super) fn device_size(file: &File) -> io::Result<u64> {
+    let mut size = 0usize;
+    // SAFETY: BLKGETSIZE64 writes one u64 (declared size_t) to where the pointer shows.
+    unsafe { ioctls::blkgetsize64(file.as_raw_fd(), &mut size) }?;
+    Ok(size as u64)
+}
+
+/// Bytes of a block device's logical block.
+pub(super) fn device_logical_block(file: &File) -> io::Result<u32> {
+    let mut bytes = 0;
+    // SAFETY: BLKSSZGET writes one int.
+    unsafe { ioctls::blksszget(file.as_raw_fd(), &mut bytes) }?;
+    u32::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
+}
+
+/// Whether a block device turns; false where it does not say.
+pub(super) fn device_rotational(file: &File) -> bool {
+    let mut turns = 0;
+    // SAFETY: BLKROTATIONAL writes one unsigned short.
+    unsafe { ioctls::blkrotational(file.as_raw_fd(), &mut turns) }.is_ok() && turns != 0
+}
+
+/// Whether a block device refuses writes.
+pub(super) fn device_read_only(file: &File) -> bool {
+    let mut ro = 0;
+    // SAFETY: BLKROGET writes one int.
+    unsafe { ioctls::blkroget(file.as_raw_fd(), &mut ro) }.is_ok() && ro != 0
+}
+
+/// BLKDISCARD of aligned bytes.
+pub(super) fn device_discard(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    // SAFETY: BLKDISCARD reads two u64; the device is open for writing by its owner, us.
+    unsafe { ioctls::blkdiscard(file.as_raw_fd(), &[offset, len]) }?;
+    Ok(())
+}
+
+/// BLKZEROOUT of aligned bytes; they stay allocated.
+pub(super) fn device_zero(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    // SAFETY: BLKZEROOUT reads two u64.
+    unsafe { ioctls::blkzeroout(file.as_raw_fd(), &[offset, len]) }?;
+    Ok(())
+}
+
+/// The backing of a loop device, as (st_dev, st_ino); ENXIO where none is set up.
+pub(super) fn loop_backing(file: &File) -> io::Result<(u64, u64)> {
+    let mut info = MaybeUninit::<LoopInfo64>::zeroed();
+    // SAFETY: LOOP_GET_STATUS64 writes one struct loop_info64, whose layout is asserted above.
+    unsafe { ioctls::loop_get_status64(file.as_raw_fd(), info.as_mut_ptr()) }?;
+    // SAFETY: all bit patterns, zeros included, are valid.
+    let info = unsafe { info.assume_init() };
+    Ok((info.device, info.inode))
+}
+
+/// Turns O_DIRECT on or off. EINVAL where the file system has none.
+pub(super) fn set_direct(file: &File, on: bool) -> io::Result<()> {
+    let now = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
+    let mut want = now;
+    want.set(OFlag::O_DIRECT, on);
+    if want != now {
+        fcntl(file, FcntlArg::F_SETFL(want))?;
+    }
+    Ok(())
+}
+
+/// What O_DIRECT on this file asks of offsets and lengths, and of memory, in bytes; `None` where the
+/// kernel does not say, `Some((0, 0))` where it says that O_DIRECT does not work here.
+pub(super) fn direct_alignment(file: &File) -> Option<(u32, u32)> {
+    let mut out = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty path with AT_EMPTY_PATH means the descriptor; `out` has room for the answer.
+    let rc = unsafe {
+        libc::statx(
+            file.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            out.as_mut_ptr(),
+        )
+    };
+    if rc != 0 {
+        return None;
+    }
+    // SAFETY: zeroed, then filled by the kernel; plain numbers.
+    let out = unsafe { out.assume_init() };
+    (out.stx_mask & libc::STATX_DIOALIGN != 0).then_some((out.stx_dio_offset_align, out.stx_dio_mem_align))
+}
+
+/// Reads until `buf` is full. `granule` is what a direct file's offsets are multiples of, 1 otherwise.
+pub(super) fn pread_exact(
+    file: &File,
+    mut offset: u64,
+    mut buf: &mut [u8],
+    granule: usize,
+) -> io::Result<()> {
+    while !buf.is_empty() {
+        match file.read_at(buf, offset) {
+            Ok(n) => {
+                let n = if n < buf.len() { n - n % granule } else { n };
+                if n == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                buf = &mut buf[n..];
+                offset += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `buf`. With `dsync` each piece is durable when the call returns; EOPNOTSUPP where
+/// the kernel or file system does not know that flag (nothing is written then).
+pub(super) fn pwrite_all(
+    file: &File,
+    mut offset: u64,
+    mut buf: &[u8],
+    granule: usize,
+    dsync: bool,
+) -> io::Result<()> {
+    while !buf.is_empty() {
+        let wrote = if dsync { pwrite_dsync(file, buf, offset) } else { file.write_at(buf, offset) };
+        match wrote {
+            Ok(n) => {
+                let n = if n < buf.len() { n - n % granule } else { n };
+                if n == 0 {
+                    return Err(io::ErrorKind::WriteZero.into());
+                }
+                buf = &buf[n..];
+                offset += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn pwrite_dsync(file: &File, buf: &[u8], offset: u64) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let iov = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
+    // SAFETY: one iovec over `buf`, which the kernel only reads and which outlives the call.
+    let n = unsafe { libc::pwritev2(file.as_raw_fd(), &iov, 1, offset, libc::RWF_DSYNC) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether an error says that the operation does not exist here, rather than that it failed.
+pub(super) fn unsupported(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY))
+}
+
+/// The sysfs directory of a device number.
+pub(super) fn sysfs(dev: u64) -> PathBuf {
+    PathBuf::from(format!("/sys/dev/block/{}:{}", libc::major(dev), libc::minor(dev)))
+}
+
+/// A number of the device's request queue (a partition's is its disk's).
+fn queue_number(dev: u64, name: &str) -> Option<u64> {
+    let dir = sysfs(dev);
+    let read = |p: &Path| fs::read_to_string(p).ok()?.trim().parse().ok();
+    read(&dir.join("queue").join(name)).or_else(|| read(&dir.join("../queue").join(name)))
+}
+
+/// Whether the device below a file turns; false where sysfs does not say.
+pub(super) fn sysfs_rotational(dev: u64) -> bool {
+    queue_number(dev, "rotational") == Some(1)
+}
+
+/// What a foreign writer would move.
+pub(super) fn stamp_of(file: &File, is_device: bool) -> Option<StampOf> {
+    let m = file.metadata().ok()?;
+    if !is_device {
+        let ns = |secs: i64, nanos: i64| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        return Some(StampOf::File {
+            dev: m.dev(),
+            ino: m.ino(),
+            size: m.size(),
+            ctime_ns: ns(m.ctime(), m.ctime_nsec()),
+            mtime_ns: ns(m.mtime(), m.mtime_nsec()),
+        });
+    }
+    // With iostats off the counters stand still: no stamp rather than one that never differs.
+    if queue_number(m.rdev(), "iostats") == Some(0) {
+        return None;
+    }
+    let stat = fs::read_to_string(sysfs(m.rdev()).join("stat")).ok()?;
+    let field = |n: usize| stat.split_ascii_whitespace().nth(n)?.parse::<u64>().ok();
+    let mut diskseq = 0;
+    // SAFETY: BLKGETDISKSEQ writes one u64; where the kernel has none, it stays 0.
+    let _ = unsafe { ioctls::blkgetdiskseq(file.as_raw_fd(), &mut diskseq) };
+    Some(StampOf::Device {
+        major: libc::major(m.rdev()),
+        minor: libc::minor(m.rdev()),
+        diskseq,
+        sectors_written: field(6)?,
+        sectors_discarded: field(13).unwrap_or(0),
+    })
+}

@@ -1,0 +1,258 @@
+//! FileStore on regular files.
+
+mod common;
+
+use std::sync::Barrier;
+use std::time::Duration;
+
+use common::{agree, file_of, scratch, steps};
+use fs2_store::{Direct, FileStore, Lock, MemStore, OpenError, OpenOptions, Stamp, StampOf, Store, StoreIo};
+use proptest::prelude::*;
+
+const RW: OpenOptions =
+    OpenOptions { write: true, direct: Direct::Auto, lock: Lock::Exclusive, lock_wait: None };
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_direct_file_is_a_vector(steps in steps(300 * 4096, 40_000, 40)) {
+        let dir = scratch();
+        let store = FileStore::open(file_of(dir.path(), "f", 300 * 4096), RW).unwrap();
+        agree(&store, &mut vec![0; 300 * 4096], &steps);
+    }
+
+    #[test]
+    fn a_cached_file_is_a_vector(steps in steps(999_999, 40_000, 40)) {
+        let dir = scratch();
+        let off = OpenOptions { direct: Direct::Off, ..RW };
+        let store = FileStore::open(file_of(dir.path(), "f", 999_999), off).unwrap();
+        prop_assert!(!store.is_direct());
+        agree(&store, &mut vec![0; 999_999], &steps);
+    }
+
+    #[test]
+    fn memory_is_a_vector(steps in steps(100_001, 20_000, 60)) {
+        agree(&MemStore::new(100_001), &mut vec![0; 100_001], &steps);
+    }
+}
+
+#[test]
+fn long_unaligned_requests_pass_the_bounce_buffer() {
+    let dir = scratch();
+    let size = 5 << 20;
+    let store = FileStore::open(file_of(dir.path(), "f", size), RW).unwrap();
+    let mut model = vec![0; size as usize];
+    let all = [
+        common::Step::Write { offset: 0, len: size, seed: 3, fua: false },
+        common::Step::Write { offset: 1_000_001, len: 3_333_333, seed: 5, fua: true },
+        common::Step::Write { offset: (1 << 20) - 1, len: 2, seed: 7, fua: false },
+        common::Step::Zero { offset: 1, len: 4_000_000, no_hole: true },
+        common::Step::Read { offset: 777, len: 4_444_444, misplace: 1 },
+    ];
+    agree(&store, &mut model, &all);
+}
+
+#[test]
+fn direct_or_say_so() {
+    let dir = scratch();
+    let on = OpenOptions { direct: Direct::On, ..RW };
+    match FileStore::open(file_of(dir.path(), "even", 1 << 20), on) {
+        Ok(s) => assert!(s.is_direct() && s.logical_block_bytes() > 1),
+        Err(e @ OpenError::NoDirect { .. }) => println!("skipped in part: {e}"),
+        Err(e) => panic!("{e}"),
+    }
+    let odd = file_of(dir.path(), "odd", (1 << 20) + 100);
+    let e = FileStore::open(&odd, on).unwrap_err();
+    assert!(matches!(e, OpenError::NoDirect { .. }), "{e}");
+    let s = FileStore::open(&odd, RW).unwrap();
+    s.write_at((1 << 20) + 90, &[1; 10], false).unwrap();
+    assert_eq!(std::fs::metadata(&odd).unwrap().len(), (1 << 20) + 100);
+}
+
+/// Each thread owns every fourth byte-odd piece of shared blocks: a read-modify-write that did not keep
+/// the others out would undo them.
+#[test]
+fn neighbours_in_one_block_do_not_undo_each_other() {
+    let dir = scratch();
+    let store = FileStore::open(file_of(dir.path(), "f", 64 * 4096), RW).unwrap();
+    let (piece, rounds) = (1000u64, 40u8);
+    let threads = 4u64;
+    let barrier = Barrier::new(threads as usize);
+    std::thread::scope(|s| {
+        for t in 0..threads {
+            let (store, barrier) = (&store, &barrier);
+            s.spawn(move || {
+                barrier.wait();
+                for round in 1..=rounds {
+                    for i in 0..6 {
+                        let at = (i * threads + t) * piece;
+                        store.write_at(at, &vec![round ^ t as u8; piece as usize], false).unwrap();
+                    }
+                }
+            });
+        }
+        // Whole blocks right behind, which share a stripe with the pieces and no block.
+        for round in 1..=rounds {
+            store.write_at(24 * 4096, &[round; 4096], false).unwrap();
+        }
+    });
+    for i in 0..6 * threads {
+        let mut buf = vec![0; piece as usize];
+        store.read_at(i * piece, &mut buf).unwrap();
+        assert!(buf.iter().all(|&b| b == rounds ^ (i % threads) as u8), "piece {i}");
+    }
+}
+
+#[test]
+fn what_lies_beyond_the_end_is_refused() {
+    let dir = scratch();
+    let path = file_of(dir.path(), "f", 8192);
+    let s = FileStore::open(&path, RW).unwrap();
+    let mut buf = [0; 2];
+    assert_eq!(s.read_at(8191, &mut buf).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    assert_eq!(s.read_at(u64::MAX, &mut buf).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+    assert!(s.write_at(8191, &buf, false).is_err());
+    assert!(s.write_at(u64::MAX, &buf, false).is_err());
+    assert!(s.write_zeroes(8192, 1, false).is_err());
+    assert!(s.discard(0, 8193).is_err());
+    assert!(s.stretches(1, 8192, 1).is_err());
+    s.read_at(8192, &mut []).unwrap();
+    s.write_at(8192, &[], true).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
+}
+
+#[test]
+fn read_only_is_read_only() {
+    let dir = scratch();
+    let path = file_of(dir.path(), "f", 8192);
+    let ro = OpenOptions { write: false, ..RW };
+    let a = FileStore::open(&path, ro).unwrap();
+    assert_eq!(a.write_at(0, &[1], false).unwrap_err().raw_os_error(), Some(libc::EROFS));
+    a.flush().unwrap();
+    // Readers share; a writer does not.
+    let b = FileStore::open(&path, ro).unwrap();
+    let e = FileStore::open(&path, RW).unwrap_err();
+    assert!(matches!(e, OpenError::Busy { .. }), "{e}");
+    drop((a, b));
+    FileStore::open(&path, RW).unwrap();
+}
+
+#[test]
+fn the_second_is_busy_and_gets_it_when_the_first_lets_go() {
+    let dir = scratch();
+    let path = file_of(dir.path(), "f", 8192);
+    let first = FileStore::open(&path, RW).unwrap();
+    let e = FileStore::open(&path, RW).unwrap_err();
+    assert!(e.is_transient());
+    let me = format!("process {}", std::process::id());
+    assert!(matches!(&e, OpenError::Busy { holder, .. } if holder.contains(&me)), "{e}");
+    let none = OpenOptions { lock: Lock::None, ..RW };
+    FileStore::open(&path, none).unwrap();
+    // Waits, in vain.
+    let short = OpenOptions { lock_wait: Some(Duration::from_millis(60)), ..RW };
+    assert!(matches!(FileStore::open(&path, short), Err(OpenError::Busy { .. })));
+    // Waits, and gets it with what the first wrote.
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| {
+            let long = OpenOptions { lock_wait: Some(Duration::from_secs(600)), ..RW };
+            let second = FileStore::open(&path, long).unwrap();
+            let mut b = [0];
+            second.read_at(4095, &mut b).unwrap();
+            b[0]
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        first.write_at(4095, &[42], false).unwrap();
+        drop(first);
+        assert_eq!(waiter.join().unwrap(), 42);
+    });
+}
+
+#[test]
+fn other_things_are_refused_by_name() {
+    let dir = scratch();
+    let open = |p: &std::path::Path| FileStore::open(p, RW).unwrap_err();
+    assert!(matches!(open(&dir.path().join("none")), OpenError::NotFound { .. }));
+    assert!(matches!(open(dir.path()), OpenError::NotAFileOrDevice { what: "a directory", .. }));
+    assert!(matches!(open("/dev/null".as_ref()), OpenError::NotAFileOrDevice { .. }));
+    let pipe = dir.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(matches!(open(&pipe), OpenError::NotAFileOrDevice { what: "a pipe", .. }));
+    let e = open(&dir.path().join("none")).to_string();
+    assert!(e.contains("none") && e.contains("check"), "{e}");
+}
+
+#[test]
+fn holes_and_what_fills_them() {
+    let dir = scratch();
+    let path = file_of(dir.path(), "f", 4 << 20);
+    let s = FileStore::open(&path, RW).unwrap();
+    assert!(s.sparse());
+    let (free, total) = s.host_space().unwrap();
+    assert!(free <= total && total > 0);
+    let whole = |limit| s.stretches(0, 4 << 20, limit).unwrap();
+    if !whole(1)[0].hole {
+        println!("skipped: this file system tells no holes");
+        return;
+    }
+    s.write_at(1 << 20, &[1; 1 << 16], false).unwrap();
+    s.flush().unwrap();
+    let got = whole(9);
+    assert_eq!(got.iter().map(|s| s.hole).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(got.iter().map(|s| s.len).sum::<u64>(), 4 << 20);
+    assert_eq!(whole(2), got[..2]);
+    assert_eq!(s.stretches((1 << 20) + 1, 10, 9).unwrap()[0].len, 10);
+    let stored = || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap());
+    let before = stored();
+    s.write_zeroes(1 << 20, 1 << 16, true).unwrap();
+    assert!(stored() >= before, "kept allocated");
+    s.discard(1 << 20, 1 << 16).unwrap();
+    assert!(stored() < before, "given back");
+    s.write_at(1 << 20, &[1; 1 << 16], false).unwrap();
+    s.write_zeroes(1 << 20, 1 << 16, false).unwrap();
+    assert!(stored() < before, "punched");
+}
+
+#[test]
+fn a_stamp_differs_after_a_foreign_write() {
+    let dir = scratch();
+    let path = file_of(dir.path(), "f", 1 << 16);
+    let s = FileStore::open(&path, RW).unwrap();
+    s.write_at(0, &[1; 4096], false).unwrap();
+    s.flush().unwrap();
+    let stamp = s.stamp().unwrap();
+    assert!(matches!(stamp.of, StampOf::File { size: 65536, .. }));
+    assert_eq!(Stamp::parse(&stamp.to_line()), Some(stamp.clone()));
+    let mut buf = [0; 4096];
+    s.read_at(0, &mut buf).unwrap();
+    s.flush().unwrap();
+    assert_eq!(s.stamp().unwrap(), stamp, "reading moves nothing");
+    // The kernel's file times advance in ticks: write until the tick has passed.
+    while s.stamp().unwrap() == stamp {
+        std::os::unix::fs::FileExt::write_at(
+            &std::fs::OpenOptions::new().write(true).open(&path).unwrap(),
+            b"x",
+            0,
+        )
+        .unwrap();
+    }
+    drop(s);
+    assert_ne!(FileStore::open(&path, RW).unwrap().stamp().unwrap(), stamp);
+}
+
+#[test]
+fn pure_crates_read_through_an_adaptor_that_counts() {
+    use fs2_block::{ReadAt, WriteAt};
+    let s = MemStore::new(1 << 16);
+    let mut io = StoreIo::new(&s);
+    io.write_at(5, b"abc").unwrap();
+    io.write_zeroes(6, 1).unwrap();
+    io.flush().unwrap();
+    let mut b = [9; 3];
+    io.read_at(5, &mut b).unwrap();
+    io.read_at(0, &mut []).unwrap();
+    assert_eq!(&b, b"a\0c");
+    assert_eq!(io.size_bytes().unwrap(), 1 << 16);
+    assert!(io.read_at(1 << 16, &mut b).is_err());
+    assert_eq!((io.reads(), io.bytes_read()), (2, 6));
+}
