@@ -1,3 +1,4 @@
 //! Protocols by which a kernel or a program reaches the volume.
 
+pub mod fuse;
 pub mod nbd;

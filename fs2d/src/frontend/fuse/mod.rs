@@ -1,0 +1,242 @@
+//! The volume as one file of a FUSE mount, for a loop device on top of it.
+//!
+//! [`Server`] mounts, serves with several threads and unmounts. What a request does to the volume
+//! is the [`Service`]'s affair; what stands on the file (a loop device, a mounted file system) is
+//! its user's.
+//!
+//! The mount(2) call is made here, not by a helper program, so root (or a user namespace's root)
+//! needs nothing installed. Who else than the mounting user comes near is refused by the kernel.
+//!
+//! Invariants:
+//! 1. A mount that was made is unmounted when its `Server` is dropped; where it is still in use,
+//!    it is taken out of the tree and served until its last user lets go. I/O is never cut off
+//!    except by [`Server::abort`].
+//! 2. The mount is one connection of the service from mount to the end of its last thread.
+//! 3. Only our own mount is unmounted, never what stands at its place since.
+
+mod mount;
+mod volume;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::service::Service;
+use volume::VolumeFs;
+
+/// The name of the one file.
+pub const FILE_NAME: &str = "volume";
+
+/// How long [`Server::unmount`] waits for a user that is just letting go (a loop device is cleared
+/// by the kernel a moment after its last close). Guess.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long [`Server::unmount`] waits for the end of a mount that is out of the tree. Guess.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A mounted FUSE file system with one file, [`FILE_NAME`], and the threads that serve it.
+pub struct Server {
+    dir: PathBuf,
+    identity: mount::Identity,
+    shared: Arc<Shared>,
+    runner: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the serving threads tell the [`Server`].
+#[derive(Default)]
+struct Shared {
+    end: Mutex<End>,
+    ended: Condvar,
+    completed: AtomicU64,
+}
+
+#[derive(Default)]
+struct End {
+    /// The file system was dropped: no thread serves it any more.
+    served: bool,
+    /// How the session ended, once it has.
+    result: Option<Result<(), (io::ErrorKind, String)>>,
+}
+
+impl Shared {
+    fn end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// Mounts `service`'s volume at `dir` and serves it with `threads` threads, each of which
+    /// takes a request from the kernel and runs it to its end: at most `threads` requests are
+    /// outstanding at the service.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no thread or a `dir` that is none; `PermissionDenied` without the right
+    /// to mount; what the kernel says otherwise. Nothing is left mounted.
+    pub fn mount(dir: &Path, service: Arc<dyn Service>, threads: usize) -> io::Result<Server> {
+        if threads == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a FUSE mount needs a thread"));
+        }
+        let dir = dir.canonicalize().map_err(|e| named(e, dir, "no such directory to mount on"))?;
+        if !dir.is_dir() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} is not a directory", dir.display()),
+            ));
+        }
+        let device = File::options().read(true).write(true).open("/dev/fuse").map_err(|e| {
+            io::Error::new(e.kind(), format!("/dev/fuse (kernel without FUSE, or no access): {e}"))
+        })?;
+        let undo = mount::Mounted::new(&dir, &device)?;
+
+        let shared = Arc::<Shared>::default();
+        let volume = VolumeFs::new(service, shared.clone());
+        let mut config = fuser::Config::default();
+        config.n_threads = Some(threads);
+        config.clone_fd = true;
+        // The kernel itself admits only the mounting user to the mount's paths. Requests that come
+        // in without a path (the loop driver's, under the kernel's own user) must pass.
+        let session = fuser::Session::from_fd(volume, OwnedFd::from(device), fuser::SessionACL::All, config)?;
+        let theirs = shared.clone();
+        let runner = std::thread::Builder::new().name("fuse".into()).spawn(move || {
+            let result = session.run();
+            if let Err(e) = &result {
+                tracing::error!("FUSE session ended: {e}");
+            }
+            theirs.end().result = Some(result.map_err(|e| (e.kind(), e.to_string())));
+            theirs.ended.notify_all();
+        })?;
+        // `server` undoes the mount from here on.
+        let identity = undo.keep();
+        let server = Server { dir, identity, shared, runner: Mutex::new(Some(runner)) };
+        // One round trip shows that the threads came up.
+        std::fs::metadata(server.file()).map_err(|e| named(e, &server.dir, "the mount does not answer"))?;
+        Ok(server)
+    }
+
+    /// The file that holds the volume.
+    pub fn file(&self) -> PathBuf {
+        self.dir.join(FILE_NAME)
+    }
+
+    /// The kernel's number of this connection: `/sys/fs/fuse/connections/<number>/abort` ends it
+    /// with an error for everyone who waits. `None` once the mount has ended, when the number may
+    /// be another's.
+    pub fn fuse_connection(&self) -> Option<u32> {
+        self.is_alive().then_some(self.identity.connection)
+    }
+
+    /// Requests answered since the mount; who watches for a stall compares two looks.
+    pub fn completed(&self) -> u64 {
+        self.shared.completed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread still serves: false after [`Server::unmount`], and after someone else
+    /// unmounted or aborted it.
+    pub fn is_alive(&self) -> bool {
+        let end = self.shared.end();
+        !(end.served && end.result.is_some())
+    }
+
+    /// Waits until the mount has ended, by whomever.
+    ///
+    /// # Errors
+    /// What ended the session, where that was not an unmount.
+    pub fn wait(&self) -> io::Result<()> {
+        self.wait_until(None).unwrap_or(Ok(()))
+    }
+
+    /// Unmounts and waits until every request is answered and every thread has ended. A user that
+    /// holds on is waited for a moment; then the mount is taken out of the tree, which needs no
+    /// one's consent, and its end is waited for.
+    ///
+    /// # Errors
+    /// `ResourceBusy` where the mount is out of the tree but someone still uses the file: it is
+    /// served until they let go ([`Server::wait`]). Otherwise what the kernel says.
+    pub fn unmount(&self) -> io::Result<()> {
+        let busy_until = Instant::now() + BUSY_PATIENCE;
+        while let Err(e) = mount::unmount(&self.dir, self.identity, false) {
+            if e.kind() != io::ErrorKind::ResourceBusy {
+                return Err(named(e, &self.dir, "cannot unmount"));
+            }
+            if Instant::now() >= busy_until {
+                mount::unmount(&self.dir, self.identity, true)
+                    .map_err(|e| named(e, &self.dir, "cannot unmount"))?;
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.wait_until(Some(Instant::now() + END_PATIENCE)).unwrap_or_else(|| {
+            Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                format!(
+                    "{} is unmounted but its file still in use; served until that ends",
+                    self.dir.display()
+                ),
+            ))
+        })
+    }
+
+    /// Ends the connection at once: whoever waits for an answer gets an error. For a server that
+    /// hangs; what was written and not flushed may be lost. The mount itself stays until
+    /// [`Server::unmount`].
+    ///
+    /// # Errors
+    /// `NotFound` where the fusectl file system is not mounted at `/sys/fs/fuse/connections`.
+    pub fn abort(&self) -> io::Result<()> {
+        match self.fuse_connection() {
+            Some(n) => std::fs::write(format!("/sys/fs/fuse/connections/{n}/abort"), "1"),
+            None => Ok(()),
+        }
+    }
+
+    /// `None` where the time came first.
+    fn wait_until(&self, deadline: Option<Instant>) -> Option<io::Result<()>> {
+        let mut end = self.shared.end();
+        let result = loop {
+            if let (true, Some(result)) = (end.served, &end.result) {
+                break result.clone().map_err(|(kind, text)| io::Error::new(kind, text));
+            }
+            let patience = match deadline {
+                None => Duration::from_secs(3600),
+                Some(d) => d.checked_duration_since(Instant::now())?,
+            };
+            end = self.shared.ended.wait_timeout(end, patience).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        drop(end);
+        let runner = self.runner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(runner) = runner {
+            // It has said its last word; a panic in it is in `result` or was printed.
+            let _ = runner.join();
+        }
+        Some(result)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Keeps invariant 1.
+        let undone = mount::unmount(&self.dir, self.identity, false)
+            .or_else(|_| mount::unmount(&self.dir, self.identity, true));
+        if let Err(e) = undone {
+            tracing::warn!("cannot unmount {}: {e}", self.dir.display());
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("dir", &self.dir)
+            .field("connection", &self.identity.connection)
+            .finish()
+    }
+}
+
+fn named(e: io::Error, dir: &Path, what: &str) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {what}: {e}", dir.display()))
+}

@@ -1,0 +1,102 @@
+//! The system calls that make and undo a FUSE mount.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, umount2};
+
+/// Which mount it is, however many come and go at the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Never used again since Linux 6.8; before that, not while the mount lives.
+    mount: u64,
+    /// The minor number of its device: the connection's number. Soon used again.
+    pub(super) connection: u32,
+}
+
+/// A mount that is taken out of the tree on drop, unless it is kept.
+pub(super) struct Mounted {
+    dir: PathBuf,
+    identity: Identity,
+    kept: bool,
+}
+
+impl Mounted {
+    /// Mounts the file system that answers on `device` (an open /dev/fuse) at `dir`.
+    pub(super) fn new(dir: &Path, device: &File) -> io::Result<Mounted> {
+        let options = format!(
+            "fd={},rootmode=40700,user_id={},group_id={},default_permissions",
+            device.as_raw_fd(),
+            nix::unistd::geteuid(),
+            nix::unistd::getegid(),
+        );
+        let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+        nix::mount::mount(Some("fs2"), dir, Some("fuse.fs2"), flags, Some(options.as_str())).map_err(
+            |e| {
+                let e = io::Error::from(e);
+                io::Error::new(e.kind(), format!("{}: cannot mount FUSE: {e}", dir.display()))
+            },
+        )?;
+        match identity(dir) {
+            Ok(identity) => Ok(Mounted { dir: dir.to_owned(), identity, kept: false }),
+            Err(e) => {
+                let _ = umount2(dir, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
+                Err(e)
+            }
+        }
+    }
+
+    /// Leaves it mounted, to be undone by [`unmount`].
+    pub(super) fn keep(mut self) -> Identity {
+        self.kept = true;
+        self.identity
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.kept {
+            // Nobody was told of it yet.
+            let _ = unmount(&self.dir, self.identity, true);
+        }
+    }
+}
+
+/// Unmounts `dir` if the mount there is the one meant; does nothing where that is gone. `lazy`
+/// takes it out of the tree though it is in use.
+pub(super) fn unmount(dir: &Path, meant: Identity, lazy: bool) -> io::Result<()> {
+    match identity(dir) {
+        Ok(there) if there == meant => {}
+        // Unmounted by someone else, or the directory is gone with it.
+        Ok(_) => return Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    }
+    let flags = if lazy { MntFlags::MNT_DETACH } else { MntFlags::empty() };
+    match umount2(dir, flags | MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The mount `dir` is on. Asks the kernel only, so that a server that does not answer cannot make
+/// this wait.
+fn identity(dir: &Path) -> io::Result<Identity> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
+    let mask = libc::STATX_MNT_ID | libc::STATX_MNT_ID_UNIQUE;
+    let mut out = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: `path` ends in a zero byte and `out` is room for one statx; both outlive the call.
+    let rc = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
+    if rc != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all zero bytes are a valid statx, and the kernel filled it in.
+    let out = unsafe { out.assume_init() };
+    Ok(Identity { mount: out.stx_mnt_id, connection: out.stx_dev_minor })
+}
