@@ -1,1 +1,38 @@
-//! A disk drive as mathematics
+//! A disk drive as mathematics: seek curve, rotation, zones, skews, read-ahead cache and power.
+//! The main types are [`DriveProfile`], which says what a drive is, and [`Disk`], which is one:
+//! [`Disk::serve`] takes a command and the time, and says how long it takes and why. Queues,
+//! schedulers and real time are left to those who hold a `Disk`; what a daemon may believe about
+//! a real drive is [`Head`].
+//!
+//! ```
+//! use fs2_block::{Nanos, Op, Sector};
+//! use fs2_disk::{Disk, DriveProfile, Energy};
+//!
+//! let profile = DriveProfile::builtin("wd800-repaired").unwrap();
+//! let mut energy = Energy::new(profile.power());
+//! let mut disk = Disk::new(profile);
+//! let far = disk.serve(Nanos(0), Op::Read, Sector(20_000_000), 8);
+//! energy.add(&far);
+//! // The paper: 9E-8 · 20,000,000 + 4.16 ms.
+//! assert_eq!(far.seek, Nanos(5_960_000));
+//! // What follows is read ahead: no seek, no rotation.
+//! let next = disk.serve(far.end(), Op::Read, Sector(20_000_008), 8);
+//! assert!(next.cache_hit);
+//! ```
+#![forbid(unsafe_code)]
+
+mod cache;
+mod disk;
+mod geometry;
+mod head;
+mod parse;
+mod profile;
+mod seek;
+mod service;
+mod spindle;
+
+pub use disk::Disk;
+pub use head::{Head, Knowledge};
+pub use profile::{DriveProfile, Extended, Power, ProfileError, Zone};
+pub use seek::SeekCurve;
+pub use service::{Energy, Service, Split};

@@ -1,0 +1,206 @@
+//! The drive's read-ahead cache.
+//!
+//! A segment is a ring of fixed size. After a read from the platters the drive goes on reading
+//! into the read's segment until the segment is full, or a command needs the platters.
+//!
+//! * C1: a segment holds `start..end`, of that at most the last `size` sectors.
+//! * C2: at most one segment is being filled, and then the head is where it is filled to.
+//! * C3: no segment holds a sector that was written after it was read.
+
+use fs2_block::Nanos;
+
+use crate::geometry::Geometry;
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    start: u64,
+    /// One past the last sector held; for the segment being filled: when filling it began.
+    end: u64,
+    /// Where reading ahead stops.
+    limit: u64,
+    /// Time of last use, in commands.
+    used: u64,
+}
+
+const EMPTY: Segment = Segment { start: 0, end: 0, limit: 0, used: 0 };
+
+/// Reading ahead: sector `from` begins to pass at `since`, the rest after it.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    segment: usize,
+    from: u64,
+    since: Nanos,
+}
+
+/// Reading ahead as it stands at some moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead {
+    segment: usize,
+    /// Sectors before this one have been read.
+    pub(crate) filled: u64,
+    /// Still going on.
+    active: bool,
+    pub(crate) from: u64,
+    pub(crate) since: Nanos,
+}
+
+/// What the cache can do for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Nothing: position and read all of it.
+    Nothing,
+    /// It holds everything.
+    All {
+        segment: usize,
+        /// It is the segment the head stands at the end of, having stopped there.
+        stopped_here: bool,
+    },
+    /// Reading ahead is about to bring all of it.
+    Coming { segment: usize },
+    /// It holds what comes before `rest`; position for that.
+    Part { segment: usize, rest: u64 },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    segments: Vec<Segment>,
+    /// Sectors in a segment.
+    size: u64,
+    commands: u64,
+    running: Option<Running>,
+}
+
+impl Cache {
+    pub(crate) fn new(segments: u32, segment_kib: u32) -> Cache {
+        Cache {
+            segments: vec![EMPTY; segments as usize],
+            size: u64::from(segment_kib) * 2,
+            commands: 0,
+            running: None,
+        }
+    }
+
+    pub(crate) fn ahead(&self, g: &Geometry, now: Nanos) -> Option<Ahead> {
+        let Running { segment, from, since } = self.running?;
+        let limit = self.segments[segment].limit;
+        let filled = from + g.passed(from, limit.saturating_sub(from), now.since(since));
+        Some(Ahead { segment, filled, active: filled < limit, from, since })
+    }
+
+    /// What there is of `start..end` given the state of reading ahead.
+    pub(crate) fn find(&self, g: &Geometry, ahead: Option<Ahead>, start: u64, end: u64) -> Found {
+        let mut best = Found::Nothing;
+        for (i, s) in self.segments.iter().enumerate() {
+            let here = ahead.filter(|a| a.segment == i);
+            let high = here.map_or(s.end, |a| a.filled);
+            let low = s.start.max(high.saturating_sub(self.size)); // C1
+            if high <= low || start < low {
+                continue;
+            }
+            if end <= high {
+                return Found::All { segment: i, stopped_here: here.is_some_and(|a| !a.active) };
+            }
+            let active = here.is_some_and(|a| a.active);
+            // A start a little further on than the head is waited for, as long as that takes at
+            // most half a turn (guess); a new seek would rarely be sooner.
+            if active
+                && start <= s.limit
+                && (start <= high || g.transfer(high, start - high).0 <= g.turn().0 / 2)
+            {
+                best = Found::Coming { segment: i };
+            } else if start <= high && !matches!(best, Found::Coming { .. }) {
+                best = Found::Part { segment: i, rest: high };
+            }
+        }
+        best
+    }
+
+    fn touch(&mut self, segment: usize) {
+        self.commands += 1;
+        self.segments[segment].used = self.commands;
+    }
+
+    /// How far to read ahead after a read of `start..end`: the segment's size from its start, and
+    /// half of it from its end where the read was long. So what was read with a short read stays.
+    fn limit_after(&self, start: u64, end: u64, capacity: u64) -> u64 {
+        let limit = start.saturating_add(self.size).max(end.saturating_add(self.size / 2));
+        limit.min(capacity.max(end))
+    }
+
+    /// A read was answered from `segment`; its reading ahead may go further. `resume` is when the
+    /// next sector passes the head that stopped at the segment's end.
+    pub(crate) fn answered(
+        &mut self,
+        segment: usize,
+        start: u64,
+        end: u64,
+        capacity: u64,
+        resume: Option<Nanos>,
+    ) {
+        self.touch(segment);
+        let Some(running) = self.running.filter(|r| r.segment == segment) else { return };
+        let limit = self.limit_after(start, end, capacity);
+        let s = &mut self.segments[segment];
+        if limit <= s.limit {
+            return;
+        }
+        if let Some(since) = resume {
+            self.running = Some(Running { segment, from: s.limit.max(running.from), since });
+        }
+        s.limit = limit;
+    }
+
+    /// Reading ahead is known to have passed `from` at `since`.
+    pub(crate) fn anchor(&mut self, from: u64, since: Nanos) {
+        if let Some(r) = &mut self.running {
+            (r.from, r.since) = (from, since);
+            let s = &mut self.segments[r.segment];
+            s.limit = s.limit.max(from);
+        }
+    }
+
+    /// Stops reading ahead because the platters are needed for something else.
+    pub(crate) fn stop(&mut self, ahead: Option<Ahead>) {
+        if let Some(a) = ahead {
+            self.segments[a.segment].end = a.filled;
+        }
+        self.running = None;
+    }
+
+    /// `start..end` was read from the platters, the last of it passing at `since`; goes on reading.
+    pub(crate) fn fill(&mut self, reuse: Option<usize>, start: u64, end: u64, since: Nanos, capacity: u64) {
+        let Some(segment) = reuse.or_else(|| self.oldest()) else { return };
+        self.touch(segment);
+        let limit = self.limit_after(start, end, capacity);
+        let s = &mut self.segments[segment];
+        if reuse.is_none() {
+            s.start = start;
+        }
+        (s.end, s.limit) = (end, limit);
+        self.running = Some(Running { segment, from: end, since });
+    }
+
+    /// The drive turned out to hold `start..end`.
+    pub(crate) fn learn(&mut self, start: u64, end: u64) {
+        let keep = self.running.map(|r| r.segment);
+        let oldest = (0..self.segments.len()).filter(|i| Some(*i) != keep);
+        if let Some(i) = oldest.min_by_key(|i| self.segments[*i].used) {
+            self.touch(i);
+            let s = &mut self.segments[i];
+            (s.start, s.end, s.limit) = (start, end, end);
+        }
+    }
+
+    fn oldest(&self) -> Option<usize> {
+        (0..self.segments.len()).min_by_key(|i| self.segments[*i].used)
+    }
+
+    /// Keeps C3: forgets every segment that holds part of a write.
+    pub(crate) fn written(&mut self, start: u64, end: u64) {
+        for s in &mut self.segments {
+            if s.start < end && start < s.end {
+                *s = EMPTY;
+            }
+        }
+    }
+}

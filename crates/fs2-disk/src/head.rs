@@ -1,0 +1,184 @@
+//! The engine's belief about a real drive, fed by completions only.
+//!
+//! * H1: what it says follows from the profile and the completions it was told, nothing else.
+//! * H2: an expected rotational wait is half a turn until completions have shown where the
+//!   platter is: a wrong geometry or speed never looks like knowledge.
+//! * H3: a completion that contradicts the belief corrects it; belief about the drive's cache
+//!   gives way to the time an access took.
+
+use fs2_block::{Nanos, Op, Sector};
+
+use crate::disk::{Disk, Effect};
+use crate::profile::DriveProfile;
+use crate::service::Service;
+use crate::spindle::Spindle;
+
+/// How much of the profile may be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Knowledge {
+    /// All of it: the platter's angle is learned from completions.
+    Full,
+    /// The seek curve and the transfer rates only: rotation is always expected at half a turn.
+    SeekOnly,
+}
+
+/// Where the head is believed to be, what the drive's cache is believed to hold, and what the
+/// next access would cost.
+#[derive(Clone, Debug)]
+pub struct Head {
+    belief: Disk,
+    knowledge: Knowledge,
+    spindle: Spindle,
+    /// Running mean positioning time of misses, nanoseconds.
+    mean_positioning: f64,
+    hits: u64,
+    misses: u64,
+}
+
+/// Weight of a miss in the running mean. Guess: some hundred misses make a mean.
+const MEAN_RATE: f64 = 1.0 / 128.0;
+
+/// Share of a seek by which a profile is expected to be wrong (guess).
+const SEEK_DOUBT: f64 = 0.05;
+
+impl Head {
+    /// Belief before the first completion: head at sector 0, angle unknown, mean positioning time
+    /// half the mean random seek and half a turn (guess: files are not spread at random).
+    pub fn new(profile: DriveProfile, knowledge: Knowledge) -> Head {
+        let mean_positioning = (profile.mean_seek().0 + profile.turn().0) as f64 / 2.0;
+        let belief = Disk::new(profile);
+        let turns_per_second = belief.fixed.geometry.as_ref().map_or(0.0, |g| g.turns_per_ns() * 1e9);
+        Head {
+            belief,
+            knowledge,
+            spindle: Spindle::new(turns_per_second),
+            mean_positioning,
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// The profile believed in.
+    pub fn profile(&self) -> &DriveProfile {
+        self.belief.profile()
+    }
+
+    /// Where the head is believed to be at `now`.
+    pub fn position(&self, now: Nanos) -> Sector {
+        self.belief.position(now)
+    }
+
+    /// Expected positioning time of a read at `sector` that reaches the drive at `now`: seek and
+    /// rotation, 0 where the drive's cache is expected to have it.
+    pub fn predict_positioning(&self, now: Nanos, sector: Sector) -> Nanos {
+        self.predict(now, Op::Read, sector, 1).positioning()
+    }
+
+    /// Expected service of an access that reaches the drive at `now`.
+    pub fn predict(&self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Service {
+        let start = now.max(self.belief.free_at());
+        let (mut service, effect) = self.belief.plan(now, op, sector, sectors, self.spindle.phase(start));
+        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
+            service.rotation = self.expected_rotation(&service);
+        }
+        service
+    }
+
+    /// The mean of the wait over what is not known of the angle.
+    fn expected_rotation(&self, service: &Service) -> Nanos {
+        let Some(g) = &self.belief.fixed.geometry else { return Nanos(0) };
+        let turn = g.turn().0 as f64;
+        let seek_doubt = service.seek.0 as f64 / turn * SEEK_DOUBT;
+        match (self.knowledge, self.spindle.deviation(service.start, seek_doubt)) {
+            (Knowledge::Full, Some(deviation)) => {
+                // A uniform error of that standard deviation: ± √3 of it.
+                let half = 1.732 * deviation + 1e-9;
+                let wait = service.rotation.0 as f64 / turn;
+                let missed = ((half - wait) / (2.0 * half)).clamp(0.0, 1.0);
+                let early = ((half - (1.0 - wait)) / (2.0 * half)).clamp(0.0, 1.0);
+                Nanos(((wait + missed - early) * turn) as u64)
+            }
+            _ => Nanos(g.turn().0 / 2),
+        }
+    }
+
+    /// Whether the platter's angle is known well enough to be used at `now`.
+    pub fn knows_angle(&self, now: Nanos) -> bool {
+        self.knowledge == Knowledge::Full && self.spindle.deviation(now, 0.0).is_some()
+    }
+
+    /// An access was dispatched and has completed; call in order of completion.
+    pub fn completed(
+        &mut self,
+        op: Op,
+        sector: Sector,
+        sectors: u32,
+        dispatched_at: Nanos,
+        completed_at: Nanos,
+    ) {
+        let start = dispatched_at.max(self.belief.free_at());
+        let completed_at = completed_at.max(start);
+        let phase = self.spindle.phase(start);
+        let (planned, effect) = self.belief.plan(start, op, sector, sectors, phase);
+        self.belief.free_at = completed_at;
+        let moves = matches!(op, Op::Read | Op::Write | Op::WriteZeroes) && sectors > 0;
+        if self.belief.fixed.geometry.is_none() || !moves {
+            return;
+        }
+        let (first, end) = crate::disk::span(sector, sectors);
+        let media = match effect {
+            Effect::Read { .. } | Effect::Written { .. } => planned,
+            _ => self.belief.plan_read(start, first, end),
+        };
+        // What the access took beyond overhead and transfer: seek and rotation, if it was a miss.
+        let taken = completed_at.since(start + media.overhead + media.transfer);
+        if op == Op::Read && taken < self.least_miss(&media) {
+            self.hits += 1;
+            match effect {
+                Effect::Answered { .. } => {
+                    self.belief.apply(start, effect);
+                    if planned.transfer > media.transfer || self.belief.position(start).0 < end {
+                        self.belief.cache.anchor(end, completed_at);
+                    }
+                }
+                // A miss was expected. A read that goes on where the head is was a hit only in name.
+                _ if media.seek == Nanos(0) => self.belief.apply(start, effect),
+                _ => self.belief.cache.learn(first, end),
+            }
+            return;
+        }
+        self.misses += 1;
+        let effect = match op {
+            Op::Read => {
+                let reuse = if let Effect::Read { reuse, .. } = effect { reuse } else { None };
+                Effect::Read { reuse, start: first, end, since: completed_at }
+            }
+            _ => Effect::Written { start: first, end },
+        };
+        self.belief.apply(start, effect);
+        self.mean_positioning += (taken.0 as f64 - self.mean_positioning) * MEAN_RATE;
+        if let Some(g) = &self.belief.fixed.geometry {
+            // The last sector has just passed the head.
+            let phase = g.sector_end_angle(end - 1).wrapping_sub(g.angle_at(completed_at));
+            self.spindle.observe(completed_at, phase);
+        }
+    }
+
+    /// A read that took less than this beyond overhead and transfer did not move the arm: half
+    /// the seek (the paper takes what lies below the seek curve for cached), but no less than a
+    /// 32nd of a turn (guess: interrupts come late).
+    fn least_miss(&self, media: &Service) -> Nanos {
+        Nanos((media.seek.0 / 2).max(self.profile().turn().0 / 32))
+    }
+
+    /// Running mean positioning time of misses: what a read that continues in the drive's cache
+    /// saves.
+    pub fn mean_positioning(&self) -> Nanos {
+        Nanos(self.mean_positioning as u64)
+    }
+
+    /// Reads measured to have come from the drive's cache, and all other accesses.
+    pub fn hits_and_misses(&self) -> (u64, u64) {
+        (self.hits, self.misses)
+    }
+}

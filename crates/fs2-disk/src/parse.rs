@@ -1,0 +1,386 @@
+//! Profiles as TOML: reading with the line of every fault, and writing.
+
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::profile::{DiskSpec, DriveProfile, FlashSpec, Mechanism, Power, ProfileError, Zone};
+use crate::seek::SeekCurve;
+
+/// 2⁵³ sectors (4 EiB): whole numbers up to here are exact in the floating point of seek curves.
+const MAX_SECTORS: u64 = 1 << 53;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawProfile {
+    name: String,
+    #[serde(default)]
+    about: String,
+    capacity_sectors: Spanned<i64>,
+    disk: Option<Spanned<RawDisk>>,
+    flash: Option<Spanned<RawFlash>>,
+    power: RawPower,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawDisk {
+    rpm: Spanned<f64>,
+    track_skew_ms: Spanned<f64>,
+    cylinder_skew_ms: Spanned<f64>,
+    tracks_per_cylinder: Spanned<i64>,
+    write_settle_ms: Spanned<f64>,
+    same_track_ms: Option<Spanned<f64>>,
+    overhead_us: Spanned<f64>,
+    hit_overhead_us: Option<Spanned<f64>>,
+    bus_mb_s: Spanned<f64>,
+    seek: Spanned<RawSeek>,
+    zones: Spanned<Vec<RawZone>>,
+    cache: RawCache,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSeek {
+    cubic_linear: Option<RawCubic>,
+    sqrt_linear: Option<RawSqrt>,
+    table: Option<Spanned<Vec<Spanned<(f64, f64)>>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCubic {
+    cubic: Spanned<[f64; 4]>,
+    knee_sectors: Spanned<f64>,
+    linear: Spanned<[f64; 2]>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSqrt {
+    base_ms: Spanned<f64>,
+    root_ms: Spanned<f64>,
+    knee_sectors: Spanned<f64>,
+    tail_ms_per_sector: Spanned<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawZone {
+    first_sector: Spanned<i64>,
+    sectors_per_track: Spanned<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCache {
+    segments: Spanned<i64>,
+    segment_kib: Spanned<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFlash {
+    read_latency_us: Spanned<f64>,
+    write_latency_us: Spanned<f64>,
+    read_mb_s: Spanned<f64>,
+    write_mb_s: Spanned<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPower {
+    seek_w: Spanned<f64>,
+    read_w: Spanned<f64>,
+    write_w: Spanned<f64>,
+    idle_w: Spanned<f64>,
+    standby_w: Option<Spanned<f64>>,
+    spin_up_w: Option<Spanned<f64>>,
+}
+
+/// The text at hand, to turn byte positions into lines.
+struct Source<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, at: usize, what: impl Into<String>) -> ProfileError {
+        let before = self.text.get(..at).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        ProfileError::Malformed {
+            name: self.name.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            what: what.into(),
+        }
+    }
+
+    fn number(
+        &self,
+        value: &Spanned<f64>,
+        what: &str,
+        range: RangeInclusive<f64>,
+    ) -> Result<f64, ProfileError> {
+        let v = *value.get_ref();
+        // A NaN is in no range.
+        if range.contains(&v) {
+            return Ok(v);
+        }
+        let (low, high) = (range.start(), range.end());
+        Err(self.error(value.span().start, format!("{what} is {v}, expected {low} to {high}")))
+    }
+
+    fn whole(
+        &self,
+        value: &Spanned<i64>,
+        what: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<u64, ProfileError> {
+        match u64::try_from(*value.get_ref()) {
+            Ok(v) if range.contains(&v) => Ok(v),
+            _ => Err(self.error(
+                value.span().start,
+                format!("{what} is {}, expected {} to {}", value.get_ref(), range.start(), range.end()),
+            )),
+        }
+    }
+
+    fn disk(&self, raw: &RawDisk, capacity: u64) -> Result<DiskSpec, ProfileError> {
+        let rpm = self.number(&raw.rpm, "rpm", 600.0..=100_000.0)?;
+        let turn_ms = 60_000.0 / rpm;
+        let track_skew_ms = self.number(&raw.track_skew_ms, "track_skew_ms", 0.0..=turn_ms * 0.999)?;
+        let cylinder_skew_ms =
+            self.number(&raw.cylinder_skew_ms, "cylinder_skew_ms", track_skew_ms..=turn_ms * 0.999)?;
+        let overhead_us = self.number(&raw.overhead_us, "overhead_us", 0.0..=1e6)?;
+        Ok(DiskSpec {
+            rpm,
+            track_skew_ms,
+            cylinder_skew_ms,
+            tracks_per_cylinder: self.whole(&raw.tracks_per_cylinder, "tracks_per_cylinder", 1..=256)? as u32,
+            zones: self.zones(&raw.zones, capacity)?,
+            seek: self.seek(&raw.seek)?,
+            same_track_ms: self.optional(&raw.same_track_ms, "same_track_ms", 0.0..=1000.0)?,
+            write_settle_ms: self.number(&raw.write_settle_ms, "write_settle_ms", 0.0..=1000.0)?,
+            overhead_us,
+            hit_overhead_us: self
+                .optional(&raw.hit_overhead_us, "hit_overhead_us", 0.0..=1e6)?
+                .unwrap_or(overhead_us),
+            bus_mb_s: self.number(&raw.bus_mb_s, "bus_mb_s", 0.1..=1e6)?,
+            segments: self.whole(&raw.cache.segments, "segments", 0..=1024)? as u32,
+            segment_kib: self.whole(&raw.cache.segment_kib, "segment_kib", 1..=1 << 20)? as u32,
+        })
+    }
+
+    fn optional(
+        &self,
+        value: &Option<Spanned<f64>>,
+        what: &str,
+        range: RangeInclusive<f64>,
+    ) -> Result<Option<f64>, ProfileError> {
+        value.as_ref().map(|v| self.number(v, what, range)).transpose()
+    }
+
+    fn zones(&self, raw: &Spanned<Vec<RawZone>>, capacity: u64) -> Result<Vec<Zone>, ProfileError> {
+        if raw.get_ref().is_empty() {
+            return Err(self.error(raw.span().start, "no zone, expected at least one"));
+        }
+        let mut zones: Vec<Zone> = Vec::with_capacity(raw.get_ref().len());
+        for zone in raw.get_ref() {
+            let first_sector = self.whole(&zone.first_sector, "first_sector", 0..=capacity - 1)?;
+            let at = zone.first_sector.span().start;
+            match zones.last() {
+                None if first_sector != 0 => {
+                    return Err(
+                        self.error(at, format!("the first zone begins at sector {first_sector}, expected 0"))
+                    );
+                }
+                Some(before) if first_sector <= before.first_sector => {
+                    let what = format!(
+                        "zone begins at sector {first_sector}, expected more than the zone before it ({})",
+                        before.first_sector
+                    );
+                    return Err(self.error(at, what));
+                }
+                _ => {}
+            }
+            let spt = self.whole(&zone.sectors_per_track, "sectors_per_track", 8..=1 << 20)?;
+            zones.push(Zone { first_sector, sectors_per_track: spt as u32 });
+        }
+        Ok(zones)
+    }
+
+    fn seek(&self, raw: &Spanned<RawSeek>) -> Result<SeekCurve, ProfileError> {
+        let distance = 1.0..=MAX_SECTORS as f64;
+        match raw.get_ref() {
+            RawSeek { cubic_linear: Some(c), sqrt_linear: None, table: None } => {
+                for (value, at) in c
+                    .cubic
+                    .get_ref()
+                    .iter()
+                    .map(|v| (v, c.cubic.span()))
+                    .chain(c.linear.get_ref().iter().map(|v| (v, c.linear.span())))
+                {
+                    if !value.is_finite() || value.abs() > 1e6 {
+                        let what = format!("coefficient {value}, expected -1e6 to 1e6");
+                        return Err(self.error(at.start, what));
+                    }
+                }
+                Ok(SeekCurve::CubicLinear {
+                    cubic: *c.cubic.get_ref(),
+                    knee: self.number(&c.knee_sectors, "knee_sectors", distance)?,
+                    linear: *c.linear.get_ref(),
+                })
+            }
+            RawSeek { cubic_linear: None, sqrt_linear: Some(s), table: None } => Ok(SeekCurve::SqrtLinear {
+                base: self.number(&s.base_ms, "base_ms", 0.0..=1000.0)?,
+                root: self.number(&s.root_ms, "root_ms", 0.0..=1000.0)?,
+                knee: self.number(&s.knee_sectors, "knee_sectors", distance)?,
+                slope: self.number(&s.tail_ms_per_sector, "tail_ms_per_sector", 0.0..=1000.0)?,
+            }),
+            RawSeek { cubic_linear: None, sqrt_linear: None, table: Some(t) } => self.table(t),
+            _ => Err(self.error(
+                raw.span().start,
+                "expected exactly one of cubic_linear, sqrt_linear and table under disk.seek",
+            )),
+        }
+    }
+
+    fn table(&self, raw: &Spanned<Vec<Spanned<(f64, f64)>>>) -> Result<SeekCurve, ProfileError> {
+        let mut points: Vec<(f64, f64)> = Vec::with_capacity(raw.get_ref().len());
+        for point in raw.get_ref() {
+            let (x, ms) = *point.get_ref();
+            let before = points.last().map_or(0.0, |p| p.0);
+            // Written so that a NaN fails.
+            if !(x > before && x <= MAX_SECTORS as f64 && (0.0..=10_000.0).contains(&ms)) {
+                let what = format!(
+                    "point [{x}, {ms}], expected a distance above {before} sectors and a time of 0 to 10000 ms"
+                );
+                return Err(self.error(point.span().start, what));
+            }
+            points.push((x, ms));
+        }
+        if points.is_empty() {
+            return Err(self.error(raw.span().start, "empty seek table, expected at least one point"));
+        }
+        Ok(SeekCurve::Table { points })
+    }
+
+    fn flash(&self, raw: &RawFlash) -> Result<FlashSpec, ProfileError> {
+        Ok(FlashSpec {
+            read_latency_us: self.number(&raw.read_latency_us, "read_latency_us", 0.0..=1e6)?,
+            write_latency_us: self.number(&raw.write_latency_us, "write_latency_us", 0.0..=1e6)?,
+            read_mb_s: self.number(&raw.read_mb_s, "read_mb_s", 0.1..=1e6)?,
+            write_mb_s: self.number(&raw.write_mb_s, "write_mb_s", 0.1..=1e6)?,
+        })
+    }
+
+    fn power(&self, raw: &RawPower) -> Result<Power, ProfileError> {
+        let watts = 0.0..=1000.0;
+        Ok(Power {
+            seek_w: self.number(&raw.seek_w, "seek_w", watts.clone())?,
+            read_w: self.number(&raw.read_w, "read_w", watts.clone())?,
+            write_w: self.number(&raw.write_w, "write_w", watts.clone())?,
+            idle_w: self.number(&raw.idle_w, "idle_w", watts.clone())?,
+            standby_w: self.optional(&raw.standby_w, "standby_w", watts.clone())?,
+            spin_up_w: self.optional(&raw.spin_up_w, "spin_up_w", watts)?,
+        })
+    }
+}
+
+pub(crate) fn profile(text: &str, name: &str) -> Result<DriveProfile, ProfileError> {
+    let source = Source { name, text };
+    let raw: RawProfile = toml::from_str(text)
+        .map_err(|e| source.error(e.span().map_or(0, |s| s.start), e.message().to_owned()))?;
+    let capacity = source.whole(&raw.capacity_sectors, "capacity_sectors", 1..=MAX_SECTORS)?;
+    let mechanism = match (&raw.disk, &raw.flash) {
+        (Some(d), None) => Mechanism::Disk(source.disk(d.get_ref(), capacity)?),
+        (None, Some(f)) => Mechanism::Flash(source.flash(f.get_ref())?),
+        (Some(_), Some(f)) => {
+            return Err(source.error(f.span().start, "both [disk] and [flash], expected one of them"));
+        }
+        (None, None) => return Err(source.error(0, "neither [disk] nor [flash], expected one of them")),
+    };
+    Ok(DriveProfile {
+        power: source.power(&raw.power)?,
+        name: raw.name,
+        about: raw.about,
+        capacity,
+        mechanism,
+    })
+}
+
+pub(crate) fn to_toml(p: &DriveProfile) -> String {
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = render(p, &mut out);
+    out
+}
+
+fn render(p: &DriveProfile, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "name = {}", toml::Value::from(p.name.as_str()))?;
+    writeln!(out, "about = {}", toml::Value::from(p.about.as_str()))?;
+    writeln!(out, "capacity_sectors = {}", p.capacity)?;
+    match &p.mechanism {
+        Mechanism::Disk(d) => {
+            writeln!(out, "\n[disk]\nrpm = {:?}", d.rpm)?;
+            writeln!(out, "track_skew_ms = {:?}", d.track_skew_ms)?;
+            writeln!(out, "cylinder_skew_ms = {:?}", d.cylinder_skew_ms)?;
+            writeln!(out, "tracks_per_cylinder = {}", d.tracks_per_cylinder)?;
+            writeln!(out, "write_settle_ms = {:?}", d.write_settle_ms)?;
+            if let Some(ms) = d.same_track_ms {
+                writeln!(out, "same_track_ms = {ms:?}")?;
+            }
+            writeln!(out, "overhead_us = {:?}", d.overhead_us)?;
+            writeln!(out, "hit_overhead_us = {:?}", d.hit_overhead_us)?;
+            writeln!(out, "bus_mb_s = {:?}", d.bus_mb_s)?;
+            match &d.seek {
+                SeekCurve::CubicLinear { cubic, knee, linear } => {
+                    writeln!(out, "\n[disk.seek.cubic_linear]\ncubic = {cubic:?}")?;
+                    writeln!(out, "knee_sectors = {knee:?}\nlinear = {linear:?}")?;
+                }
+                SeekCurve::SqrtLinear { base, root, knee, slope } => {
+                    writeln!(out, "\n[disk.seek.sqrt_linear]\nbase_ms = {base:?}\nroot_ms = {root:?}")?;
+                    writeln!(out, "knee_sectors = {knee:?}\ntail_ms_per_sector = {slope:?}")?;
+                }
+                SeekCurve::Table { points } => {
+                    writeln!(out, "\n[disk.seek]\ntable = [")?;
+                    for (x, ms) in points {
+                        writeln!(out, "    [{x:?}, {ms:?}],")?;
+                    }
+                    writeln!(out, "]")?;
+                }
+            }
+            writeln!(
+                out,
+                "\n[disk.cache]\nsegments = {}\nsegment_kib = {}",
+                d.segments,
+                d.segment_kib.max(1)
+            )?;
+            for z in &d.zones {
+                writeln!(
+                    out,
+                    "\n[[disk.zones]]\nfirst_sector = {}\nsectors_per_track = {}",
+                    z.first_sector, z.sectors_per_track
+                )?;
+            }
+        }
+        Mechanism::Flash(f) => {
+            writeln!(out, "\n[flash]\nread_latency_us = {:?}", f.read_latency_us)?;
+            writeln!(out, "write_latency_us = {:?}", f.write_latency_us)?;
+            writeln!(out, "read_mb_s = {:?}\nwrite_mb_s = {:?}", f.read_mb_s, f.write_mb_s)?;
+        }
+    }
+    let w = &p.power;
+    writeln!(out, "\n[power]\nseek_w = {:?}\nread_w = {:?}", w.seek_w, w.read_w)?;
+    writeln!(out, "write_w = {:?}\nidle_w = {:?}", w.write_w, w.idle_w)?;
+    if let Some(x) = w.standby_w {
+        writeln!(out, "standby_w = {x:?}")?;
+    }
+    if let Some(x) = w.spin_up_w {
+        writeln!(out, "spin_up_w = {x:?}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! What is known of a drive.
+
+use std::fmt;
+
+use fs2_block::{Nanos, Op};
+
+use crate::parse;
+use crate::seek::SeekCurve;
+
+/// A drive's characteristics: all that [`crate::Disk`] needs to be that drive.
+///
+/// Made from TOML ([`DriveProfile::parse`]) or by name ([`DriveProfile::builtin`]); either way
+/// its relations hold (zones ascend, times are finite and not negative, powers are not negative).
+#[derive(Clone, Debug, PartialEq)]
+pub struct DriveProfile {
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) capacity: u64,
+    pub(crate) mechanism: Mechanism,
+    pub(crate) power: Power,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Mechanism {
+    Disk(DiskSpec),
+    Flash(FlashSpec),
+}
+
+/// A drive with platters and an arm.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DiskSpec {
+    /// Turns a minute.
+    pub(crate) rpm: f64,
+    /// Angle between a track's last sector and the next track's first, as time.
+    pub(crate) track_skew_ms: f64,
+    /// The same where the cylinder ends too.
+    pub(crate) cylinder_skew_ms: f64,
+    pub(crate) tracks_per_cylinder: u32,
+    pub(crate) zones: Vec<Zone>,
+    pub(crate) seek: SeekCurve,
+    /// Time of a move that stays on its track; the curve's where absent.
+    pub(crate) same_track_ms: Option<f64>,
+    /// What a write's seek takes longer.
+    pub(crate) write_settle_ms: f64,
+    /// Command overhead of an access to the platters.
+    pub(crate) overhead_us: f64,
+    /// Command overhead of a read from the drive's cache.
+    pub(crate) hit_overhead_us: f64,
+    /// Bus rate in 10⁶ bytes a second.
+    pub(crate) bus_mb_s: f64,
+    /// Read-ahead cache.
+    pub(crate) segments: u32,
+    pub(crate) segment_kib: u32,
+}
+
+/// A bit-recording zone of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// First sector; the zone ends where the next begins.
+    pub first_sector: u64,
+    /// Sectors on each of its tracks.
+    pub sectors_per_track: u32,
+}
+
+/// A drive without moving parts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FlashSpec {
+    pub(crate) read_latency_us: f64,
+    pub(crate) write_latency_us: f64,
+    pub(crate) read_mb_s: f64,
+    pub(crate) write_mb_s: f64,
+}
+
+/// Electrical power in watts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Power {
+    /// While the arm moves.
+    pub seek_w: f64,
+    /// While a read's data passes.
+    pub read_w: f64,
+    /// While a write's data passes.
+    pub write_w: f64,
+    /// While spinning with nothing to do, and while waiting for the platter to turn.
+    pub idle_w: f64,
+    /// Spun down, where known.
+    pub standby_w: Option<f64>,
+    /// While spinning up, where known.
+    pub spin_up_w: Option<f64>,
+}
+
+/// Why a profile was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProfileError {
+    /// No built-in profile has this name.
+    #[error("no built-in drive profile is called `{name}`; there are {}", names_in_prose())]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// The text is not a profile.
+    #[error("drive profile {name}, line {line}, column {column}: {what}")]
+    Malformed {
+        /// The file's name, or what the caller calls the text.
+        name: String,
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong there and what was expected.
+        what: String,
+    },
+}
+
+/// Said by [`DriveProfile::fit`] where a volume is larger than the drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// The profile's name.
+    pub profile: String,
+    /// Sectors the profile describes.
+    pub from: u64,
+    /// Sectors it now has.
+    pub to: u64,
+}
+
+impl fmt::Display for Extended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "drive profile {} describes {} sectors; its last zone was extended to {}",
+            self.profile, self.from, self.to
+        )
+    }
+}
+
+const BUILTIN: [(&str, &str); 4] = [
+    ("wd800-repaired", include_str!("../profiles/wd800-repaired.toml")),
+    ("wd800-literal", include_str!("../profiles/wd800-literal.toml")),
+    ("nearline-hc310", include_str!("../profiles/nearline-hc310.toml")),
+    ("ssd-sata", include_str!("../profiles/ssd-sata.toml")),
+];
+
+fn names_in_prose() -> String {
+    BUILTIN.map(|(name, _)| name).join(", ")
+}
+
+impl Default for DriveProfile {
+    /// `wd800-repaired`: the paper's drive, its seek curve mended within the printed digits.
+    fn default() -> DriveProfile {
+        let (name, text) = BUILTIN[0];
+        parse::profile(text, name).expect("a built-in profile is well formed")
+    }
+}
+
+impl DriveProfile {
+    /// The profiles that come with the crate; the first is the default.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILTIN.iter().map(|(name, _)| *name)
+    }
+
+    /// A profile that comes with the crate.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`], listing what there is.
+    pub fn builtin(name: &str) -> Result<DriveProfile, ProfileError> {
+        match BUILTIN.iter().find(|(known, _)| *known == name) {
+            Some((known, text)) => parse::profile(text, known),
+            None => Err(ProfileError::Unknown { name: name.to_owned() }),
+        }
+    }
+
+    /// The source text of a built-in profile, with its comments on where each number comes from.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`], listing what there is.
+    pub fn builtin_source(name: &str) -> Result<&'static str, ProfileError> {
+        let found = BUILTIN.iter().find(|(known, _)| *known == name);
+        found.map(|(_, text)| *text).ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })
+    }
+
+    /// Reads a profile from TOML. `name` stands for the text in errors (a file's path).
+    ///
+    /// # Errors
+    /// [`ProfileError::Malformed`] with the line.
+    pub fn parse(toml: &str, name: &str) -> Result<DriveProfile, ProfileError> {
+        parse::profile(toml, name)
+    }
+
+    /// The profile as TOML that [`DriveProfile::parse`] reads back to an equal profile.
+    pub fn to_toml(&self) -> String {
+        parse::to_toml(self)
+    }
+
+    /// The profile's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// One line on which drive this is.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
+    /// Whether the drive has an arm and platters.
+    pub fn rotational(&self) -> bool {
+        matches!(self.mechanism, Mechanism::Disk(_))
+    }
+
+    /// Sectors of 512 bytes.
+    pub fn capacity_sectors(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Turns a minute; `None` for a drive without platters.
+    pub fn rpm(&self) -> Option<f64> {
+        self.disk().map(|d| d.rpm)
+    }
+
+    /// Time of one turn, 0 for a drive without platters.
+    pub fn turn(&self) -> Nanos {
+        self.disk().map_or(Nanos(0), |d| Nanos((60e9 / d.rpm) as u64))
+    }
+
+    /// The zones, ascending; none for a drive without platters.
+    pub fn zones(&self) -> &[Zone] {
+        self.disk().map_or(&[], |d| &d.zones)
+    }
+
+    /// The seek curve; `None` for a drive without an arm.
+    pub fn seek_curve(&self) -> Option<&SeekCurve> {
+        self.disk().map(|d| &d.seek)
+    }
+
+    /// Read-ahead cache: number of segments and bytes of each; (0, 0) for a drive without platters.
+    pub fn read_ahead(&self) -> (u32, u64) {
+        self.disk().map_or((0, 0), |d| (d.segments, u64::from(d.segment_kib) * 1024))
+    }
+
+    /// Electrical power.
+    pub fn power(&self) -> Power {
+        self.power
+    }
+
+    /// Time the arm takes over a distance, settling for a write included; 0 for distance 0.
+    pub fn seek_time(&self, distance_sectors: u64, op: Op) -> Nanos {
+        self.disk().map_or(Nanos(0), |d| d.seek_time(distance_sectors, op))
+    }
+
+    /// Mean seek time of reads between random places: what data sheets call the average seek.
+    /// Distances between two uniform random places have density 2·(1 − x) over the capacity.
+    pub fn mean_seek(&self) -> Nanos {
+        const STEPS: u32 = 512; // midpoint rule; error far below 1 %
+        let Some(disk) = self.disk() else { return Nanos(0) };
+        let sum: f64 = (0..STEPS)
+            .map(|i| {
+                let x = (f64::from(i) + 0.5) / f64::from(STEPS);
+                disk.seek.millis((x * self.capacity as f64) as u64) * 2.0 * (1.0 - x)
+            })
+            .sum();
+        Nanos::from_millis_f64(sum / f64::from(STEPS))
+    }
+
+    /// Makes room for a volume of `sectors`: the last zone is extended where the drive is smaller,
+    /// which the answer says. A smaller volume changes nothing: distances stay what they are.
+    pub fn fit(&mut self, sectors: u64) -> Option<Extended> {
+        (sectors > self.capacity).then(|| {
+            let from = std::mem::replace(&mut self.capacity, sectors);
+            Extended { profile: self.name.clone(), from, to: sectors }
+        })
+    }
+
+    /// The same drive at a speed multiplied by `factor`: a belief that is a little wrong.
+    ///
+    /// # Panics
+    /// Unless `factor` is within 0.5..=2.
+    pub fn with_rpm_scaled(mut self, factor: f64) -> DriveProfile {
+        assert!((0.5..=2.0).contains(&factor), "speed factor {factor} outside 0.5..=2");
+        if let Mechanism::Disk(d) = &mut self.mechanism {
+            d.rpm *= factor;
+        }
+        self
+    }
+
+    /// The same drive with every seek time multiplied by `factor`.
+    ///
+    /// # Panics
+    /// Unless `factor` is within 0..=10.
+    pub fn with_seek_scaled(mut self, factor: f64) -> DriveProfile {
+        assert!((0.0..=10.0).contains(&factor), "seek factor {factor} outside 0..=10");
+        if let Mechanism::Disk(d) = &mut self.mechanism {
+            d.seek = d.seek.scaled(factor);
+        }
+        self
+    }
+
+    /// The same drive with another cache: `segments` of `segment_kib` KiB. 0 segments: none.
+    ///
+    /// # Panics
+    /// Beyond 1024 segments or 1 GiB a segment.
+    pub fn with_read_ahead(mut self, segments: u32, segment_kib: u32) -> DriveProfile {
+        assert!(segments <= 1024 && segment_kib <= 1 << 20, "{segments} segments of {segment_kib} KiB");
+        if let Mechanism::Disk(d) = &mut self.mechanism {
+            (d.segments, d.segment_kib) = (segments, segment_kib);
+        }
+        self
+    }
+
+    /// The same drive with the track layout of another: zones and skews, the belief of one who
+    /// took the wrong sheet. Without effect where either has no platters.
+    pub fn with_layout_of(mut self, other: &DriveProfile) -> DriveProfile {
+        if let (Mechanism::Disk(d), Some(o)) = (&mut self.mechanism, other.disk()) {
+            d.zones = o.zones.clone();
+            (d.track_skew_ms, d.cylinder_skew_ms) = (o.track_skew_ms, o.cylinder_skew_ms);
+            d.tracks_per_cylinder = o.tracks_per_cylinder;
+        }
+        self
+    }
+
+    pub(crate) fn disk(&self) -> Option<&DiskSpec> {
+        match &self.mechanism {
+            Mechanism::Disk(d) => Some(d),
+            Mechanism::Flash(_) => None,
+        }
+    }
+}
+
+impl DiskSpec {
+    pub(crate) fn seek_time(&self, distance: u64, op: Op) -> Nanos {
+        if distance == 0 { Nanos(0) } else { self.seek.nanos(distance) + self.settle(op) }
+    }
+
+    pub(crate) fn settle(&self, op: Op) -> Nanos {
+        match op {
+            Op::Write | Op::WriteZeroes => Nanos::from_millis_f64(self.write_settle_ms),
+            _ => Nanos(0),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! How long the arm takes, as a function of logical distance.
+
+use fs2_block::Nanos;
+
+/// Seek time against distance in 512-byte sectors, milliseconds.
+///
+/// A logical distance is what can be measured without knowing a drive's cylinders; the paper's
+/// section 4.2 characterises its drive so. Every form gives 0 ms for distance 0 and never less
+/// than 0 ms: a curve that turns negative is cut off there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SeekCurve {
+    /// `c3·x³ + c2·x² + c1·x + c0` below the knee, `slope·x + offset` from it on: the paper's form.
+    CubicLinear {
+        /// c3, c2, c1, c0 in milliseconds per sector³, per sector², per sector, and milliseconds.
+        cubic: [f64; 4],
+        /// First distance, in sectors, of the linear branch.
+        knee: f64,
+        /// Slope in milliseconds per sector and offset in milliseconds.
+        linear: [f64; 2],
+    },
+    /// `base + root·√x` up to the knee, continued from there with a straight line.
+    SqrtLinear {
+        /// Milliseconds for the shortest move.
+        base: f64,
+        /// Milliseconds per square root of a sector.
+        root: f64,
+        /// Where the straight line begins, in sectors.
+        knee: f64,
+        /// Slope of the straight line, milliseconds per sector.
+        slope: f64,
+    },
+    /// Measured points, distances ascending, joined by straight lines. Nearer than the first
+    /// point costs as the first; beyond the last, the last line goes on.
+    Table {
+        /// Distance in sectors and time in milliseconds.
+        points: Vec<(f64, f64)>,
+    },
+}
+
+impl SeekCurve {
+    /// Milliseconds to move `distance` sectors.
+    pub fn millis(&self, distance: u64) -> f64 {
+        if distance == 0 {
+            return 0.0;
+        }
+        let x = distance as f64;
+        let ms = match self {
+            SeekCurve::CubicLinear { cubic: [c3, c2, c1, c0], knee, linear: [slope, offset] } => {
+                if x < *knee { ((c3 * x + c2) * x + c1) * x + c0 } else { slope * x + offset }
+            }
+            SeekCurve::SqrtLinear { base, root, knee, slope } => {
+                base + root * x.min(*knee).sqrt() + slope * (x - knee).max(0.0)
+            }
+            SeekCurve::Table { points } => interpolate(points, x),
+        };
+        ms.max(0.0)
+    }
+
+    /// The curve with every time multiplied by `factor` (a deliberately wrong belief, a slower arm).
+    pub(crate) fn scaled(&self, factor: f64) -> SeekCurve {
+        match self.clone() {
+            SeekCurve::CubicLinear { cubic, knee, linear } => SeekCurve::CubicLinear {
+                cubic: cubic.map(|c| c * factor),
+                knee,
+                linear: linear.map(|c| c * factor),
+            },
+            SeekCurve::SqrtLinear { base, root, knee, slope } => SeekCurve::SqrtLinear {
+                base: base * factor,
+                root: root * factor,
+                knee,
+                slope: slope * factor,
+            },
+            SeekCurve::Table { points } => {
+                SeekCurve::Table { points: points.into_iter().map(|(x, ms)| (x, ms * factor)).collect() }
+            }
+        }
+    }
+
+    pub(crate) fn nanos(&self, distance: u64) -> Nanos {
+        Nanos::from_millis_f64(self.millis(distance))
+    }
+}
+
+fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
+    let after = points.partition_point(|p| p.0 < x);
+    let (a, b) = match (after, points) {
+        (_, []) => return 0.0,
+        (_, [only]) => return only.1,
+        (0, [first, ..]) => return first.1,
+        (i, _) if i == points.len() => (points[i - 2], points[i - 1]),
+        (i, _) => (points[i - 1], points[i]),
+    };
+    a.1 + (b.1 - a.1) * (x - a.0) / (b.0 - a.0)
+}
