@@ -5,7 +5,7 @@
 //! B2: no block occurs twice, and together they are no more than the inode's own count says: this
 //!     bounds time and memory on a volume that lies.
 
-use crate::inode::{DIRECT, Inode, MODE_REGULAR, MODE_TYPE, RESIZE_INO};
+use crate::inode::{DIRECT, Inode, RESIZE_INO};
 use crate::layout::Layout;
 use crate::problem::Problem;
 use crate::raw::le32;
@@ -23,7 +23,8 @@ pub struct BlockMap {
     pub data: Vec<(u32, BlockRange)>,
     /// Indirect blocks, in the order a reader of the file meets them.
     pub indirect: Vec<BlockNo>,
-    size: u64,
+    /// Bytes in the file.
+    pub size: u64,
 }
 
 /// Levels of indirection from the inode's last three pointers.
@@ -208,5 +209,3 @@ pub(crate) fn indirect_blocks(blocks: u64, pointers: u64) -> Option<u64> {
     }
     (left == 0).then_some(indirect)
 }
-
-const _: () = assert!(MODE_TYPE & MODE_REGULAR == MODE_REGULAR);

@@ -17,6 +17,8 @@
 #![forbid(unsafe_code)]
 
 mod block_map;
+pub mod convert;
+mod dir;
 mod features;
 mod free;
 mod inode;
@@ -27,6 +29,7 @@ mod superblock;
 mod table_file;
 
 pub use block_map::BlockMap;
+pub use dir::{DirEntry, lookup, read_dir, read_file};
 pub use features::*;
 pub use free::{FreeMap, free_runs, used_runs};
 pub use inode::{
