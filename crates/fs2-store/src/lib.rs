@@ -15,14 +15,19 @@
 
 mod adaptors;
 mod buffer;
+mod fault;
 mod file;
 mod mem;
+mod record;
+mod rng;
 mod stamp;
 mod store;
 
 pub use adaptors::StoreIo;
 pub use buffer::AlignedBuf;
+pub use fault::{Fault, FaultId, FaultKind, FaultStore};
 pub use file::{Direct, FileStore, Lock, OpenError, OpenOptions};
 pub use mem::MemStore;
+pub use record::{CrashState, Discarded, Event, EventKind, RecordStore, Recording, RecordingFull, Tear};
 pub use stamp::{Stamp, StampOf};
 pub use store::{ModelTotals, Store, Stretch};
