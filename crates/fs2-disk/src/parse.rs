@@ -41,12 +41,15 @@ struct RawDisk {
     cache: RawCache,
 }
 
+/// Distance in sectors, time in milliseconds.
+type RawPoints = Vec<Spanned<(f64, f64)>>;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawSeek {
     cubic_linear: Option<RawCubic>,
     sqrt_linear: Option<RawSqrt>,
-    table: Option<Spanned<Vec<Spanned<(f64, f64)>>>>,
+    table: Option<Spanned<RawPoints>>,
 }
 
 #[derive(Deserialize)]
@@ -248,7 +251,7 @@ impl Source<'_> {
         }
     }
 
-    fn table(&self, raw: &Spanned<Vec<Spanned<(f64, f64)>>>) -> Result<SeekCurve, ProfileError> {
+    fn table(&self, raw: &Spanned<RawPoints>) -> Result<SeekCurve, ProfileError> {
         let mut points: Vec<(f64, f64)> = Vec::with_capacity(raw.get_ref().len());
         for point in raw.get_ref() {
             let (x, ms) = *point.get_ref();
