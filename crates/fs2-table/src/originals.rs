@@ -1,0 +1,471 @@
+//! The index by original: runs in which original and replica count up together.
+//!
+//! O1: every entry of the table is in exactly one run, with its trust.
+//! O2: a run lies in one granule of 64 originals, so that what covers a block begins in its granule.
+//! O3: runs are ascending by (original, replica); chunks are never empty and `firsts` are their
+//!     first keys.
+
+use crate::Trust;
+use fs2_block::BlockRange;
+
+/// Originals a run may not cross. Guess: more would make lookups among scattered runs slower,
+/// fewer would cost memory in long ones.
+const GRANULE: u32 = 64;
+/// Runs in a chunk at most.
+const CHUNK: usize = 512;
+const UNVERIFIED: u8 = 0x80;
+
+const _: () = assert!(GRANULE < UNVERIFIED as u32);
+
+/// `len` blocks from `original` copied to `replica` onwards, all of one trust.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) original: u32,
+    pub(crate) replica: u32,
+    pub(crate) len: u32,
+    pub(crate) trust: Trust,
+}
+
+impl Run {
+    pub(crate) fn key(&self) -> u64 {
+        key(self.original, self.replica)
+    }
+
+    /// One past the last original. Original and replica differ, so no run reaches 2³².
+    pub(crate) fn end(&self) -> u32 {
+        self.original + self.len
+    }
+
+    pub(crate) fn originals(&self) -> BlockRange {
+        BlockRange::new(self.original, self.end())
+    }
+
+    pub(crate) fn replicas(&self) -> BlockRange {
+        BlockRange::new(self.replica, self.replica + self.len)
+    }
+
+    /// The part whose originals are in `range`.
+    pub(crate) fn clip(&self, range: BlockRange) -> Run {
+        let part = self.originals().intersect(range);
+        Run {
+            original: part.start(),
+            replica: self.replica + part.start().saturating_sub(self.original),
+            len: part.len(),
+            trust: self.trust,
+        }
+    }
+
+    fn packed_len(&self) -> u8 {
+        self.len as u8 | if self.trust == Trust::Unverified { UNVERIFIED } else { 0 }
+    }
+
+    fn covers(&self, original: u32, replica: u32) -> bool {
+        original >= self.original
+            && original < self.end()
+            && replica.wrapping_sub(self.replica) == original - self.original
+    }
+}
+
+fn key(original: u32, replica: u32) -> u64 {
+    u64::from(original) << 32 | u64::from(replica)
+}
+
+fn granule(original: u32) -> u32 {
+    original & !(GRANULE - 1)
+}
+
+/// Cuts a run of any length into what [`Originals::build`] takes.
+pub(crate) fn cut_at_granules(run: Run) -> impl Iterator<Item = Run> {
+    let mut at = run.original;
+    std::iter::from_fn(move || {
+        if at >= run.end() {
+            return None;
+        }
+        let stop = granule(at).saturating_add(GRANULE).min(run.end());
+        let part = Run { original: at, replica: run.replica + (at - run.original), len: stop - at, ..run };
+        at = stop;
+        Some(part)
+    })
+}
+
+#[derive(Clone, Debug, Default)]
+struct Chunk {
+    keys: Vec<u64>,
+    lens: Vec<u8>,
+    unverified: u32,
+}
+
+impl Chunk {
+    fn run(&self, i: usize) -> Run {
+        let (key, len) = (self.keys[i], self.lens[i]);
+        Run {
+            original: (key >> 32) as u32,
+            replica: key as u32,
+            len: u32::from(len & !UNVERIFIED),
+            trust: if len & UNVERIFIED != 0 { Trust::Unverified } else { Trust::Verified },
+        }
+    }
+
+    fn insert(&mut self, i: usize, run: Run) {
+        if self.keys.len() == self.keys.capacity() {
+            self.keys.reserve_exact(16);
+            self.lens.reserve_exact(16);
+        }
+        self.keys.insert(i, run.key());
+        self.lens.insert(i, run.packed_len());
+        self.unverified += u32::from(run.trust == Trust::Unverified);
+    }
+
+    fn remove(&mut self, i: usize) -> Run {
+        let run = self.run(i);
+        self.keys.remove(i);
+        self.lens.remove(i);
+        self.unverified -= u32::from(run.trust == Trust::Unverified);
+        if self.keys.capacity() - self.keys.len() > 96 {
+            self.shrink();
+        }
+        run
+    }
+
+    fn shrink(&mut self) {
+        self.keys.shrink_to(self.keys.len() + 8);
+        self.lens.shrink_to(self.keys.len() + 8);
+    }
+
+    fn split_off(&mut self, at: usize) -> Chunk {
+        let mut right = Chunk { keys: self.keys.split_off(at), lens: self.lens.split_off(at), unverified: 0 };
+        right.unverified = right.lens.iter().filter(|&&l| l & UNVERIFIED != 0).count() as u32;
+        self.unverified -= right.unverified;
+        self.shrink();
+        right
+    }
+
+    fn append(&mut self, mut other: Chunk) {
+        self.keys.reserve_exact(other.keys.len());
+        self.lens.reserve_exact(other.lens.len());
+        self.keys.append(&mut other.keys);
+        self.lens.append(&mut other.lens);
+        self.unverified += other.unverified;
+    }
+}
+
+/// A place among the runs.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    chunk: usize,
+    i: usize,
+}
+
+/// All runs, ordered by original.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Originals {
+    firsts: Vec<u64>,
+    // Boxed, so that a new chunk in the middle moves eight bytes for each behind it.
+    #[allow(clippy::vec_box)]
+    chunks: Vec<Box<Chunk>>,
+    runs: usize,
+}
+
+impl Originals {
+    /// From runs sorted by key, each within a granule.
+    pub(crate) fn build(runs: impl Iterator<Item = Run>) -> Originals {
+        let mut all = Originals::default();
+        // A little room, so that the first inserts after a start do not split every chunk.
+        let fill = CHUNK * 7 / 8;
+        let mut chunk = Chunk::default();
+        for run in runs {
+            if chunk.keys.len() == fill {
+                all.push_chunk(std::mem::take(&mut chunk));
+            }
+            let i = chunk.keys.len();
+            debug_assert!(i == 0 || chunk.keys[i - 1] < run.key(), "runs out of order");
+            chunk.insert(i, run);
+        }
+        if !chunk.keys.is_empty() {
+            all.push_chunk(chunk);
+        }
+        all
+    }
+
+    fn push_chunk(&mut self, chunk: Chunk) {
+        self.runs += chunk.keys.len();
+        self.firsts.push(chunk.keys[0]);
+        self.chunks.push(Box::new(chunk));
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// Every run in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Run> {
+        self.from(At { chunk: 0, i: 0 })
+    }
+
+    /// The runs with an original in `range`, by their first original.
+    pub(crate) fn overlapping(&self, range: BlockRange) -> impl Iterator<Item = Run> {
+        self.from(self.lower_bound(key(granule(range.start()), 0)))
+            .take_while(move |run| run.original < range.end())
+            .filter(move |run| run.end() > range.start())
+    }
+
+    /// The replicas of one original with their trust.
+    pub(crate) fn copies(&self, original: u32) -> impl Iterator<Item = (u32, Trust)> {
+        self.covering(original).map(move |(_, run)| (run.replica + (original - run.original), run.trust))
+    }
+
+    /// Where the run lies that begins exactly so.
+    pub(crate) fn starting(&self, original: u32, replica: u32) -> Option<Run> {
+        self.exact(original, replica).map(|at| self.run(at))
+    }
+
+    /// The run of an entry.
+    pub(crate) fn run_of(&self, original: u32, replica: u32) -> Option<Run> {
+        self.find(original, replica).map(|at| self.run(at))
+    }
+
+    /// The first unverified entry from `original` on: (original, replica).
+    pub(crate) fn next_unverified(&self, original: u32) -> Option<(u32, u32)> {
+        let start = granule(original);
+        let near = self
+            .from(self.lower_bound(key(start, 0)))
+            .take_while(|run| granule(run.original) == start)
+            .filter(|run| run.trust == Trust::Unverified && run.end() > original)
+            .map(|run| run.clip(BlockRange::new(original, run.end())))
+            .map(|run| (run.original, run.replica))
+            .min();
+        if near.is_some() {
+            return near;
+        }
+        let mut at = self.lower_bound(key(start.checked_add(GRANULE)?, 0));
+        while let Some(chunk) = self.chunks.get(at.chunk) {
+            if chunk.unverified > 0
+                && let Some(i) = (at.i..chunk.lens.len()).find(|&i| chunk.lens[i] & UNVERIFIED != 0)
+            {
+                let run = chunk.run(i);
+                return Some((run.original, run.replica));
+            }
+            at = At { chunk: at.chunk + 1, i: 0 };
+        }
+        None
+    }
+
+    /// Adds an entry, lengthening or joining the runs it touches.
+    pub(crate) fn insert(&mut self, original: u32, replica: u32, trust: Trust) {
+        let mut run = Run { original, replica, len: 1, trust };
+        let inside = |o: u32| granule(o) == granule(original);
+        if let (Some(o), Some(r)) = (original.checked_add(1), replica.checked_add(1))
+            && inside(o)
+            && let Some(at) = self.exact(o, r)
+            && self.run(at).trust == trust
+        {
+            run.len += self.remove_at(at).len;
+        }
+        if let (Some(o), Some(r)) = (original.checked_sub(1), replica.checked_sub(1))
+            && inside(o)
+            && let Some(at) = self.find(o, r)
+            && self.run(at).trust == trust
+        {
+            let before = self.run(at);
+            self.set_len(at, Run { len: before.len + run.len, ..before });
+            return;
+        }
+        self.insert_run(run);
+    }
+
+    /// Removes the entries of `len` originals from `original`, copied to `replica` onwards.
+    pub(crate) fn remove(&mut self, original: u32, replica: u32, len: u32) {
+        let mut done = 0;
+        while done < len {
+            let (o, r) = (original + done, replica + done);
+            let at = self.find(o, r);
+            let at = at.unwrap_or_else(|| panic!("entry {o} -> {r} is not in the index"));
+            let run = self.run(at);
+            let stop = run.end().min(original + len);
+            if o == run.original {
+                self.remove_at(at);
+            } else {
+                self.set_len(at, Run { len: o - run.original, ..run });
+            }
+            if stop < run.end() {
+                self.insert_run(run.clip(BlockRange::new(stop, run.end())));
+            }
+            done = stop - original;
+        }
+    }
+
+    /// Removes every entry whose replica is in `range`, in one pass over all runs.
+    pub(crate) fn remove_replicas(&mut self, range: BlockRange) {
+        let mut behind = None;
+        for chunk in &mut self.chunks {
+            if !chunk.keys.iter().zip(&chunk.lens).any(|(&k, &l)| {
+                let r = k as u32;
+                r < range.end() && r + u32::from(l & !UNVERIFIED) > range.start()
+            }) {
+                continue;
+            }
+            let mut kept = Chunk::default();
+            for i in 0..chunk.keys.len() {
+                let run = chunk.run(i);
+                let gone = run.replicas().intersect(range);
+                if gone.is_empty() {
+                    kept.insert(kept.keys.len(), run);
+                    continue;
+                }
+                if gone.start() > run.replica {
+                    let n = kept.keys.len();
+                    kept.insert(n, Run { len: gone.start() - run.replica, ..run });
+                }
+                // Replicas are unique, so at most one run reaches beyond the range's end.
+                if gone.end() < run.replicas().end() {
+                    let skip = gone.end() - run.replica;
+                    behind = Some(Run {
+                        original: run.original + skip,
+                        replica: gone.end(),
+                        len: run.len - skip,
+                        ..run
+                    });
+                }
+            }
+            **chunk = kept;
+        }
+        let mut packed: Vec<Box<Chunk>> = Vec::with_capacity(self.chunks.len());
+        for chunk in self.chunks.drain(..).filter(|c| !c.keys.is_empty()) {
+            match packed.last_mut() {
+                Some(last) if last.keys.len() + chunk.keys.len() <= CHUNK * 3 / 4 => last.append(*chunk),
+                _ => packed.push(chunk),
+            }
+        }
+        self.firsts = packed.iter().map(|c| c.keys[0]).collect();
+        self.runs = packed.iter().map(|c| c.keys.len()).sum();
+        self.chunks = packed;
+        if let Some(run) = behind {
+            self.insert_run(run);
+        }
+    }
+
+    /// Marks every entry unverified.
+    pub(crate) fn all_unverified(&mut self) {
+        for chunk in &mut self.chunks {
+            chunk.lens.iter_mut().for_each(|l| *l |= UNVERIFIED);
+            chunk.unverified = chunk.lens.len() as u32;
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let chunk = |c: &Chunk| size_of::<Chunk>() + c.keys.capacity() * 8 + c.lens.capacity();
+        self.firsts.capacity() * 8
+            + self.chunks.capacity() * 8
+            + self.chunks.iter().map(|c| chunk(c)).sum::<usize>()
+    }
+
+    /// Asserts O2 and O3.
+    pub(crate) fn check(&self) {
+        let mut last = None;
+        let mut runs = 0;
+        assert_eq!(self.firsts.len(), self.chunks.len(), "O3");
+        for (first, chunk) in self.firsts.iter().zip(&self.chunks) {
+            assert_eq!(Some(first), chunk.keys.first(), "O3");
+            assert!(chunk.keys.len() <= CHUNK && chunk.keys.len() == chunk.lens.len(), "O3");
+            let flagged = chunk.lens.iter().filter(|&&l| l & UNVERIFIED != 0).count();
+            assert_eq!(chunk.unverified as usize, flagged, "unverified runs of a chunk");
+            runs += chunk.keys.len();
+            for i in 0..chunk.keys.len() {
+                let run = chunk.run(i);
+                assert!(last < Some(run.key()), "O3: {run:?}");
+                assert!(run.len > 0 && granule(run.original) == granule(run.end() - 1), "O2: {run:?}");
+                last = Some(run.key());
+            }
+        }
+        assert_eq!(runs, self.runs);
+    }
+
+    fn run(&self, at: At) -> Run {
+        self.chunks[at.chunk].run(at.i)
+    }
+
+    fn from(&self, at: At) -> impl Iterator<Item = Run> {
+        let head =
+            self.chunks.get(at.chunk).into_iter().flat_map(move |c| (at.i..c.keys.len()).map(|i| c.run(i)));
+        let tail = self.chunks.get(at.chunk + 1..).unwrap_or_default();
+        head.chain(tail.iter().flat_map(|c| (0..c.keys.len()).map(|i| c.run(i))))
+    }
+
+    /// The first place whose key is at least `key`, which may be the end of a chunk.
+    fn lower_bound(&self, key: u64) -> At {
+        let chunk = self.firsts.partition_point(|&f| f <= key).saturating_sub(1);
+        let i = self.chunks.get(chunk).map_or(0, |c| c.keys.partition_point(|&k| k < key));
+        At { chunk, i }
+    }
+
+    fn exact(&self, original: u32, replica: u32) -> Option<At> {
+        let key = key(original, replica);
+        let at = self.lower_bound(key);
+        (self.chunks.get(at.chunk)?.keys.get(at.i) == Some(&key)).then_some(at)
+    }
+
+    fn find(&self, original: u32, replica: u32) -> Option<At> {
+        self.exact(original, replica).or_else(|| {
+            self.covering(original).find(|(_, run)| run.covers(original, replica)).map(|(at, _)| at)
+        })
+    }
+
+    fn covering(&self, original: u32) -> impl Iterator<Item = (At, Run)> {
+        let At { chunk, i } = self.lower_bound(key(granule(original), 0));
+        let head = self.chunks.get(chunk).map_or(0, |c| c.keys.len());
+        let head = (i..head).map(move |i| At { chunk, i });
+        let tail = (chunk + 1..self.chunks.len())
+            .flat_map(|chunk| (0..self.chunks[chunk].keys.len()).map(move |i| At { chunk, i }));
+        head.chain(tail)
+            .map(|at| (at, self.run(at)))
+            .take_while(move |(_, run)| run.original <= original)
+            .filter(move |(_, run)| run.end() > original)
+    }
+
+    fn set_len(&mut self, at: At, run: Run) {
+        self.chunks[at.chunk].lens[at.i] = run.packed_len();
+    }
+
+    fn insert_run(&mut self, run: Run) {
+        self.runs += 1;
+        if self.chunks.is_empty() {
+            let mut chunk = Box::<Chunk>::default();
+            chunk.insert(0, run);
+            self.firsts.push(run.key());
+            self.chunks.push(chunk);
+            return;
+        }
+        let mut at = self.lower_bound(run.key());
+        if self.chunks[at.chunk].keys.len() == CHUNK {
+            // What arrives in order leaves full chunks behind; what does not, halves.
+            let keep = if at.i == CHUNK { CHUNK - 1 } else { CHUNK / 2 };
+            let right = self.chunks[at.chunk].split_off(keep);
+            self.firsts.insert(at.chunk + 1, right.keys[0]);
+            self.chunks.insert(at.chunk + 1, Box::new(right));
+            at = self.lower_bound(run.key());
+        }
+        self.chunks[at.chunk].insert(at.i, run);
+        self.firsts[at.chunk] = self.chunks[at.chunk].keys[0];
+    }
+
+    fn remove_at(&mut self, at: At) -> Run {
+        let run = self.chunks[at.chunk].remove(at.i);
+        self.runs -= 1;
+        let left = self.chunks[at.chunk].keys.len();
+        if left == 0 {
+            self.chunks.remove(at.chunk);
+            self.firsts.remove(at.chunk);
+            return run;
+        }
+        self.firsts[at.chunk] = self.chunks[at.chunk].keys[0];
+        if left < CHUNK / 8
+            && let Some(next) = self.chunks.get(at.chunk + 1)
+            && left + next.keys.len() <= CHUNK * 3 / 4
+        {
+            let next = self.chunks.remove(at.chunk + 1);
+            self.firsts.remove(at.chunk + 1);
+            self.chunks[at.chunk].append(*next);
+        }
+        run
+    }
+}

@@ -1,0 +1,341 @@
+//! The table beside a plain `BTreeMap`: random operations through both, equal answers.
+
+use fs2_block::{BlockNo, BlockRange};
+use fs2_table::{InsertRefused, PAGE_ENTRIES, Replica, ReplicaTable, Trust};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By replica: (original, hash, trust).
+#[derive(Clone, Debug, Default)]
+struct Model {
+    entries: BTreeMap<u32, (u32, u64, Trust)>,
+    degree: usize,
+}
+
+impl Model {
+    fn get(&self, replica: u32) -> Option<Replica> {
+        let &(original, hash, trust) = self.entries.get(&replica)?;
+        Some(Replica { original: BlockNo(original), replica: BlockNo(replica), hash, trust })
+    }
+
+    fn all(&self) -> Vec<Replica> {
+        self.entries.keys().filter_map(|&r| self.get(r)).collect()
+    }
+
+    fn originals_in(&self, range: BlockRange) -> Vec<Replica> {
+        let mut found: Vec<_> = self.all().into_iter().filter(|r| range.contains(r.original)).collect();
+        found.sort_by_key(|r| (r.original, r.replica));
+        found
+    }
+
+    fn replicas_in(&self, range: BlockRange) -> Vec<Replica> {
+        self.entries.range(range.start()..range.end()).filter_map(|(&r, _)| self.get(r)).collect()
+    }
+
+    fn insert(&mut self, new: Replica) -> Result<(), InsertRefused> {
+        let (o, r) = (new.original.0, new.replica.0);
+        if o == r || self.entries.values().any(|e| e.0 == r) {
+            return Err(InsertRefused::Contradiction(new.replica));
+        }
+        if self.entries.contains_key(&r) {
+            return Err(InsertRefused::ReplicaTaken(new.replica));
+        }
+        if self.entries.contains_key(&o) {
+            return Err(InsertRefused::Contradiction(new.original));
+        }
+        if self.entries.values().filter(|e| e.0 == o).count() >= self.degree {
+            return Err(InsertRefused::DegreeReached(new.original));
+        }
+        self.entries.insert(r, (o, new.hash, new.trust));
+        Ok(())
+    }
+
+    /// (first, all verified)
+    fn copies_of_run(&self, range: BlockRange) -> BTreeSet<(u32, bool)> {
+        let holds = |first: u32| {
+            let mut verified = true;
+            for (k, o) in range.iter().enumerate() {
+                match self.entries.get(&(first + k as u32)) {
+                    Some(e) if e.0 == o.0 => verified &= e.2 == Trust::Verified,
+                    _ => return None,
+                }
+            }
+            Some((first, verified))
+        };
+        self.entries.keys().filter(|_| !range.is_empty()).filter_map(|&first| holds(first)).collect()
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// `len` originals from one place copied to another.
+    InsertRun {
+        original: u32,
+        replica: u32,
+        len: u32,
+        trust: Trust,
+    },
+    Remove(u32),
+    RemoveByOriginal(u32, u32),
+    RemoveByReplica(u32, u32),
+    SetTrust(u32, u32, Trust),
+    AllUnverified,
+    Clear,
+    Touch(u32),
+    Age,
+    Flush,
+    Ask(u32, u32),
+}
+
+/// Addresses from two small worlds, so that steps meet one another; the worlds overlap a little,
+/// so that contradictions occur.
+fn original() -> impl Strategy<Value = u32> + Clone {
+    0u32..2100
+}
+
+fn replica() -> impl Strategy<Value = u32> + Clone {
+    2000u32..5000
+}
+
+fn trust() -> impl Strategy<Value = Trust> {
+    prop_oneof![Just(Trust::Verified), Just(Trust::Unverified)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (original(), replica(), prop_oneof![Just(1u32), 2..10u32, 60..140u32], trust())
+            .prop_map(|(original, replica, len, trust)| Step::InsertRun { original, replica, len, trust }),
+        2 => replica().prop_map(Step::Remove),
+        2 => (original(), prop_oneof![Just(1u32), 1..40u32, 1..400u32]).prop_map(|(a, n)| Step::RemoveByOriginal(a, n)),
+        2 => (replica(), prop_oneof![1..8u32, 1..200u32, 1..1500u32]).prop_map(|(a, n)| Step::RemoveByReplica(a, n)),
+        3 => (replica(), 1..50u32, trust()).prop_map(|(r, n, t)| Step::SetTrust(r, n, t)),
+        1 => Just(Step::AllUnverified),
+        1 => prop_oneof![9 => Just(Step::Age), 1 => Just(Step::Clear)],
+        2 => replica().prop_map(Step::Touch),
+        1 => Just(Step::Flush),
+        6 => (original(), 0..150u32).prop_map(|(a, n)| Step::Ask(a, n)),
+    ]
+}
+
+fn compare(table: &ReplicaTable, model: &Model, at: u32, len: u32) -> Result<(), TestCaseError> {
+    let range = BlockRange::new(at, at + len);
+    prop_assert_eq!(table.originals_in(range), model.originals_in(range));
+    prop_assert_eq!(table.any_in_originals(range), !model.originals_in(range).is_empty());
+    let mut copies = BTreeSet::new();
+    for copy in table.copy_of_run(range) {
+        prop_assert!(copies.insert((copy.first.0, copy.trust == Trust::Verified)), "a copy twice");
+    }
+    prop_assert_eq!(copies, model.copies_of_run(range));
+    let near = BlockRange::new(at + 2000, at + 2000 + 7 * len);
+    prop_assert_eq!(table.replicas_in(near), model.replicas_in(near));
+    prop_assert_eq!(table.count_replicas_in(near), model.replicas_in(near).len());
+    let one = BlockNo(at);
+    let mut of: Vec<_> = table.replicas_of(one).collect();
+    of.sort_by_key(|r| r.replica);
+    prop_assert_eq!(table.has_replica(one), !of.is_empty());
+    prop_assert_eq!(of, model.originals_in(BlockRange::one(one)));
+    prop_assert_eq!(table.by_replica(BlockNo(at + 2000)), model.get(at + 2000));
+    let unverified = |from: u32| {
+        let all = model.originals_in(BlockRange::new(from, u32::MAX));
+        all.into_iter().find(|r| r.trust == Trust::Unverified)
+    };
+    prop_assert_eq!(table.next_unverified(Some(one)), unverified(at + 1));
+    prop_assert_eq!(table.next_unverified(None), unverified(0));
+    Ok(())
+}
+
+fn run(steps: &[Step], capacity: usize, degree: u8) -> Result<(), TestCaseError> {
+    let mut table = ReplicaTable::new(capacity, degree);
+    let mut model = Model { degree: degree.into(), ..Model::default() };
+    let mut hash = 0;
+    for step in steps {
+        match *step {
+            Step::InsertRun { original, replica, len, trust } => {
+                for k in 0..len {
+                    hash += 1;
+                    let new = Replica {
+                        original: BlockNo(original + k),
+                        replica: BlockNo(replica + k),
+                        hash,
+                        trust,
+                    };
+                    let mut after = model.clone();
+                    let expected = after.insert(new);
+                    match table.insert(new) {
+                        // The model knows no pages.
+                        Err(InsertRefused::Full) => {
+                            prop_assert_eq!(expected, Ok(()));
+                            prop_assert!(
+                                table.len() >= capacity,
+                                "refused at {} of {}",
+                                table.len(),
+                                capacity
+                            );
+                        }
+                        got => {
+                            prop_assert_eq!(got, expected);
+                            model = after;
+                        }
+                    }
+                }
+            }
+            Step::Remove(r) => {
+                prop_assert_eq!(table.remove(BlockNo(r)), model.get(r));
+                model.entries.remove(&r);
+            }
+            Step::RemoveByOriginal(a, n) => {
+                let range = BlockRange::new(a, a + n);
+                prop_assert_eq!(table.remove_by_original(range), model.originals_in(range));
+                model.entries.retain(|_, e| !range.contains(BlockNo(e.0)));
+            }
+            Step::RemoveByReplica(a, n) => {
+                let range = BlockRange::new(a, a + n);
+                prop_assert_eq!(table.remove_by_replica(range), model.replicas_in(range).len());
+                model.entries.retain(|&r, _| !range.contains(BlockNo(r)));
+            }
+            Step::SetTrust(r, n, trust) => {
+                for r in r..r + n {
+                    prop_assert_eq!(table.set_trust(BlockNo(r), trust), model.entries.contains_key(&r));
+                    model.entries.entry(r).and_modify(|e| e.2 = trust);
+                }
+            }
+            Step::AllUnverified => {
+                table.all_unverified();
+                model.entries.values_mut().for_each(|e| e.2 = Trust::Unverified);
+            }
+            Step::Clear => {
+                table.clear();
+                model.entries.clear();
+            }
+            Step::Touch(r) => table.touch(BlockNo(r)),
+            Step::Age => table.age(),
+            Step::Flush => {
+                let mut after = None;
+                while let Some(page) = table.next_dirty_page(after) {
+                    let encoded = table.encode_page(page, 1, 1, true);
+                    table.mark_written(page, &encoded);
+                    after = Some(page);
+                }
+                prop_assert_eq!(table.dirty_pages(), 0);
+                prop_assert_eq!(table.pages_needing_flag_change(true).count(), 0);
+            }
+            Step::Ask(a, n) => compare(&table, &model, a, n)?,
+        }
+        prop_assert_eq!(table.len(), model.entries.len());
+        prop_assert_eq!(table.is_empty(), model.entries.is_empty());
+        let unverified = model.entries.values().filter(|e| e.2 == Trust::Unverified).count();
+        prop_assert_eq!(table.unverified_count(), unverified);
+        table.check();
+    }
+    prop_assert_eq!(table.iter().collect::<Vec<_>>(), model.all());
+    let victims = table.victims(20);
+    let taken: Vec<BlockNo> = victims.iter().flat_map(|v| v.iter()).collect();
+    prop_assert!(taken.iter().all(|&r| table.by_replica(r).is_some()));
+    prop_assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len());
+    prop_assert!(taken.len() >= table.len().min(20));
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn as_a_plain_map(
+        steps in prop::collection::vec(step(), 1..120), degree in 1u8..4, pages in prop_oneof![1usize..4, Just(20)],
+    ) {
+        run(&steps, pages * PAGE_ENTRIES, degree)?;
+    }
+}
+
+#[test]
+fn a_hundred_thousand() {
+    // 3,000 runs of 32, each to a place of its own in scrambled order, then a region goes.
+    let mut table = ReplicaTable::new(200_000, 1);
+    let scrambled = |i: u32| (i * 1021) % 3000;
+    for i in 0..3000u32 {
+        for k in 0..32 {
+            table
+                .insert(Replica {
+                    original: BlockNo(1_000_000 + scrambled(i) * 48 + k),
+                    replica: BlockNo(5_000_000 + i * 40 + k),
+                    hash: u64::from(i),
+                    trust: Trust::Verified,
+                })
+                .unwrap();
+        }
+    }
+    assert_eq!(table.len(), 96_000);
+    table.check();
+    // From the middle of run 500 to the middle of run 2500.
+    let gone =
+        table.remove_by_replica(BlockRange::new(5_000_000 + 500 * 40 + 16, 5_000_000 + 2500 * 40 + 16));
+    assert_eq!(gone, 2000 * 32);
+    assert_eq!(table.len(), 32_000);
+    table.check();
+    for i in 0..3000u32 {
+        let range = BlockRange::at(BlockNo(1_000_000 + scrambled(i) * 48), 32);
+        let whole = table.copy_of_run(range).next();
+        assert_eq!(whole.is_some(), !(500..=2500).contains(&i), "run {i}");
+        let left = table.originals_in(range).len();
+        assert_eq!(
+            left,
+            if (501..2500).contains(&i) {
+                0
+            } else if i == 500 || i == 2500 {
+                16
+            } else {
+                32
+            }
+        );
+    }
+    table.clear();
+    assert!(table.is_empty());
+    table.check();
+}
+
+#[test]
+fn least_valuable_first() {
+    let mut table = ReplicaTable::new(10_000, 1);
+    for k in 0..64 {
+        let (original, replica) = (BlockNo(100 + k), BlockNo(1000 + k));
+        table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
+    }
+    // Runs of eight: 0 used a few times long ago, 1 often long ago, 2 once just now, the others never.
+    (0..4).for_each(|_| table.touch(BlockNo(1003)));
+    (0..100).for_each(|_| table.touch(BlockNo(1010)));
+    (0..9).for_each(|_| table.age());
+    table.touch(BlockNo(1016));
+    let order = |table: &mut ReplicaTable| -> Vec<u32> {
+        let victims = table.victims(1000);
+        assert_eq!(victims.iter().map(|v| v.len()).sum::<u32>(), 64);
+        victims.iter().map(|v| (v.start() - 1000) / 8).collect()
+    };
+    assert_eq!(order(&mut table)[5..], [0, 2, 1]);
+    assert_eq!(table.age_and_value(BlockNo(1010)), Some((9, 25)), "101 uses, halved twice");
+    // What was often used is forgotten in the end, and what is used now is not.
+    for _ in 0..300 {
+        table.age();
+        table.touch(BlockNo(1016));
+    }
+    assert_eq!(order(&mut table)[7], 2);
+    assert_eq!(table.age_and_value(BlockNo(1010)).unwrap().1, 0);
+    assert!(table.age_and_value(BlockNo(1010)).unwrap().0 >= 100);
+}
+
+#[test]
+fn the_hand_goes_round() {
+    let mut table = ReplicaTable::new(100_000, 1);
+    for k in 0..20_000 {
+        let (original, replica) = (BlockNo(100_000 + k), BlockNo(1000 + k));
+        table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
+    }
+    let mut seen = 0;
+    for _ in 0..200 {
+        let victims = table.victims(100);
+        assert!(!victims.is_empty());
+        victims.into_iter().for_each(|v| seen += table.remove_by_replica(v));
+        if table.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(seen, 20_000);
+}
