@@ -1,0 +1,109 @@
+//! How a volume is to behave.
+
+use fs2_block::{Nanos, Permille};
+use fs2_disk::DriveProfile;
+
+use crate::plant::Plant;
+use crate::policy::PolicyKind;
+
+/// When copying starts, stops, and replicas go: shares of the volume that the daemon knows to be
+/// free and that hold no replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    high: Permille,
+    low: Permille,
+    critical: Permille,
+}
+
+impl Watermarks {
+    /// The paper's: 15, 10 and 5 %.
+    pub fn paper() -> Watermarks {
+        let p = |n| Permille::new(n).expect("below 1000");
+        Watermarks { high: p(150), low: p(100), critical: p(50) }
+    }
+
+    /// Three marks, `None` unless high > low > critical.
+    pub fn new(high: Permille, low: Permille, critical: Permille) -> Option<Watermarks> {
+        (high > low && low > critical).then_some(Watermarks { high, low, critical })
+    }
+
+    /// Copying resumes at or above.
+    pub fn high(self) -> Permille {
+        self.high
+    }
+
+    /// Below it copying stops, and the least valuable replicas go.
+    pub fn low(self) -> Permille {
+        self.low
+    }
+
+    /// Below it whole regions of replicas go at once.
+    pub fn critical(self) -> Permille {
+        self.critical
+    }
+}
+
+/// What becomes of a client's discard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiscardMode {
+    /// Answered from memory: replicas in the discarded blocks stay usable.
+    Memory,
+    /// Passed down: thin and sparse backings get their space back.
+    Pass,
+}
+
+/// Settings of a volume.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// What is copied where, and which copy is read.
+    pub policy: PolicyKind,
+    /// What is believed about the drive; `None`: distance by address only.
+    pub drive: Option<DriveProfile>,
+    /// When replicas come and go.
+    pub watermarks: Watermarks,
+    /// At most this share of the volume holds replicas.
+    pub space: Permille,
+    /// At most this many replicas a block.
+    pub degree: u8,
+    /// What becomes of discards.
+    pub discard: DiscardMode,
+    /// Whether an evicted replica's space is given back to a sparse backing.
+    pub punch: bool,
+    /// No request for this long: background work may begin.
+    pub idle_after: Nanos,
+    /// The table's changed pages are written this often.
+    pub table_flush_every: Nanos,
+    /// Payloads waiting to be copied, at most this many bytes.
+    pub log_bytes_max: usize,
+    /// Trust no entry before its original was read and hashed again.
+    pub distrust: bool,
+    /// Check every invariant after every event.
+    pub paranoid: bool,
+    /// Seeds whatever is drawn at random (the alarm's sample).
+    pub seed: u64,
+    /// Bugs to plant; ignored without the feature `planted-bugs`.
+    pub plants: Vec<Plant>,
+}
+
+impl Default for EngineConfig {
+    fn default() -> EngineConfig {
+        EngineConfig {
+            policy: PolicyKind::Fs2,
+            drive: None,
+            watermarks: Watermarks::paper(),
+            // SYSTEM: the default cap of 5 %.
+            space: Permille::new(50).expect("below 1000"),
+            degree: 1,
+            discard: DiscardMode::Memory,
+            punch: false,
+            // Measured on real traces: 15 ms without a request is followed by more of it.
+            idle_after: Nanos::from_millis(15),
+            table_flush_every: Nanos::from_millis(5_000),
+            log_bytes_max: 64 << 20,
+            distrust: false,
+            paranoid: false,
+            seed: 0,
+            plants: Vec::new(),
+        }
+    }
+}

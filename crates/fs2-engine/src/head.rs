@@ -1,0 +1,86 @@
+//! What is believed about the drive's head, fed by completions only.
+
+use fs2_block::{Nanos, Op, SECTOR_BYTES, Sector};
+use fs2_disk::DriveProfile;
+
+/// The belief. Without a drive profile it knows addresses only.
+#[derive(Clone, Debug)]
+pub struct Head {
+    model: Option<fs2_disk::Head>,
+    /// One past the last sector touched.
+    last: Sector,
+}
+
+/// Without a profile: what an access to the far end of a volume is taken to cost, in ms. A guess in
+/// the middle of the drives of `fs2-disk`; only the order of candidates depends on it.
+const FULL_STROKE_MS: f64 = 20.0;
+
+/// Without a profile: positioning at the least, in ms. Half a turn at 7200 rpm.
+const LEAST_MS: f64 = 4.17;
+
+/// Without a profile: sectors of a full stroke, a 1 TB drive.
+const FULL_STROKE_SECTORS: f64 = 2e9;
+
+impl Head {
+    /// Nothing known yet about where the head is.
+    pub fn new(profile: Option<DriveProfile>) -> Head {
+        Head { model: profile.map(|p| fs2_disk::Head::new(p, fs2_disk::Knowledge::Full)), last: Sector(0) }
+    }
+
+    /// One past the sector touched last.
+    pub fn last(&self) -> Sector {
+        self.last
+    }
+
+    /// Whether a drive profile is behind the predictions.
+    pub fn has_model(&self) -> bool {
+        self.model.is_some()
+    }
+
+    /// Sectors from the head to `sector`.
+    pub fn distance(&self, sector: Sector) -> u64 {
+        self.last.0.abs_diff(sector.0)
+    }
+
+    /// A device access ended.
+    pub fn completed(&mut self, op: Op, sector: Sector, bytes: u64, dispatched: Nanos, completed: Nanos) {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        if let Some(m) = &mut self.model {
+            m.completed(op, sector, sectors, dispatched, completed);
+        }
+        self.last = Sector(sector.0 + u64::from(sectors));
+    }
+
+    /// Predicted service time of a read, in ms.
+    pub fn read_cost_ms(&self, now: Nanos, sector: Sector, bytes: u64) -> f64 {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        match &self.model {
+            Some(m) => m.predict(now, Op::Read, sector, sectors).total().as_millis_f64(),
+            None if self.last == sector => 0.1,
+            None => LEAST_MS + FULL_STROKE_MS * (self.distance(sector) as f64 / FULL_STROKE_SECTORS).min(1.0),
+        }
+    }
+
+    /// The predicted parts of an access: seek, rotation, transfer with overhead. `None` without a
+    /// profile.
+    pub fn split(&self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> Option<fs2_disk::Service> {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        self.model.as_ref().map(|m| m.predict(now, op, sector, sectors))
+    }
+
+    /// Seek time over a distance, in ms.
+    pub fn seek_ms(&self, sectors: u64) -> f64 {
+        match &self.model {
+            Some(m) => m.profile().seek_time(sectors, Op::Read).as_millis_f64(),
+            None => FULL_STROKE_MS * (sectors as f64 / FULL_STROKE_SECTORS).min(1.0),
+        }
+    }
+
+    /// Running mean of the positioning time of misses, in ms.
+    pub fn mean_positioning_ms(&self) -> f64 {
+        match &self.model {
+            Some(m) => m.mean_positioning().as_millis_f64(),
+            None => LEAST_MS,
+        }
+    }
+}

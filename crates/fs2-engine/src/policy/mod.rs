@@ -1,0 +1,196 @@
+//! Layout policies: values of one trait.
+//!
+//! A policy says which payloads of reads are worth a copy and in which order, where the next ones go,
+//! and which copy a read takes. It can do no harm to data: what it proposes the volume checks.
+
+mod fs2;
+mod fs2_2005;
+mod none;
+mod torture;
+
+use std::fmt;
+use std::str::FromStr;
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+
+pub use fs2::Fs2;
+pub use fs2_2005::Fs2Of2005;
+pub use none::NoCopies;
+pub use torture::Torture;
+
+use crate::head::Head;
+use crate::log::Log;
+
+/// The policies there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyKind {
+    /// Copies nothing, reads originals only: the baseline, through the same code.
+    None,
+    /// The paper's policy, literally.
+    Fs2Of2005,
+    /// The default: whole read runs in visit order, chosen by predicted positioning time.
+    Fs2,
+    /// For tests: copies everything at once, reads copies wherever it can, evicts all the time.
+    Torture,
+}
+
+impl PolicyKind {
+    /// The names [`PolicyKind::from_str`] takes.
+    pub const NAMES: [&'static str; 4] = ["none", "fs2-2005", "fs2", "torture"];
+
+    /// A fresh policy of this kind for a volume.
+    pub fn build(self, shape: &Shape) -> Box<dyn Policy> {
+        match self {
+            PolicyKind::None => Box::new(NoCopies),
+            PolicyKind::Fs2Of2005 => Box::new(Fs2Of2005::new(shape)),
+            PolicyKind::Fs2 => Box::new(Fs2::new(shape)),
+            PolicyKind::Torture => Box::new(Torture::new(shape)),
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(PolicyKind::NAMES[*self as usize])
+    }
+}
+
+impl FromStr for PolicyKind {
+    type Err = String;
+    fn from_str(s: &str) -> Result<PolicyKind, String> {
+        match s {
+            "none" => Ok(PolicyKind::None),
+            "fs2-2005" => Ok(PolicyKind::Fs2Of2005),
+            "fs2" => Ok(PolicyKind::Fs2),
+            "torture" => Ok(PolicyKind::Torture),
+            _ => Err(format!("no policy '{s}'; there are {}", PolicyKind::NAMES.join(", "))),
+        }
+    }
+}
+
+/// What a policy must know of its volume.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Blocks of the file system.
+    pub blocks: u32,
+    /// Blocks of a group; the last may be smaller.
+    pub group_blocks: u32,
+    /// First block of group 0.
+    pub first_block: u32,
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Seed for whatever is drawn.
+    pub seed: u64,
+}
+
+impl Shape {
+    /// Number of block groups.
+    pub fn groups(&self) -> u32 {
+        (self.blocks - self.first_block).div_ceil(self.group_blocks)
+    }
+
+    /// The group of a block.
+    pub fn group_of(&self, block: BlockNo) -> u32 {
+        block.0.saturating_sub(self.first_block) / self.group_blocks
+    }
+
+    /// Sectors in a block.
+    pub fn block_sectors(&self) -> u64 {
+        u64::from(self.block_bytes) / fs2_block::SECTOR_BYTES
+    }
+}
+
+/// A read that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadSeen<'a> {
+    /// When it was answered.
+    pub now: Nanos,
+    /// The blocks it covers whole.
+    pub blocks: BlockRange,
+    /// Their contents, where they may be captured; empty where a write came in between.
+    pub data: &'a [u8],
+    /// Content hashes, in the same order; empty with `data`.
+    pub hashes: &'a [u64],
+    /// First block of the copy it was served from.
+    pub copy: Option<BlockNo>,
+    /// The first copy there was of its first block, read or not.
+    pub first_copy: Option<BlockNo>,
+    /// From dispatch to completion.
+    pub measured: Nanos,
+}
+
+/// Free space as a policy sees it.
+pub trait Space {
+    /// Runs of blocks of a group that are free and hold no replica, ascending; `None` while the
+    /// group's bitmap is not loaded.
+    fn vacant(&self, group: u32) -> Option<Vec<BlockRange>>;
+    /// Whether `block` has a replica already.
+    fn has_replica(&self, block: BlockNo) -> bool;
+}
+
+/// Where the next blocks of the log go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Into these blocks, all vacant when asked; as many of the log's next as fit.
+    At(BlockRange),
+    /// The group's bitmap is needed first.
+    NeedsGroup(u32),
+    /// Nowhere: the volume has no room that would do.
+    Nowhere,
+}
+
+/// A layout policy.
+pub trait Policy: Send + Sync {
+    /// Which one.
+    fn kind(&self) -> PolicyKind;
+
+    /// Chooses a copy for a read of `original`: an index into `copies` (first blocks of whole,
+    /// contiguous, trusted copies of all its blocks), or `None` for the original.
+    fn choose(
+        &mut self,
+        now: Nanos,
+        head: &Head,
+        original: Extent,
+        first: BlockNo,
+        copies: &[BlockNo],
+    ) -> Option<usize>;
+
+    /// A read ended: capture what is worth a copy.
+    fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log);
+
+    /// Blocks were written.
+    fn written(&mut self, _blocks: BlockRange) {}
+
+    /// Nothing to do for a while: runs may be closed.
+    fn idle(&mut self, now: Nanos, log: &mut Log);
+
+    /// Whether copying may begin now, `since` the last request, before the configured idle time.
+    fn eager(&self) -> bool {
+        false
+    }
+
+    /// Where the next `want` blocks of the log go.
+    fn place(&mut self, want: u32, head: &Head, space: &dyn Space) -> Place;
+
+    /// Replicas to evict now, whatever the watermarks say.
+    fn evict(&mut self) -> Option<BlockRange> {
+        None
+    }
+
+    /// The region of blocks where the head mostly is, if the policy keeps one.
+    fn hot_region(&self) -> Option<BlockRange>;
+
+    /// A copy of the policy and its state.
+    fn boxed_clone(&self) -> Box<dyn Policy>;
+
+    /// The state, for comparison of two machines.
+    fn digest(&self) -> String {
+        String::new()
+    }
+}
+
+impl Clone for Box<dyn Policy> {
+    fn clone(&self) -> Self {
+        self.boxed_clone()
+    }
+}

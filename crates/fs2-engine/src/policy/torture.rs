@@ -1,0 +1,114 @@
+//! For tests: makes as much happen to replicas as can.
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+
+use super::{Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use crate::head::Head;
+use crate::log::Log;
+
+/// Copies every read at once to a place drawn at random, reads copies wherever it can, and evicts a
+/// stretch of replicas every few reads.
+#[derive(Clone, Debug)]
+pub struct Torture {
+    shape: Shape,
+    state: u64,
+    reads: u64,
+    placed: Vec<BlockRange>,
+}
+
+/// Evict once in so many reads.
+const EVICT_EVERY: u64 = 16;
+
+impl Torture {
+    /// For a volume of this shape.
+    pub fn new(shape: &Shape) -> Torture {
+        Torture { shape: shape.clone(), state: shape.seed | 1, reads: 0, placed: Vec::new() }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        // xorshift64*
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % below.max(1)
+    }
+}
+
+impl Policy for Torture {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::Torture
+    }
+
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, copies: &[BlockNo]) -> Option<usize> {
+        copies.len().checked_sub(1)
+    }
+
+    fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
+        self.reads += 1;
+        if seen.data.is_empty() {
+            return;
+        }
+        let run = log.open();
+        let bytes = self.shape.block_bytes as usize;
+        for (i, block) in seen.blocks.iter().enumerate() {
+            if !space.has_replica(block) {
+                log.push(run, block, seen.hashes[i], &seen.data[i * bytes..(i + 1) * bytes]);
+            }
+        }
+        log.close(run);
+    }
+
+    fn idle(&mut self, _: Nanos, log: &mut Log) {
+        log.close_all();
+    }
+
+    fn eager(&self) -> bool {
+        true
+    }
+
+    fn place(&mut self, want: u32, _: &Head, space: &dyn Space) -> Place {
+        let groups = u64::from(self.shape.groups());
+        let from = self.draw(groups);
+        for g in 0..groups {
+            let group = ((from + g) % groups) as u32;
+            let Some(runs) = space.vacant(group) else { return Place::NeedsGroup(group) };
+            if runs.is_empty() {
+                continue;
+            }
+            let run = runs[self.draw(runs.len() as u64) as usize];
+            let len = want.min(run.len());
+            let slack = u64::from(run.len() - len);
+            let at = run.start() + self.draw(slack + 1) as u32;
+            let place = BlockRange::new(at, at + len);
+            if self.placed.len() < 64 {
+                self.placed.push(place);
+            } else {
+                let i = self.draw(64) as usize;
+                self.placed[i] = place;
+            }
+            return Place::At(place);
+        }
+        Place::Nowhere
+    }
+
+    fn evict(&mut self) -> Option<BlockRange> {
+        if self.reads < EVICT_EVERY || self.placed.is_empty() {
+            return None;
+        }
+        self.reads = 0;
+        let i = self.draw(self.placed.len() as u64) as usize;
+        Some(self.placed.swap_remove(i))
+    }
+
+    fn hot_region(&self) -> Option<BlockRange> {
+        None
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+
+    fn digest(&self) -> String {
+        format!("{} {} {:?}", self.state, self.reads, self.placed)
+    }
+}

@@ -1,0 +1,427 @@
+//! The beginning of a session: what may be trusted (R0), and what not.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt};
+use fs2_ext2::{Layout, Liveness, Problem, TableFile};
+use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token};
+
+use super::home::{Home, MarkState};
+use super::{Standing, Target, Volume};
+use crate::config::EngineConfig;
+use crate::head::Head;
+use crate::log::Log;
+use crate::plant::Plant;
+use crate::stats::Stats;
+
+/// Entries whose originals are hashed soon after the attach, as an alarm.
+const SAMPLE: usize = 256;
+
+/// Bytes of one read of the table.
+const READ_BYTES: usize = 1 << 20;
+
+/// Why a volume is served as a plain device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inactive {
+    /// There is no ext2 file system that could be read. What was found instead.
+    NotExt2(String),
+    /// Features outside the allow-list, or another property FS2 does not support.
+    Unsupported(String),
+    /// Not cleanly unmounted.
+    NotClean,
+    /// The file system recorded errors.
+    Errors,
+    /// No replica table was found.
+    NoTable,
+    /// The table cannot be used. What is wrong with it.
+    DamagedTable(String),
+    /// The last session did not end cleanly, or the volume was changed elsewhere: no mark.
+    NoMark,
+    /// The mark was written for another state of the volume. What differs.
+    Token(&'static str),
+    /// The backing was written since the last session of this boot.
+    WrittenSince,
+}
+
+impl fmt::Display for Inactive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Inactive::NotExt2(what) | Inactive::Unsupported(what) => f.write_str(what),
+            Inactive::NotClean => f.write_str("the file system was not cleanly unmounted"),
+            Inactive::Errors => f.write_str("the file system recorded errors"),
+            Inactive::NoTable => f.write_str("there is no replica table (inode 5 is empty)"),
+            Inactive::DamagedTable(what) => write!(f, "the replica table cannot be used: {what}"),
+            Inactive::NoMark => f.write_str("the last session did not end cleanly"),
+            Inactive::Token(what) => write!(f, "the volume was changed outside FS2: {what} differ"),
+            Inactive::WrittenSince => f.write_str("the backing was written since FS2 last served it"),
+        }
+    }
+}
+
+impl Inactive {
+    /// The command that makes the volume active, given its device's name.
+    pub fn remedy(&self, device: &str) -> Option<String> {
+        match self {
+            Inactive::NotExt2(_) | Inactive::Unsupported(_) => None,
+            Inactive::NoTable => Some(format!("mkfs2 {device}")),
+            Inactive::DamagedTable(_) => Some(format!("mkfs2 --undo {device} && mkfs2 {device}")),
+            _ => Some(format!("chkfs2 -f -p {device}")),
+        }
+    }
+}
+
+/// A volume that cannot be served at all.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// Reading failed.
+    #[error("cannot read {what}: {source}")]
+    Io {
+        /// What was read.
+        what: &'static str,
+        /// What the device said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file system is larger than its backing, or its superblock contradicts itself.
+    #[error(transparent)]
+    Refused(Problem),
+}
+
+/// Circumstances of an attach.
+#[derive(Clone, Debug, Default)]
+pub struct AttachOptions {
+    /// The backing was written since the last session of this boot (its stamp differs).
+    pub written_since: bool,
+    /// Pass everything through, whatever the volume is.
+    pub passive: bool,
+}
+
+/// What an attach found.
+#[derive(Clone, Debug)]
+pub struct AttachReport {
+    /// The file system's label for people: its UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// What became of the table's pages.
+    pub table: Option<Report>,
+    /// Replicas usable at once.
+    pub verified: usize,
+    /// Replicas usable once their originals were read.
+    pub unverified: usize,
+}
+
+/// The volume's device, and the table's where that lives apart.
+struct Backings<'a> {
+    dev: &'a mut (dyn ReadAt + 'a),
+    table: Option<&'a mut (dyn ReadAt + 'a)>,
+}
+
+impl<'a> Backings<'a> {
+    /// The device the table's bytes are on.
+    fn home(&mut self) -> &mut (dyn ReadAt + 'a) {
+        match &mut self.table {
+            Some(table) => &mut **table,
+            None => &mut *self.dev,
+        }
+    }
+}
+
+struct Found {
+    home: Home,
+    header: Header,
+    file: Option<TableFile>,
+}
+
+impl Volume {
+    /// Reads superblock, descriptors, mark and table, and no bitmap. `table` is the file or device
+    /// that holds the table, where it does not live on inode 5.
+    ///
+    /// # Errors
+    /// Where the volume cannot be served at all; what merely cannot be trusted is served inactive.
+    pub fn attach<'a>(
+        dev: &'a mut (dyn ReadAt + 'a),
+        table: Option<&'a mut (dyn ReadAt + 'a)>,
+        config: EngineConfig,
+        options: &AttachOptions,
+    ) -> Result<(Volume, AttachReport), AttachError> {
+        let io = |what| move |source| AttachError::Io { what, source };
+        let mut backings = Backings { dev, table };
+        let bytes = backings.dev.size_bytes().map_err(io("the size of the volume"))?;
+        let layout = match Layout::read(backings.dev) {
+            Ok(layout) => layout,
+            Err(Problem::Io { source, .. }) => return Err(io("the superblock")(source)),
+            Err(p @ Problem::Truncated { .. }) => return Err(AttachError::Refused(p)),
+            Err(p) => {
+                let why = Inactive::NotExt2(p.to_string());
+                return Ok(Volume::inactive(bytes, None, config, why));
+            }
+        };
+        let layout = Arc::new(layout);
+        let inactive = |config, why| Ok(Volume::inactive(bytes, Some(layout.clone()), config, why));
+        let planted = |p| cfg!(feature = "planted-bugs") && config.plants.contains(&p);
+        if options.passive {
+            return inactive(config, Inactive::Unsupported("served as a plain device, as asked".into()));
+        }
+        if let Err(p) = layout.unsupported() {
+            return inactive(config, Inactive::Unsupported(p.to_string()));
+        }
+        let found = match Volume::find_table(&mut backings, &layout) {
+            Ok(found) => found,
+            Err(why) => return inactive(config, why),
+        };
+        let why = if layout.has_errors() {
+            Some(Inactive::Errors)
+        } else if !layout.is_clean() && !planted(Plant::DirtyIsValid) {
+            Some(Inactive::NotClean)
+        } else {
+            None
+        };
+        let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+        let mark = found.header.mark.as_deref();
+        let differs = mark.and_then(|m| {
+            if m.token.superblock != token.superblock {
+                Some("superblock")
+            } else if m.token.descriptors_hash != token.descriptors_hash {
+                Some("group descriptors")
+            } else {
+                None
+            }
+        });
+        let why = why.or(match (mark, differs) {
+            (None, _) if !planted(Plant::NoMarkNeeded) => Some(Inactive::NoMark),
+            (_, Some(what)) if !planted(Plant::TokenIgnored) => Some(Inactive::Token(what)),
+            _ if options.written_since => Some(Inactive::WrittenSince),
+            _ => None,
+        });
+        let lenient = planted(Plant::NoMarkNeeded);
+        let sums = Volume::read_checksums(&mut backings, &found, layout.group_count(), lenient);
+        let (why, sums) = match (why, sums) {
+            (Some(why), _) => (Some(why), BitmapChecksums(Vec::new())),
+            (None, Ok(sums)) => (None, sums),
+            (None, Err(what)) => (Some(Inactive::DamagedTable(what)), BitmapChecksums(Vec::new())),
+        };
+        if let Some(why) = why {
+            let stands = mark.is_some() && differs.is_none();
+            let (mut volume, report) = Volume::inactive(bytes, Some(layout.clone()), config, why);
+            if stands {
+                // A mark that could be believed later must not outlive what clients write now.
+                volume.mark = MarkState::Stands;
+                volume.home = Some(found.home);
+            }
+            return Ok((volume, report));
+        }
+        let forbidden = found.file.as_ref().map_or(Vec::new(), |f| f.blocks.clone());
+        let live = Liveness::new(layout.clone(), &forbidden);
+        let (entries, report) =
+            Volume::read_table(&mut backings, &found, &live, &config).map_err(io("the replica table"))?;
+        let mut volume = Volume::assemble(bytes, Some(layout.clone()), config);
+        volume.alarm = sample(&entries, volume.config.seed);
+        volume.table = entries;
+        if volume.config.distrust {
+            volume.table.all_unverified();
+        }
+        volume.live = Some(live);
+        volume.standing = Standing::Active;
+        volume.mark = MarkState::Stands;
+        volume.home = Some(found.home);
+        volume.bitmap_checksums = Arc::new(sums.0);
+        volume.copying = volume.free_share() > volume.config.watermarks.low();
+        let unverified = volume.table.unverified_count();
+        let report = AttachReport {
+            uuid: Some(layout.superblock().uuid()),
+            verified: volume.table.len() - unverified,
+            unverified,
+            table: Some(report),
+        };
+        Ok((volume, report))
+    }
+
+    /// A volume that is served as a plain device.
+    fn inactive(
+        bytes: u64,
+        layout: Option<Arc<Layout>>,
+        config: EngineConfig,
+        why: Inactive,
+    ) -> (Volume, AttachReport) {
+        let uuid = layout.as_ref().map(|l| l.superblock().uuid());
+        let mut volume = Volume::assemble(bytes, layout, config);
+        volume.standing = Standing::Inactive(why);
+        (volume, AttachReport { uuid, table: None, verified: 0, unverified: 0 })
+    }
+
+    fn assemble(bytes: u64, layout: Option<Arc<Layout>>, config: EngineConfig) -> Volume {
+        let block_size = layout.as_ref().map_or(BlockSize::B4096, |l| l.block_size());
+        let fs_blocks = layout.as_ref().map_or(BlockRange::EMPTY, |l| BlockRange::new(0, l.blocks()));
+        let policy = match &layout {
+            Some(l) => config.policy.build(&Volume::shape(l, config.seed)),
+            None => Box::new(crate::policy::NoCopies),
+        };
+        Volume {
+            bytes,
+            block_size,
+            fs_blocks,
+            standing: Standing::Inactive(Inactive::NoTable),
+            live: None,
+            table: ReplicaTable::new(0, config.degree),
+            home: None,
+            mark: MarkState::Gone,
+            bitmap_checksums: Arc::new(Vec::new()),
+            bitmaps_written: BTreeSet::new(),
+            next_seq: 0,
+            requests: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            next_io: 0,
+            in_flight: BTreeMap::new(),
+            holds: Vec::new(),
+            urgent: VecDeque::new(),
+            acks: Vec::new(),
+            replies: VecDeque::new(),
+            flush_waiting: Vec::new(),
+            flush_active: None,
+            flush_failed: false,
+            write_failed: false,
+            late_discards: Vec::new(),
+            groups_wanted: BTreeSet::new(),
+            log: Log::new(config.log_bytes_max),
+            copying: false,
+            copies_off: false,
+            punches: VecDeque::new(),
+            alarm: Vec::new(),
+            sweep_after: None,
+            background: None,
+            looked_below: false,
+            next_table_flush: Nanos(0),
+            last_activity: Nanos(0),
+            detach: None,
+            policy,
+            head: Head::new(config.drive.clone()),
+            stats: Stats::default(),
+            layout,
+            config,
+        }
+    }
+
+    fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, Inactive> {
+        let damaged = |what: String| Inactive::DamagedTable(what);
+        let (bs, groups) = (layout.block_size(), layout.group_count());
+        let (target, file, bytes, extents) = match &mut backings.table {
+            Some(table) => {
+                let size = table.size_bytes().map_err(|e| damaged(e.to_string()))?;
+                (Target::Table, None, size, vec![(0, Extent::new(0, size))])
+            }
+            None => {
+                let file = TableFile::find(layout, backings.dev).map_err(|p| damaged(p.to_string()))?;
+                let file = file.ok_or(Inactive::NoTable)?;
+                (Target::Volume, Some(file.clone()), file.size, file.extents)
+            }
+        };
+        let mut home = Home {
+            target,
+            extents: Arc::new(extents),
+            blocks: Arc::new(file.as_ref().map_or(Vec::new(), |f| f.blocks.clone())),
+            geometry: Geometry::new(bytes, groups, bs),
+            volume_id: 0,
+            generation: 0,
+            slot: 0,
+            owned: true,
+        };
+        let slot = |s| home.geometry.header_slot_offset(s);
+        let [a, b] = [0, 1].map(|s| read_file(backings.home(), &home, slot(s), fs2_table::PAGE_BYTES));
+        let (a, b) = (a.map_err(|e| damaged(e.to_string()))?, b.map_err(|e| damaged(e.to_string()))?);
+        let found = Header::recover(&a, &b);
+        let header = found.header.ok_or_else(|| damaged(found.report.to_string()))?;
+        if header.block_size != bs || header.pages != home.geometry.pages() {
+            return Err(damaged("its header is for another volume or size".into()));
+        }
+        (home.volume_id, home.generation, home.slot) = (header.volume_id, header.generation, found.slot);
+        Ok(Found { home, header, file })
+    }
+
+    fn read_checksums(
+        backings: &mut Backings<'_>,
+        found: &Found,
+        groups: u32,
+        lenient: bool,
+    ) -> Result<BitmapChecksums, String> {
+        let home = &found.home;
+        let mark = match &found.header.mark {
+            Some(mark) => mark,
+            None if lenient => return Ok(BitmapChecksums(vec![0; groups as usize])),
+            None => return Err("it bears no mark".into()),
+        };
+        let at = home.geometry.checksums_offset(home.slot);
+        let len = home.geometry.checksums_bytes() as usize;
+        let bytes = read_file(backings.home(), home, at, len).map_err(|e| e.to_string())?;
+        BitmapChecksums::decode(&bytes, groups, home.volume_id, mark.bitmap_checksums_hash)
+            .map_err(|e| e.to_string())
+    }
+
+    fn read_table(
+        backings: &mut Backings<'_>,
+        found: &Found,
+        live: &Liveness,
+        config: &EngineConfig,
+    ) -> io::Result<(ReplicaTable, Report)> {
+        let (home, layout) = (&found.home, live.layout());
+        let forbidden = |b: BlockNo| !live.in_universe(b);
+        let own = |b: BlockNo| home.touches(BlockRange::one(b));
+        let limits = Limits {
+            first_block: BlockNo(layout.first_data_block()),
+            blocks: layout.blocks(),
+            degree: config.degree,
+            forbidden: &forbidden,
+            forbidden_original: &own,
+            trust_verified: !config.distrust,
+        };
+        let mut recovery = Recovery::new(home.geometry, &found.header, limits);
+        let (mut page, pages) = (0, home.geometry.pages());
+        while page < pages {
+            let n = (pages - page).min((READ_BYTES / fs2_table::PAGE_BYTES) as u32);
+            let len = n as usize * fs2_table::PAGE_BYTES;
+            // An unreadable stretch costs its entries, nothing else.
+            if let Ok(bytes) = read_file(backings.home(), home, home.geometry.page_offset(page), len) {
+                recovery.feed(page, &bytes);
+            }
+            page += n;
+        }
+        Ok(recovery.finish())
+    }
+
+    /// Replicas at most: what the table holds, and what `--space` allows.
+    pub(super) fn capacity(&self) -> usize {
+        let cap = self.config.space.share_of(u64::from(self.fs_blocks.len())) as usize;
+        self.table.capacity().min(cap)
+    }
+
+    pub(super) fn key(&self) -> u64 {
+        self.home.as_ref().map_or(0, |h| h.volume_id)
+    }
+}
+
+/// Reads `len` bytes of the table's file.
+fn read_file(dev: &mut dyn ReadAt, home: &Home, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut at = 0;
+    for e in home.stretches(offset, len as u64) {
+        let n = e.len() as usize;
+        dev.read_at(e.offset(), &mut bytes[at..at + n])?;
+        at += n;
+    }
+    if at < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// Originals of verified entries, drawn at random.
+fn sample(table: &ReplicaTable, seed: u64) -> Vec<BlockNo> {
+    let n = table.len();
+    if n <= SAMPLE {
+        return table.iter().map(|r| r.original).collect();
+    }
+    let step = n / SAMPLE;
+    let from = (seed % step as u64) as usize;
+    table.iter().skip(from).step_by(step).take(SAMPLE).map(|r| r.original).collect()
+}

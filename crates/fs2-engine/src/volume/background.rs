@@ -1,0 +1,443 @@
+//! What the engine does of its own: copying, loading bitmaps, verifying entries, writing table pages,
+//! giving space back.
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+
+use super::home::MarkState;
+use super::{CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
+use crate::log::Log;
+use crate::policy::{NoCopies, Place, Space};
+
+/// Blocks of one copy write at most: the disk is looked at for arrivals in between. Measured on real
+/// traces: 64.
+const COPY_BLOCKS_MAX: u32 = 64;
+
+/// Replicas evicted below the low mark in one event at most.
+const EVICT_STEP: usize = 256;
+
+/// The volume's free space, as policies see it.
+pub(super) struct View<'a>(pub(super) &'a Volume);
+
+impl Space for View<'_> {
+    fn vacant(&self, group: u32) -> Option<Vec<BlockRange>> {
+        let (v, live) = (self.0, self.0.live.as_ref()?);
+        if live.frozen().is_some() {
+            return Some(Vec::new());
+        }
+        if !live.is_loaded(group) {
+            return None;
+        }
+        let blocks = live.layout().group_blocks(group);
+        let mut runs = Vec::new();
+        let mut free = live.free().range(blocks.start()..blocks.end());
+        while let Some(run) = free.next_range() {
+            runs.push(BlockRange::new(*run.start(), run.end() + 1));
+        }
+        let taken = v.table.replicas_in(blocks).into_iter().map(|r| BlockRange::one(r.replica));
+        let mut taken: Vec<_> = taken.collect();
+        for io in v.in_flight.values() {
+            if let Purpose::Copy(job) = &io.purpose {
+                taken.push(job.target.intersect(blocks));
+            }
+        }
+        taken.retain(|t| !t.is_empty());
+        taken.sort();
+        Some(without(&runs, &taken))
+    }
+
+    fn has_replica(&self, block: BlockNo) -> bool {
+        self.0.table.replicas_of(block).count() >= usize::from(self.0.config.degree)
+    }
+}
+
+/// `runs` without `taken`; both ascending.
+fn without(runs: &[BlockRange], taken: &[BlockRange]) -> Vec<BlockRange> {
+    let mut out = Vec::new();
+    let mut next = 0;
+    for run in runs {
+        let mut at = run.start();
+        while next < taken.len() && taken[next].end() <= at {
+            next += 1;
+        }
+        let mut i = next;
+        while i < taken.len() && taken[i].start() < run.end() {
+            if taken[i].start() > at {
+                out.push(BlockRange::new(at, taken[i].start()));
+            }
+            at = at.max(taken[i].end());
+            i += 1;
+        }
+        if at < run.end() {
+            out.push(BlockRange::new(at, run.end()));
+        }
+    }
+    out
+}
+
+impl Volume {
+    /// Whether the disk may be taken for granted to be idle.
+    fn is_idle(&self, now: Nanos) -> bool {
+        self.policy.eager() || now >= self.last_activity + self.config.idle_after
+    }
+
+    pub(super) fn has_background_work(&self) -> bool {
+        if matches!(self.standing, Standing::Inactive(_)) {
+            return false;
+        }
+        !self.alarm.is_empty()
+            || (self.table.unverified_count() > 0 && !self.sweep_done())
+            || (self.may_copy() && !self.log.is_empty())
+            || !self.punches.is_empty()
+            || self.groups_left()
+            || self.mark == MarkState::Erased { old_slot: true } && self.table_write_possible()
+    }
+
+    fn groups_left(&self) -> bool {
+        self.standing == Standing::Active && self.live.as_ref().is_some_and(|l| l.unloaded_count() > 0)
+    }
+
+    fn sweep_done(&self) -> bool {
+        self.sweep_after == Some(BlockNo(u32::MAX))
+    }
+
+    fn may_copy(&self) -> bool {
+        self.standing == Standing::Active && self.copying && !self.copies_off
+    }
+
+    pub(super) fn dispatch_background(&mut self, now: Nanos) -> Option<Io> {
+        if self.background.is_some() || matches!(self.standing, Standing::Inactive(_)) {
+            return None;
+        }
+        // A client waits for these.
+        if let Some(io) = self.load_wanted(now) {
+            return Some(io);
+        }
+        if !self.is_idle(now) || !(self.policy.eager() || self.requests.is_empty()) {
+            return None;
+        }
+        let io = self
+            .verify_sample(now)
+            .or_else(|| self.copy_next(now))
+            .or_else(|| self.punch_next(now))
+            .or_else(|| self.erase_old_slot(now))
+            .or_else(|| self.write_table(now))
+            .or_else(|| self.verify_next(now))
+            .or_else(|| self.load_any(now));
+        if let Some(io) = &io {
+            self.background = Some(io.id);
+        }
+        io
+    }
+
+    fn load_wanted(&mut self, now: Nanos) -> Option<Io> {
+        let busy = |v: &Volume, g: u32| {
+            v.in_flight.values().any(|io| matches!(io.purpose, Purpose::LoadGroup(x) if x == g))
+        };
+        let group = self.groups_wanted.iter().copied().find(|&g| !busy(self, g))?;
+        self.load(now, group)
+    }
+
+    fn load_any(&mut self, now: Nanos) -> Option<Io> {
+        if self.standing != Standing::Active {
+            return None;
+        }
+        let group = self.live.as_ref()?.unloaded_groups().next()?;
+        self.load(now, group)
+    }
+
+    fn load(&mut self, now: Nanos, group: u32) -> Option<Io> {
+        let layout = self.layout.clone()?;
+        let extent = layout.bitmap_block(group).extent(self.block_size);
+        if self.held(extent, false) {
+            return None;
+        }
+        let io =
+            self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, Purpose::LoadGroup(group));
+        self.hold(io.id, extent, false);
+        Some(io)
+    }
+
+    fn verify_sample(&mut self, now: Nanos) -> Option<Io> {
+        while let Some(block) = self.alarm.pop() {
+            if let Some(io) = self.read_original(now, block, true) {
+                return Some(io);
+            }
+        }
+        None
+    }
+
+    fn verify_next(&mut self, now: Nanos) -> Option<Io> {
+        if self.sweep_done() || self.table.unverified_count() == 0 {
+            return None;
+        }
+        let next = self.table.next_unverified(self.sweep_after);
+        self.sweep_after = Some(next.as_ref().map_or(BlockNo(u32::MAX), |r| r.original));
+        self.read_original(now, next?.original, false)
+    }
+
+    fn read_original(&mut self, now: Nanos, block: BlockNo, alarm: bool) -> Option<Io> {
+        let extent = block.extent(self.block_size);
+        if !self.table.has_replica(block) || !self.untouched(extent, false) {
+            return None;
+        }
+        let purpose = Purpose::Verify { block, alarm };
+        let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, purpose);
+        self.hold(io.id, extent, false);
+        Some(io)
+    }
+
+    /// The next copy: place, lock, look at F again, write.
+    fn copy_next(&mut self, now: Nanos) -> Option<Io> {
+        if !self.may_copy() || self.log.is_empty() {
+            return None;
+        }
+        self.with_policy(|policy, log, _| policy.idle(now, log));
+        let want = (self.log.next_len() as u32).min(COPY_BLOCKS_MAX);
+        if want == 0 {
+            return None;
+        }
+        // The mark must be gone before the first copy of a session.
+        if !self.mark.is_gone() && !self.planted(Plant::CopyKeepsMark) {
+            self.want_mark_erased();
+            let u = self.urgent.pop_front()?;
+            return Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose));
+        }
+        if self.mark.erase_failed() {
+            self.copies_off = true;
+            return None;
+        }
+        if self.table.len() + want as usize > self.capacity() {
+            self.evict(want as usize);
+        }
+        let place = self.with_policy(|policy, _, v| policy.place(want, &v.head, &View(v)));
+        match place {
+            Place::At(target) => self.copy_into(now, target),
+            Place::NeedsGroup(group) => self.load(now, group),
+            Place::Nowhere => {
+                self.log.clear();
+                None
+            }
+        }
+    }
+
+    fn copy_into(&mut self, now: Nanos, target: BlockRange) -> Option<Io> {
+        let extent = target.extent(self.block_size);
+        let locked = if self.planted(Plant::CopyPassesPin) {
+            self.holds.iter().any(|h| h.exclusive && h.extent.overlaps(extent))
+        } else {
+            !self.untouched(extent, true)
+        };
+        let fits = self.planted(Plant::CopySkipsRecheck) || self.is_vacant(target);
+        if locked || !fits {
+            return None;
+        }
+        let batch = self.log.take(target.len() as usize)?;
+        let target = BlockRange::at(target.first(), batch.blocks.len() as u32);
+        let extent = target.extent(self.block_size);
+        let blocks = batch.blocks.into_iter().map(|(b, hash)| (b, hash, true)).collect();
+        let purpose = Purpose::Copy(CopyJob { target, blocks });
+        let op = IoOp::Write { fua: false };
+        let io = self.dispatch(now, Target::Volume, op, extent, IoData::Engine(batch.data.into()), purpose);
+        if !self.planted(Plant::WritePassesCopy) {
+            self.hold(io.id, extent, true);
+        }
+        Some(io)
+    }
+
+    /// Whether every block of `range` is in F and holds no replica.
+    fn is_vacant(&self, range: BlockRange) -> bool {
+        let Some(live) = &self.live else { return false };
+        !range.is_empty()
+            && live.free().contains_range(range.start()..range.end())
+            && range.iter().all(|b| self.table.by_replica(b).is_none())
+    }
+
+    pub(super) fn with_policy<T>(
+        &mut self,
+        f: impl FnOnce(&mut dyn crate::policy::Policy, &mut Log, &Volume) -> T,
+    ) -> T {
+        let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
+        let mut log = std::mem::replace(&mut self.log, Log::new(0));
+        let out = f(&mut *policy, &mut log, self);
+        (self.policy, self.log) = (policy, log);
+        out
+    }
+
+    pub(super) fn want_punch(&mut self, range: BlockRange) {
+        if self.config.punch && self.standing == Standing::Active {
+            self.punches.push_back(range);
+        }
+    }
+
+    /// Gives an evicted replica's space back to a sparse backing: only while its block is in F and
+    /// nothing is in flight on it.
+    fn punch_next(&mut self, now: Nanos) -> Option<Io> {
+        let careless = self.planted(Plant::PunchAfterWrite);
+        while let Some(range) = self.punches.pop_front() {
+            let extent = range.extent(self.block_size);
+            if !careless && (!self.is_vacant(range) || !self.untouched(extent, true)) {
+                continue;
+            }
+            let io = self.dispatch(now, Target::Volume, IoOp::Discard, extent, IoData::None, Purpose::Punch);
+            if !self.planted(Plant::PunchHoldsNothing) {
+                self.hold(io.id, extent, true);
+            }
+            return Some(io);
+        }
+        None
+    }
+
+    /// The slot that held the erased mark is overwritten too, so that no mark is left that a damaged
+    /// newer slot could bring back.
+    fn erase_old_slot(&mut self, now: Nanos) -> Option<Io> {
+        if self.mark != (MarkState::Erased { old_slot: true }) || !self.table_write_possible() {
+            return None;
+        }
+        self.mark = MarkState::Erased { old_slot: false };
+        let block_size = self.block_size;
+        let home = self.home.as_mut()?;
+        home.generation += 1;
+        home.slot = 1 - home.slot;
+        let bytes = home.unmarked(home.generation, block_size).encode();
+        let offset = home.geometry.header_slot_offset(home.slot);
+        self.table_write(now, offset, &bytes, || Purpose::EraseOldSlot)
+    }
+
+    fn write_table(&mut self, now: Nanos) -> Option<Io> {
+        let due = now >= self.next_table_flush && self.table.dirty_pages() > 0;
+        if !due || !self.table_write_possible() {
+            return None;
+        }
+        // A foreign writer is looked for before each round.
+        if !self.looked_below {
+            let live = self.live.as_ref()?;
+            let extent = live.layout().superblock_extent();
+            let wide = self.widened(extent);
+            if !self.untouched(wide, false) {
+                return None;
+            }
+            let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, Purpose::LookBelow);
+            self.hold(io.id, wide, false);
+            return Some(io);
+        }
+        let home = self.home.as_ref()?;
+        let (generation, volume_id) = (home.generation, home.volume_id);
+        // Pages written in a session are not trusted by the next: only a clean detach flags them.
+        let page = self.table.next_dirty_page(None)?;
+        let encoded = self.table.encode_page(page, generation, volume_id, false);
+        self.table.mark_written(page, &encoded);
+        if self.table.dirty_pages() == 0 {
+            self.looked_below = false;
+            self.next_table_flush = now + self.config.table_flush_every;
+            self.table.age();
+        }
+        let offset = self.home.as_ref()?.geometry.page_offset(page);
+        self.table_write(now, offset, &encoded.bytes[..], || Purpose::TablePage { page })
+    }
+
+    /// Writes to the table's file in the background; comes back later where a client is at it.
+    fn table_write(
+        &mut self,
+        now: Nanos,
+        offset: u64,
+        bytes: &[u8],
+        purpose: impl Fn() -> Purpose,
+    ) -> Option<Io> {
+        let home = self.home.as_ref()?;
+        let on_volume = home.target == Target::Volume;
+        let stretches = home.stretches(offset, bytes.len() as u64);
+        let free = |v: &Volume, e: Extent| !on_volume || v.untouched(v.widened(e), true);
+        if !stretches.iter().all(|&e| free(self, e)) {
+            if let Purpose::TablePage { page } = purpose() {
+                self.table.mark_dirty(page);
+            }
+            return None;
+        }
+        self.urge_table_write(offset, bytes, purpose);
+        let u = self.urgent.pop_front()?;
+        Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose))
+    }
+
+    /// Free share against the watermarks, after every event.
+    pub(super) fn step_reclaim(&mut self) {
+        if self.standing != Standing::Active {
+            return;
+        }
+        let marks = self.config.watermarks;
+        let share = self.free_share();
+        if share < marks.low() {
+            self.copying = false;
+        } else if share >= marks.high() {
+            self.copying = true;
+        }
+        if !self.copying && !self.log.is_empty() {
+            self.log.clear();
+        }
+        if share < marks.critical() {
+            // Whole regions, from where most replicas are neighbours.
+            while self.free_share() < marks.low() && !self.table.is_empty() {
+                let Some(first) = self.table.iter().next() else { break };
+                let group = self.layout.as_ref().map_or(0, |l| l.group_of(first.replica));
+                let region =
+                    self.layout.as_ref().map_or(BlockRange::one(first.replica), |l| l.group_blocks(group));
+                self.stats.reclaimed += self.table.remove_by_replica(region) as u64;
+            }
+        } else if share < marks.low() && !self.table.is_empty() {
+            self.evict(EVICT_STEP);
+        }
+        while let Some(range) = self.policy.evict() {
+            self.evict_range(range);
+        }
+    }
+
+    /// The `n` least valuable replicas go.
+    fn evict(&mut self, n: usize) {
+        let victims: Vec<BlockRange> = self.table.victims(n);
+        for range in victims {
+            self.evict_range(range);
+        }
+    }
+
+    fn evict_range(&mut self, range: BlockRange) {
+        if self.config.punch {
+            for r in self.table.replicas_in(range) {
+                self.want_punch(BlockRange::one(r.replica));
+            }
+        }
+        self.stats.reclaimed += self.table.remove_by_replica(range) as u64;
+    }
+
+    pub(super) fn step_log(&mut self) {
+        if !self.may_copy() && !self.log.is_empty() {
+            self.log.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn without_agrees_with_sets(a in proptest::collection::vec((0u32..200, 1u32..20), 0..8), b in proptest::collection::vec((0u32..200, 1u32..20), 0..8)) {
+            let set = |v: &[(u32, u32)]| -> std::collections::BTreeSet<u32> { v.iter().flat_map(|&(s, n)| s..s + n).collect() };
+            let runs = |s: &std::collections::BTreeSet<u32>| {
+                let mut out: Vec<BlockRange> = Vec::new();
+                for &x in s {
+                    match out.last_mut() {
+                        Some(r) if r.end() == x => *r = BlockRange::new(r.start(), x + 1),
+                        _ => out.push(BlockRange::new(x, x + 1)),
+                    }
+                }
+                out
+            };
+            let (sa, sb) = (set(&a), set(&b));
+            let mut taken: Vec<_> = b.iter().map(|&(s, n)| BlockRange::new(s, s + n)).collect();
+            taken.sort();
+            let want = runs(&sa.difference(&sb).copied().collect());
+            prop_assert_eq!(without(&runs(&sa), &taken), want);
+        }
+    }
+}

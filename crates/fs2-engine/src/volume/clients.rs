@@ -1,0 +1,396 @@
+//! Clients' requests: what their arrival ends at once, and when they may start.
+
+use fs2_block::{BlockNo, BlockRange, Request};
+use fs2_table::Trust;
+
+use super::{
+    EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing,
+    Target, Volume,
+};
+use crate::config::DiscardMode;
+
+impl Volume {
+    pub(super) fn request_arrives(&mut self, request: Request, kind: Kind, payload: Option<&[u8]>) {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        let fs = self.fs_blocks;
+        let mut pending = Pending {
+            request,
+            kind,
+            lock: self.widened(request.extent),
+            blocks: request.extent.blocks_touched(self.block_size).intersect(fs),
+            covered: request.extent.blocks_covered(self.block_size).intersect(fs),
+            active: false,
+            original_only: false,
+            tainted: false,
+            overwritten: Vec::new(),
+            groups: Vec::new(),
+            ack_after: Vec::new(),
+        };
+        match kind {
+            Kind::Read => self.stats.reads += 1,
+            Kind::Write | Kind::Zeroes => {
+                self.stats.writes += 1;
+                self.content_changes(pending.blocks, request);
+                self.metadata_arrives(&mut pending, payload);
+                self.want_mark_erased();
+            }
+            Kind::Discard => {
+                self.stats.discards += 1;
+                self.discard_arrives(&pending);
+                self.want_mark_erased();
+            }
+        }
+        self.requests.insert(seq, pending);
+        self.waiting.insert(seq);
+    }
+
+    /// Blocks are about to be written, zeroed or touched in part (R1).
+    fn content_changes(&mut self, blocks: BlockRange, request: Request) {
+        if blocks.is_empty() {
+            return;
+        }
+        if !self.planted(Plant::WriteStaysFree)
+            && let Some(live) = &mut self.live
+        {
+            live.written(blocks, request.connection);
+        }
+        if !self.planted(Plant::WriteKeepsOriginal) {
+            self.drop_originals(blocks);
+        }
+        if !self.planted(Plant::WriteKeepsReplica) {
+            self.drop_replicas(blocks);
+        }
+        self.void_payloads(blocks);
+        self.policy.written(blocks);
+        for p in self.requests.values_mut() {
+            match p.kind {
+                // R5: what a read in flight brings is no payload for a copy any more.
+                Kind::Read if p.active && p.blocks.overlaps(blocks) => p.tainted = true,
+                // R2: a discard that still waits frees nothing of what was written after it.
+                Kind::Discard if p.blocks.overlaps(blocks) => p.overwritten.push(blocks),
+                _ => {}
+            }
+        }
+        self.table_touched(blocks);
+    }
+
+    /// No copy may be published of what `blocks` held (R5).
+    fn void_payloads(&mut self, blocks: BlockRange) {
+        if self.planted(Plant::CopyIgnoresVersion) {
+            return;
+        }
+        self.log.kill(blocks);
+        for io in self.in_flight.values_mut() {
+            if let Purpose::Copy(job) = &mut io.purpose {
+                job.blocks.iter_mut().filter(|b| blocks.contains(b.0)).for_each(|b| b.2 = false);
+            }
+        }
+    }
+
+    /// Mappings with an original in `blocks` go.
+    pub(super) fn drop_originals(&mut self, blocks: BlockRange) {
+        if self.table.is_empty() {
+            return;
+        }
+        let gone = self.table.remove_by_original(blocks);
+        self.stats.invalidated += gone.len() as u64;
+        for r in gone {
+            // R: evicted by W(O); its space may be given back while R is in F.
+            self.want_punch(BlockRange::one(r.replica));
+        }
+    }
+
+    /// Mappings with a replica in `blocks` go. Their space belongs to the client now: never punched.
+    pub(super) fn drop_replicas(&mut self, blocks: BlockRange) {
+        if self.table.is_empty() {
+            return;
+        }
+        if self.planted(Plant::PunchAfterWrite) {
+            let gone = self.table.replicas_in(blocks);
+            self.punches.extend(gone.into_iter().map(|r| BlockRange::one(r.replica)));
+        }
+        self.stats.invalidated += self.table.remove_by_replica(blocks) as u64;
+    }
+
+    fn metadata_arrives(&mut self, p: &mut Pending, payload: Option<&[u8]>) {
+        let Some(layout) = &self.layout else { return };
+        for (group, _) in layout.bitmaps_in(p.blocks) {
+            self.bitmaps_written.insert(group);
+        }
+        let Some(live) = &mut self.live else { return };
+        if !live.is_telling(p.request.extent) {
+            return;
+        }
+        let active = self.standing == Standing::Active;
+        if active {
+            // A client's write to a bitmap that is not loaded waits for that one read (R0).
+            let layout = live.layout().clone();
+            p.groups = layout.bitmaps_in(p.blocks).map(|(g, _)| g).filter(|&g| !live.is_loaded(g)).collect();
+            self.groups_wanted.extend(&p.groups);
+        }
+        let seen = live.payload_seen(p.request.extent, payload);
+        if self.planted(Plant::BitZeroFrees)
+            && let Some(bytes) = payload
+        {
+            self.free_by_bit_zero(p.request.extent, bytes);
+        }
+        if !self.planted(Plant::ClaimIgnored) {
+            for claimed in seen.claimed {
+                self.drop_replicas(claimed);
+                if !self.planted(Plant::ClaimDoesNotWait) {
+                    let into = |io: &(&IoId, &super::InFlight)| match &io.1.purpose {
+                        Purpose::Copy(job) => job.target.overlaps(claimed),
+                        Purpose::Punch => io.1.extent.overlaps(claimed.extent(self.block_size)),
+                        _ => false,
+                    };
+                    p.ack_after.extend(self.in_flight.iter().filter(into).map(|(&id, _)| id));
+                }
+            }
+            if !p.ack_after.is_empty() {
+                self.stats.claims_waited += 1;
+            }
+        }
+        if let Some(why) = seen.freeze {
+            self.freeze(why, false);
+            p.groups.clear();
+        }
+    }
+
+    fn free_by_bit_zero(&mut self, extent: Extent, payload: &[u8]) {
+        let (Some(layout), Some(live)) = (self.layout.clone(), &mut self.live) else { return };
+        for (group, block) in layout.bitmaps_in(extent.blocks_touched(self.block_size)) {
+            if let Some(part) = extent
+                .intersect(block.extent(self.block_size))
+                .filter(|p| p.len() == u64::from(self.block_size.bytes()))
+            {
+                let bytes = &payload[(part.offset() - extent.offset()) as usize..][..part.len() as usize];
+                for run in fs2_ext2::bit_runs(bytes, layout.group_blocks(group), false) {
+                    live.discarded(run, fs2_block::ConnectionId(0), true);
+                }
+            }
+        }
+    }
+
+    fn discard_arrives(&mut self, p: &Pending) {
+        // Blocks it covers in part: touched, so R1.
+        let (first, last) = (p.blocks.start(), p.blocks.end());
+        let (from, to) =
+            if p.covered.is_empty() { (last, last) } else { (p.covered.start(), p.covered.end()) };
+        for partial in [BlockRange::new(first, from), BlockRange::new(to, last)] {
+            self.content_changes(partial, p.request);
+        }
+        // A freed block's replicas are of no use, and the block itself may soon hold a replica.
+        let drop_now =
+            self.config.discard == DiscardMode::Memory || !self.planted(Plant::PassedDiscardKeepsMapping);
+        if drop_now {
+            self.drop_originals(p.covered);
+            self.void_payloads(p.covered);
+        }
+        for q in self.requests.values_mut() {
+            if q.kind == Kind::Read && q.active && q.blocks.overlaps(p.covered) {
+                q.tainted = true;
+            }
+        }
+        self.table_touched(p.covered);
+    }
+
+    /// The next client request that may start; those that need no I/O are answered on the way.
+    pub(super) fn dispatch_client(&mut self, now: Nanos) -> Option<Io> {
+        let mut next = 0;
+        while let Some(&seq) = self.waiting.range(next..).next() {
+            next = seq + 1;
+            if !self.may_start(seq) {
+                continue;
+            }
+            if let Some(io) = self.start(now, seq) {
+                return Some(io);
+            }
+        }
+        None
+    }
+
+    fn may_start(&self, seq: u64) -> bool {
+        let p = &self.requests[&seq];
+        let changes = p.kind != Kind::Read;
+        if changes && !(self.mark.is_gone() || self.planted(Plant::MarkKept)) {
+            return false;
+        }
+        if !p.groups.is_empty() {
+            return false;
+        }
+        if p.kind == Kind::Read && self.planted(Plant::ReadPassesWrite) {
+            return true;
+        }
+        if p.kind == Kind::Discard && self.config.discard == DiscardMode::Memory {
+            // It touches no byte; what it frees is locked against copies by what is in flight.
+            return true;
+        }
+        !self.held(p.lock, changes) && !self.queued_before(seq, p.lock, changes)
+    }
+
+    fn start(&mut self, now: Nanos, seq: u64) -> Option<Io> {
+        let p = &self.requests[&seq];
+        let (kind, request, lock) = (p.kind, p.request, p.lock);
+        if kind != Kind::Read && self.mark.erase_failed() {
+            // The mark cannot be erased: nothing may change, or a later attach would trust old copies.
+            self.finish(seq, Err(EIO));
+            return None;
+        }
+        match kind {
+            Kind::Read => Some(self.start_read(now, seq)),
+            Kind::Write => {
+                let op = IoOp::Write { fua: request.flags.fua };
+                Some(self.start_on(now, seq, op, request.extent, IoData::Client(request.id), lock))
+            }
+            Kind::Zeroes => {
+                let op = IoOp::WriteZeroes { no_hole: request.flags.no_hole, fua: request.flags.fua };
+                Some(self.start_on(now, seq, op, request.extent, IoData::None, lock))
+            }
+            Kind::Discard => self.start_discard(now, seq),
+        }
+    }
+
+    fn start_on(&mut self, now: Nanos, seq: u64, op: IoOp, extent: Extent, data: IoData, lock: Extent) -> Io {
+        let exclusive = !matches!(op, IoOp::Read);
+        let purpose = Purpose::Client { seq, source: Source::Original };
+        let io = self.dispatch(now, Target::Volume, op, extent, data, purpose);
+        self.hold(io.id, lock, exclusive);
+        self.waiting.remove(&seq);
+        self.requests.get_mut(&seq).expect("it was waiting").active = true;
+        io
+    }
+
+    fn start_read(&mut self, now: Nanos, seq: u64) -> Io {
+        let p = &self.requests[&seq];
+        let (request, lock, blocks) = (p.request, p.lock, p.blocks);
+        // A copy serves whole blocks only: in part they could not be hashed.
+        let whole = p.covered == blocks && request.extent.is_aligned(self.block_size);
+        if whole && !p.original_only && !blocks.is_empty() && self.table.any_in_originals(blocks) {
+            let copies = self.copies_of(blocks);
+            let choice = self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies);
+            if let Some(first) = choice.and_then(|i| copies.get(i).copied()) {
+                let target = BlockRange::at(first, blocks.len());
+                let hashes = target.iter().map(|r| self.table.by_replica(r).map_or(0, |e| e.hash)).collect();
+                self.table.touch_run(target);
+                let extent = target.extent(self.block_size);
+                let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
+                let io = self.dispatch(
+                    now,
+                    Target::Volume,
+                    IoOp::Read,
+                    extent,
+                    IoData::Client(request.id),
+                    purpose,
+                );
+                self.hold(io.id, lock, false);
+                // R6: the copy is pinned from its choice to the completion.
+                if !self.planted(Plant::NoPin) {
+                    self.hold(io.id, extent, false);
+                }
+                self.waiting.remove(&seq);
+                self.requests.get_mut(&seq).expect("it was waiting").active = true;
+                return io;
+            }
+        }
+        self.start_on(now, seq, IoOp::Read, request.extent, IoData::Client(request.id), lock)
+    }
+
+    /// First blocks of the contiguous, trusted copies of all of `blocks`.
+    fn copies_of(&self, blocks: BlockRange) -> Vec<BlockNo> {
+        let unverified = self.planted(Plant::UnverifiedServed);
+        self.table
+            .copy_of_run(blocks)
+            .filter(|c| c.trust == Trust::Verified || unverified)
+            .map(|c| c.first)
+            .collect()
+    }
+
+    fn start_discard(&mut self, now: Nanos, seq: u64) -> Option<Io> {
+        let p = &self.requests[&seq];
+        let (request, lock, covered) = (p.request, p.lock, p.covered);
+        let overwritten = !p.overwritten.is_empty();
+        match self.config.discard {
+            DiscardMode::Pass if !overwritten => {
+                if !self.planted(Plant::PassedDiscardKeepsMapping)
+                    && !self.planted(Plant::PassedDiscardDropsEarly)
+                {
+                    self.drop_originals(covered);
+                    self.drop_replicas(covered);
+                    self.void_payloads(covered);
+                    self.void_targets(covered);
+                }
+                if self.planted(Plant::DiscardBeforeEnd) {
+                    self.free_discarded(seq);
+                }
+                Some(self.start_on(now, seq, IoOp::Discard, request.extent, IoData::None, lock))
+            }
+            _ => {
+                if self.planted(Plant::DiscardAfterAck) {
+                    self.late_discards.push((covered, request.connection));
+                    self.finish(seq, Ok(()));
+                    return None;
+                }
+                self.free_discarded(seq);
+                self.finish(seq, Ok(()));
+                None
+            }
+        }
+    }
+
+    /// R2: what the discard covers, less what was written after it arrived, joins F before it is
+    /// acknowledged.
+    pub(super) fn free_discarded(&mut self, seq: u64) {
+        let p = &self.requests[&seq];
+        let mut runs = vec![p.covered];
+        if !self.planted(Plant::HeldDiscardFrees) {
+            for gone in &p.overwritten {
+                runs = runs
+                    .into_iter()
+                    .flat_map(|r| {
+                        let cut = r.intersect(*gone);
+                        if cut.is_empty() {
+                            return [r, BlockRange::EMPTY];
+                        }
+                        [BlockRange::new(r.start(), cut.start()), BlockRange::new(cut.end(), r.end())]
+                    })
+                    .filter(|r| !r.is_empty())
+                    .collect();
+            }
+        }
+        let (connection, any) = (p.request.connection, self.planted(Plant::AnyConnectionFrees));
+        if self.standing == Standing::Active
+            && let Some(live) = &mut self.live
+        {
+            for run in runs {
+                self.stats.discarded_blocks += live.discarded(run, connection, any);
+            }
+        }
+    }
+
+    /// Copies in flight into `blocks` are not published.
+    fn void_targets(&mut self, blocks: BlockRange) {
+        for io in self.in_flight.values_mut() {
+            if let Purpose::Copy(job) = &mut io.purpose {
+                let first = job.target.first();
+                for (i, b) in job.blocks.iter_mut().enumerate() {
+                    if blocks.contains(first.plus(i as u32)) {
+                        b.2 = false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A request is over, but for copies its acknowledgement waits for.
+    pub(super) fn finish(&mut self, seq: u64, result: Result<(), i32>) {
+        self.waiting.remove(&seq);
+        let Some(p) = self.requests.remove(&seq) else { return };
+        let after: Vec<_> = p.ack_after.into_iter().filter(|io| self.in_flight.contains_key(io)).collect();
+        if after.is_empty() {
+            self.replies.push_back(Reply { request: p.request.id, result });
+        } else {
+            self.acks.push(super::Ack { request: p.request.id, result, after });
+        }
+    }
+}

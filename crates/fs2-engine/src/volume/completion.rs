@@ -1,0 +1,410 @@
+//! What an I/O's end sets off.
+
+use std::collections::BTreeSet;
+
+use fs2_block::{BlockNo, BlockRange, Nanos, Op};
+use fs2_ext2::Freeze;
+use fs2_table::{BitmapChecksums, Replica, Trust, content_hash};
+
+use super::background::View;
+use super::home::MarkState;
+use super::{
+    CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume, Waiter,
+};
+use crate::config::DiscardMode;
+use crate::io::{EIO, ENOSPC, Outcome};
+use crate::log::Log;
+use crate::policy::{NoCopies, ReadSeen};
+
+impl Volume {
+    /// An I/O ended.
+    ///
+    /// # Panics
+    /// Where `id` is not in flight, or a successful read brings another length than was asked for:
+    /// a driver's errors.
+    pub fn complete(&mut self, now: Nanos, id: IoId, outcome: Outcome<'_>) {
+        let io = self.in_flight.remove(&id).expect("the I/O is in flight");
+        if io.op == IoOp::Read && outcome.result.is_ok() {
+            assert_eq!(outcome.data.len() as u64, io.extent.len(), "a read brings what was asked for");
+        }
+        self.holds.retain(|h| h.io != id);
+        self.account(now, &io);
+        let is_client = matches!(io.purpose, Purpose::Client { .. });
+        self.finish_io(now, id, io, outcome);
+        if is_client {
+            self.last_activity = now;
+        }
+        for ack in &mut self.acks {
+            ack.after.retain(|&io| io != id);
+        }
+        for ack in self.acks.extract_if(.., |a| a.after.is_empty()) {
+            self.replies.push_back(Reply { request: ack.request, result: ack.result });
+        }
+        self.settle(now);
+    }
+
+    /// Feeds the belief about the head and the times.
+    fn account(&mut self, now: Nanos, io: &InFlight) {
+        let op = match io.op {
+            IoOp::Read => Op::Read,
+            IoOp::Write { .. } => Op::Write,
+            _ => return,
+        };
+        if io.target != Target::Volume {
+            return;
+        }
+        if let Purpose::Client { .. } = io.purpose {
+            if let Some(split) = self.head.split(io.dispatched, op, io.extent.sector(), io.extent.len()) {
+                let m = &mut self.stats.modelled;
+                m.count += 1;
+                m.seek += u128::from(split.seek.0);
+                m.rotation += u128::from(split.rotation.0);
+                m.transfer += u128::from(split.transfer.0) + u128::from(split.overhead.0);
+            }
+            let times =
+                if op == Op::Read { &mut self.stats.read_access } else { &mut self.stats.write_access };
+            times.add(now.since(io.dispatched));
+        }
+        self.head.completed(op, io.extent.sector(), io.extent.len(), io.dispatched, now);
+    }
+
+    fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Outcome<'_>) {
+        if self.background == Some(id) {
+            self.background = None;
+        }
+        match io.purpose {
+            Purpose::Client { seq, ref source } => {
+                if io.op == IoOp::Read {
+                    self.read_done(now, seq, source, &io, outcome);
+                } else {
+                    self.change_done(seq, outcome);
+                }
+            }
+            Purpose::Flush(waiters) => {
+                if self.flush_active == Some(id) {
+                    self.flush_active = None;
+                }
+                self.flush_done(waiters, outcome.result, io.target);
+            }
+            Purpose::Copy(job) => self.copy_done(job, outcome.result),
+            Purpose::Punch => {}
+            Purpose::LoadGroup(group) => self.group_read(group, outcome),
+            Purpose::Verify { block, alarm } => self.original_read_back(block, alarm, outcome),
+            Purpose::EraseMark { retry } => self.unmarked_written(retry, outcome.result),
+            Purpose::EraseOldSlot => {
+                if outcome.result.is_err() {
+                    self.stats.table_errors += 1;
+                }
+            }
+            Purpose::LookBelow => self.superblock_read_back(outcome),
+            Purpose::TablePage { page } => match outcome.result {
+                Ok(()) => self.stats.table_pages_written += 1,
+                Err(_) => {
+                    self.stats.table_errors += 1;
+                    self.table.mark_dirty(page);
+                }
+            },
+            Purpose::Detach(step) => self.detach_io_done(step, outcome),
+        }
+    }
+
+    fn change_done(&mut self, seq: u64, outcome: Outcome<'_>) {
+        let p = &self.requests[&seq];
+        match (p.kind, outcome.result) {
+            (Kind::Discard, Ok(())) => {
+                debug_assert_eq!(self.config.discard, DiscardMode::Pass);
+                if !self.planted(Plant::DiscardBeforeEnd) {
+                    self.free_discarded(seq);
+                }
+            }
+            (Kind::Write | Kind::Zeroes, Err(_)) => self.write_failed = true,
+            _ => {}
+        }
+        self.finish(seq, outcome.result);
+    }
+
+    fn read_done(&mut self, now: Nanos, seq: u64, source: &Source, io: &InFlight, outcome: Outcome<'_>) {
+        if let Source::Copy { first, hashes } = source
+            && !self.copy_is_good(*first, hashes, outcome)
+        {
+            // Unseen by the client: the original answers.
+            let p = self.requests.get_mut(&seq).expect("a request lives until it is answered");
+            (p.active, p.original_only) = (false, true);
+            self.waiting.insert(seq);
+            return;
+        }
+        let p = &self.requests[&seq];
+        let (covered, blocks, tainted) = (p.covered, p.blocks, p.tainted);
+        let copy = match source {
+            Source::Copy { first, .. } => Some(*first),
+            Source::Original => None,
+        };
+        self.stats.reads_from_replica += u64::from(copy.is_some());
+        if outcome.result.is_ok() && !covered.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
+            let data = if tainted { &[][..] } else { self.part(io, covered, outcome.data) };
+            if copy.is_none() && !tainted {
+                self.originals_seen(covered, data);
+            }
+            if self.standing == Standing::Active {
+                self.show_policy(now, covered, blocks, data, copy, now.since(io.dispatched));
+            }
+        }
+        self.finish(seq, outcome.result);
+    }
+
+    /// The bytes of a read that lie in `covered`.
+    fn part<'a>(&self, io: &InFlight, covered: BlockRange, data: &'a [u8]) -> &'a [u8] {
+        let bs = self.block_size;
+        // A copy's extent lies elsewhere, but it is of whole blocks.
+        let lead = io.extent.offset().next_multiple_of(u64::from(bs.bytes())) - io.extent.offset();
+        &data[lead as usize..][..bs.bytes_of(covered.len()) as usize]
+    }
+
+    fn show_policy(
+        &mut self,
+        now: Nanos,
+        covered: BlockRange,
+        blocks: BlockRange,
+        data: &[u8],
+        copy: Option<BlockNo>,
+        measured: Nanos,
+    ) {
+        // The daemon itself writes the table's blocks: a copy of them could not be kept.
+        let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
+        let capture = self.capture_allowed() && !data.is_empty() && !table;
+        let bytes = self.block_size.bytes() as usize;
+        let hashes: Vec<u64> = if capture {
+            data.chunks(bytes).map(|b| content_hash(self.key(), b)).collect()
+        } else {
+            Vec::new()
+        };
+        let first_copy = self.table.replicas_of(blocks.first()).next().map(|r| r.replica);
+        let seen = ReadSeen {
+            now,
+            blocks: covered,
+            data: if capture { data } else { &[] },
+            hashes: &hashes,
+            copy,
+            first_copy,
+            measured,
+        };
+        let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
+        let mut log = std::mem::replace(&mut self.log, Log::new(0));
+        policy.read_seen(&seen, &View(self), &mut log);
+        (self.policy, self.log) = (policy, log);
+    }
+
+    fn capture_allowed(&self) -> bool {
+        self.standing == Standing::Active && self.copying && !self.copies_off && self.detach.is_none()
+    }
+
+    /// Hashes what a replica read brought; entries that fail it go (R8).
+    fn copy_is_good(&mut self, first: BlockNo, hashes: &[u64], outcome: Outcome<'_>) -> bool {
+        let range = BlockRange::at(first, hashes.len() as u32);
+        if outcome.result.is_err() {
+            self.stats.replica_errors += 1;
+            self.table.remove_by_replica(range);
+            return false;
+        }
+        if self.planted(Plant::ReplicaNotHashed) {
+            return true;
+        }
+        let bytes = self.block_size.bytes() as usize;
+        let mut good = true;
+        for ((block, data), &hash) in range.iter().zip(outcome.data.chunks(bytes)).zip(hashes) {
+            if content_hash(self.key(), data) != hash {
+                self.stats.hash_mismatches += 1;
+                self.table.remove(block);
+                good = false;
+            }
+        }
+        good
+    }
+
+    /// Originals were read: entries are verified against them, or refuted.
+    fn originals_seen(&mut self, blocks: BlockRange, data: &[u8]) {
+        if !self.table.any_in_originals(blocks) {
+            return;
+        }
+        let bytes = self.block_size.bytes() as usize;
+        for (block, data) in blocks.iter().zip(data.chunks(bytes)) {
+            let hash = content_hash(self.key(), data);
+            let entries: Vec<Replica> = self.table.replicas_of(block).collect();
+            for e in entries {
+                self.compare(e, hash);
+            }
+        }
+    }
+
+    fn compare(&mut self, e: Replica, hash: u64) {
+        match (e.trust, e.hash == hash) {
+            (Trust::Unverified, true) => {
+                self.table.set_trust(e.replica, Trust::Verified);
+                self.stats.verified += 1;
+            }
+            (Trust::Unverified, false) => {
+                self.table.remove(e.replica);
+                self.stats.refuted += 1;
+            }
+            (Trust::Verified, true) => {}
+            (Trust::Verified, false) => {
+                self.freeze(Freeze::BrokenInvariant("an original differs from its verified entry"), true);
+            }
+        }
+    }
+
+    fn copy_done(&mut self, job: CopyJob, result: Result<(), i32>) {
+        if let Err(errno) = result {
+            self.stats.copy_errors += 1;
+            if errno == ENOSPC {
+                self.copies_off = true;
+            }
+            return;
+        }
+        let recheck = !self.planted(Plant::WriteStaysFree);
+        for (i, &(original, hash, alive)) in job.blocks.iter().enumerate() {
+            let replica = job.target.first().plus(i as u32);
+            let free = self.live.as_ref().is_some_and(|l| l.is_free(replica));
+            // R5: published when neither block changed since.
+            if self.standing == Standing::Active && alive && (free || !recheck) {
+                let entry = Replica { original, replica, hash, trust: Trust::Verified };
+                if self.table.insert(entry).is_ok() {
+                    self.stats.copies_written += 1;
+                    continue;
+                }
+            }
+            self.stats.copies_void += 1;
+        }
+    }
+
+    fn group_read(&mut self, group: u32, outcome: Outcome<'_>) {
+        self.groups_wanted.remove(&group);
+        for p in self.requests.values_mut() {
+            p.groups.retain(|&g| g != group);
+        }
+        let Some(live) = &mut self.live else { return };
+        let blocks = live.layout().group_blocks(group);
+        if outcome.result.is_err() {
+            live.lose_group(group);
+            self.table.remove_by_replica(blocks);
+            return;
+        }
+        let equal =
+            self.bitmap_checksums.get(group as usize) == Some(&BitmapChecksums::of_bitmap(outcome.data));
+        if !equal && self.standing == Standing::Active {
+            self.freeze(Freeze::ForeignWriter, true);
+            return;
+        }
+        let Some(live) = &mut self.live else { return };
+        if live.load_group(group, outcome.data).is_none() {
+            return;
+        }
+        // The load filter's second half: R not in F, O in F.
+        let gone: Vec<BlockNo> = self
+            .table
+            .replicas_in(blocks)
+            .into_iter()
+            .filter(|r| !live.is_free(r.replica))
+            .chain(self.table.originals_in(blocks).into_iter().filter(|r| live.is_free(r.original)))
+            .map(|r| r.replica)
+            .collect();
+        for replica in gone {
+            self.table.remove(replica);
+        }
+    }
+
+    fn original_read_back(&mut self, block: BlockNo, alarm: bool, outcome: Outcome<'_>) {
+        if outcome.result.is_err() {
+            return;
+        }
+        let hash = content_hash(self.key(), outcome.data);
+        let entries: Vec<Replica> = self.table.replicas_of(block).collect();
+        for e in entries {
+            if alarm && e.trust == Trust::Verified && e.hash != hash {
+                // The sample failed: nothing that was on disk is trusted without its original.
+                self.alarm.clear();
+                self.table.remove(e.replica);
+                self.stats.refuted += 1;
+                self.table.all_unverified();
+                return;
+            }
+            self.compare(e, hash);
+        }
+    }
+
+    fn unmarked_written(&mut self, retry: bool, result: Result<(), i32>) {
+        let more = |p: &Purpose| matches!(p, Purpose::EraseMark { .. });
+        if result.is_err() {
+            self.stats.table_errors += 1;
+            self.urgent.retain(|u| !more(&u.purpose));
+            if retry {
+                self.mark = MarkState::Stuck;
+            } else if !self.in_flight.values().any(|io| more(&io.purpose)) {
+                self.write_unmarked(true);
+            }
+            return;
+        }
+        let left = self.urgent.iter().any(|u| more(&u.purpose))
+            || self.in_flight.values().any(|io| more(&io.purpose));
+        if left || self.mark != MarkState::Erasing {
+            return;
+        }
+        if self.planted(Plant::EraseNotFlushed) {
+            self.mark = MarkState::Erased { old_slot: true };
+            return;
+        }
+        self.mark = MarkState::Flushing;
+        self.flush_home(Waiter::MarkErased);
+    }
+
+    /// Flushes the device that holds the table, for `waiter`.
+    pub(super) fn flush_home(&mut self, waiter: Waiter) {
+        let apart = self.home.as_ref().is_some_and(|h| h.target == Target::Table);
+        if apart {
+            self.urgent.push_back(super::Urgent {
+                target: Target::Table,
+                op: IoOp::Flush,
+                extent: super::Extent::default(),
+                data: super::IoData::None,
+                purpose: Purpose::Flush(vec![waiter]),
+            });
+        } else {
+            self.flush_waiting.push(waiter);
+        }
+    }
+
+    fn flush_done(&mut self, waiters: Vec<Waiter>, result: Result<(), i32>, target: Target) {
+        if result.is_err() && target == Target::Volume && !self.planted(Plant::FlushForgets) {
+            // Latches: what the device dropped cannot be had back by flushing again.
+            self.flush_failed = true;
+            let late: BTreeSet<Waiter> = std::mem::take(&mut self.flush_waiting).into_iter().collect();
+            for w in late {
+                self.wake(w, Err(EIO));
+            }
+        }
+        for w in waiters {
+            self.wake(w, result.map_err(|_| EIO));
+        }
+    }
+
+    fn wake(&mut self, waiter: Waiter, result: Result<(), i32>) {
+        match waiter {
+            Waiter::Client(request) => self.replies.push_back(Reply { request, result }),
+            Waiter::MarkErased => {
+                self.mark = match result {
+                    Ok(()) => MarkState::Erased { old_slot: true },
+                    Err(_) => MarkState::Stuck,
+                }
+            }
+            Waiter::Detach => self.detach_flushed(result),
+        }
+    }
+
+    fn superblock_read_back(&mut self, outcome: Outcome<'_>) {
+        let Some(live) = &self.live else { return };
+        self.looked_below = outcome.result.is_ok();
+        if outcome.result.is_ok() && outcome.data != &live.superblock()[..] {
+            self.freeze(Freeze::ForeignWriter, true);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The table's place on disk, who owns it (R7), and the mark that stands in its header.
+
+use std::sync::Arc;
+
+use fs2_block::{BlockRange, BlockSize, Extent};
+use fs2_table::{Geometry, Header};
+
+use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume};
+
+/// Where the table's bytes are.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    pub(super) target: Target,
+    /// Bytes of the file, bytes of the target, in file order.
+    pub(super) extents: Arc<Vec<(u64, Extent)>>,
+    /// The blocks of the volume it occupies, its file's map included; none where it lives apart.
+    pub(super) blocks: Arc<Vec<BlockRange>>,
+    pub(super) geometry: Geometry,
+    pub(super) volume_id: u64,
+    /// Generation and slot of the header that stands.
+    pub(super) generation: u64,
+    pub(super) slot: usize,
+    /// R7: no client has touched the table's blocks in this session.
+    pub(super) owned: bool,
+}
+
+impl Home {
+    /// The stretches of the target that hold `len` bytes of the file from `offset`.
+    pub(super) fn stretches(&self, offset: u64, len: u64) -> Vec<Extent> {
+        let (mut out, mut at, end) = (Vec::new(), offset, offset + len);
+        let first = self.extents.partition_point(|(from, e)| from + e.len() <= offset);
+        for (from, e) in &self.extents[first..] {
+            if at >= end {
+                break;
+            }
+            let skip = at - from;
+            let n = (e.len() - skip).min(end - at);
+            out.push(Extent::new(e.offset() + skip, n));
+            at += n;
+        }
+        out
+    }
+
+    /// Whether `range` has one of the table's blocks in it.
+    pub(super) fn touches(&self, range: BlockRange) -> bool {
+        self.blocks.iter().any(|b| b.overlaps(range))
+    }
+
+    /// A header without a mark, for `slot`.
+    pub(super) fn unmarked(&self, generation: u64, block_size: BlockSize) -> Header {
+        Header { volume_id: self.volume_id, generation, block_size, pages: self.geometry.pages(), mark: None }
+    }
+}
+
+/// The mark on disk: while it stands, nothing on the volume may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MarkState {
+    /// There is none that could ever be trusted.
+    Gone,
+    /// It stands.
+    Stands,
+    /// A header without it is being written.
+    Erasing,
+    /// And being flushed.
+    Flushing,
+    /// Erased in this session; the slot that held it may still be overwritten.
+    Erased { old_slot: bool },
+    /// It stands and cannot be erased.
+    Stuck,
+}
+
+impl MarkState {
+    pub(super) fn is_gone(self) -> bool {
+        matches!(self, MarkState::Gone | MarkState::Erased { .. } | MarkState::Stuck)
+    }
+
+    pub(super) fn erase_failed(self) -> bool {
+        self == MarkState::Stuck
+    }
+}
+
+impl Volume {
+    /// Something wants to change: the mark's erasure begins, if it stands. The one table write that
+    /// stays allowed after the table's blocks are lost.
+    pub(super) fn want_mark_erased(&mut self) {
+        if self.mark != MarkState::Stands || self.planted(Plant::MarkKept) {
+            return;
+        }
+        if self.planted(Plant::LostTableKeepsMark) && self.home.as_ref().is_some_and(|h| !h.owned) {
+            self.mark = MarkState::Gone;
+            return;
+        }
+        self.mark = MarkState::Erasing;
+        self.write_unmarked(false);
+    }
+
+    /// Writes a header without a mark over the slot that does not stand; with `retry`, over the one
+    /// that does.
+    pub(super) fn write_unmarked(&mut self, retry: bool) {
+        let Some(home) = &mut self.home else { return };
+        home.generation += 1;
+        home.slot = if retry { home.slot } else { 1 - home.slot };
+        let header = home.unmarked(home.generation, self.block_size);
+        let offset = home.geometry.header_slot_offset(home.slot);
+        self.urge_table_write(offset, &header.encode(), || Purpose::EraseMark { retry });
+    }
+
+    /// Queues a write to the table's file ahead of everything else.
+    pub(super) fn urge_table_write(&mut self, offset: u64, bytes: &[u8], purpose: impl Fn() -> Purpose) {
+        let Some(home) = &self.home else { return };
+        let mut at = 0;
+        for extent in home.stretches(offset, bytes.len() as u64) {
+            let part: Arc<[u8]> = bytes[at..at + extent.len() as usize].into();
+            at += extent.len() as usize;
+            self.urgent.push_back(Urgent {
+                target: home.target,
+                op: IoOp::Write { fua: false },
+                extent,
+                data: IoData::Engine(part),
+                purpose: purpose(),
+            });
+        }
+    }
+
+    /// A client touches `range`: the table is the daemon's no more if one of its blocks is in it (R7).
+    pub(super) fn table_touched(&mut self, range: BlockRange) {
+        if let Some(home) = &mut self.home
+            && home.owned
+            && home.touches(range)
+        {
+            home.owned = false;
+        }
+    }
+
+    /// Whether table pages may be written now: the table is ours and the mark is gone.
+    pub(super) fn table_write_possible(&self) -> bool {
+        let owned = self.home.as_ref().is_some_and(|h| h.owned || self.planted(Plant::TableLossIgnored));
+        owned && self.mark.is_gone() && !self.mark.erase_failed()
+    }
+}

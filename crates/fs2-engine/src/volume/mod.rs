@@ -1,0 +1,539 @@
+//! A volume: the state machine between a file system and its disk.
+//!
+//! Invariants, asserted by [`Volume::check`]; `docs/safety.md` has the rules they come from:
+//!
+//! - I1: a replica lives only in a block of F, or of a group whose bitmap was equal to the mark's at
+//!   the attach and is not loaded yet.
+//! - I2: no mapping names a block that a request in flight may change, as original or as replica.
+//! - I3: two I/Os in flight overlap only if neither changes what the bytes read as.
+//! - I4: nothing that changes the volume is dispatched while the mark stands on disk.
+//! - I5: a request waits only for requests that arrived before it and for I/O in flight; so every
+//!   request ends.
+
+mod attach;
+mod background;
+mod check;
+mod clients;
+mod completion;
+mod detach;
+mod home;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Nanos, Op, Request, RequestId};
+use fs2_ext2::{Freeze, Layout, Liveness};
+use fs2_table::ReplicaTable;
+
+pub use attach::{AttachError, AttachOptions, AttachReport, Inactive};
+pub use detach::DetachReport;
+
+use crate::config::EngineConfig;
+use crate::head::Head;
+use crate::io::{EINVAL, EIO, ESHUTDOWN, Io, IoData, IoId, IoOp, Reply, Target};
+use crate::log::Log;
+use crate::plant::Plant;
+use crate::policy::{Policy, Shape};
+use crate::stats::{Stats, WatermarkState};
+use home::{Home, MarkState};
+
+/// Whether replicas are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// F is trusted; copies are made and read.
+    Active,
+    /// F is empty for the rest of the session; what replicas are left may be read.
+    Frozen(Freeze),
+    /// Plain pass-through.
+    Inactive(Inactive),
+}
+
+/// What a request turned out to be when it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
+    Zeroes,
+    Discard,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    request: Request,
+    kind: Kind,
+    /// The request's bytes, widened to whole blocks.
+    lock: Extent,
+    /// Blocks of the file system it touches.
+    blocks: BlockRange,
+    /// Blocks of the file system it covers whole.
+    covered: BlockRange,
+    active: bool,
+    /// A read: the original only (its copy failed).
+    original_only: bool,
+    /// A read: a write of what it reads arrived while it was in flight.
+    tainted: bool,
+    /// A discard: what was written since it arrived.
+    overwritten: Vec<BlockRange>,
+    /// Groups whose bitmap must be loaded first.
+    groups: Vec<u32>,
+    /// Copies and punches into blocks that this bitmap write claims (R3).
+    ack_after: Vec<IoId>,
+}
+
+/// Where a read is served from.
+#[derive(Clone, Debug)]
+enum Source {
+    Original,
+    Copy { first: BlockNo, hashes: Vec<u64> },
+}
+
+#[derive(Clone, Debug)]
+struct CopyJob {
+    target: BlockRange,
+    /// Original, hash, and whether the payload still is what the original holds.
+    blocks: Vec<(BlockNo, u64, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Waiter {
+    Client(RequestId),
+    MarkErased,
+    Detach,
+}
+
+#[derive(Clone, Debug)]
+enum Purpose {
+    Client {
+        seq: u64,
+        source: Source,
+    },
+    Flush(Vec<Waiter>),
+    Copy(CopyJob),
+    Punch,
+    LoadGroup(u32),
+    /// Hash an original against its unverified entry, or as a sample against a verified one.
+    Verify {
+        block: BlockNo,
+        alarm: bool,
+    },
+    EraseMark {
+        retry: bool,
+    },
+    EraseOldSlot,
+    /// The superblock below, before table pages are written.
+    LookBelow,
+    TablePage {
+        page: u32,
+    },
+    Detach(detach::Step),
+}
+
+#[derive(Clone, Debug)]
+struct InFlight {
+    purpose: Purpose,
+    target: Target,
+    op: IoOp,
+    extent: Extent,
+    dispatched: Nanos,
+}
+
+/// Bytes of the volume that an I/O in flight holds.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    io: IoId,
+    extent: Extent,
+    exclusive: bool,
+}
+
+/// An I/O of the engine's own that waits for its turn, before everything else.
+#[derive(Clone, Debug)]
+struct Urgent {
+    target: Target,
+    op: IoOp,
+    extent: Extent,
+    data: IoData,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Debug)]
+struct Ack {
+    request: RequestId,
+    result: Result<(), i32>,
+    after: Vec<IoId>,
+}
+
+/// A volume. See the module, and the crate for how it is driven.
+#[derive(Clone)]
+pub struct Volume {
+    config: EngineConfig,
+    bytes: u64,
+    block_size: BlockSize,
+    /// Blocks of the file system; none where there is no file system.
+    fs_blocks: BlockRange,
+    standing: Standing,
+    layout: Option<Arc<Layout>>,
+    live: Option<Liveness>,
+    table: ReplicaTable,
+    home: Option<Home>,
+    mark: MarkState,
+    /// The mark's checksums of the bitmaps; groups whose bitmap was written since.
+    bitmap_checksums: Arc<Vec<u32>>,
+    bitmaps_written: BTreeSet<u32>,
+
+    next_seq: u64,
+    requests: BTreeMap<u64, Pending>,
+    waiting: BTreeSet<u64>,
+    next_io: u64,
+    in_flight: BTreeMap<IoId, InFlight>,
+    holds: Vec<Hold>,
+    urgent: VecDeque<Urgent>,
+    acks: Vec<Ack>,
+    replies: VecDeque<Reply>,
+
+    flush_waiting: Vec<Waiter>,
+    flush_active: Option<IoId>,
+    flush_failed: bool,
+    write_failed: bool,
+
+    /// For [`Plant::DiscardAfterAck`] only.
+    late_discards: Vec<(BlockRange, ConnectionId)>,
+    groups_wanted: BTreeSet<u32>,
+    log: Log,
+    copying: bool,
+    copies_off: bool,
+    punches: VecDeque<BlockRange>,
+    alarm: Vec<BlockNo>,
+    sweep_after: Option<BlockNo>,
+    background: Option<IoId>,
+    looked_below: bool,
+    next_table_flush: Nanos,
+    last_activity: Nanos,
+
+    detach: Option<detach::Detach>,
+    policy: Box<dyn Policy>,
+    head: Head,
+    stats: Stats,
+}
+
+impl Volume {
+    /// Bytes of the volume.
+    pub fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The file system's block size, 4096 where there is none.
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Whether replicas are kept.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// The file system's layout, unless it could not be read.
+    pub fn layout(&self) -> Option<&Arc<Layout>> {
+        self.layout.as_ref()
+    }
+
+    /// The replica table.
+    pub fn table(&self) -> &ReplicaTable {
+        &self.table
+    }
+
+    /// What the daemon believes to be free, while it believes anything.
+    pub fn liveness(&self) -> Option<&Liveness> {
+        self.live.as_ref()
+    }
+
+    /// The belief about the drive's head.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &dyn Policy {
+        &*self.policy
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// Counters and times since the attach.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Blocks waiting to be copied.
+    pub fn log_blocks(&self) -> usize {
+        self.log.ready_blocks()
+    }
+
+    /// Share of the volume that is free and holds no replica.
+    pub fn free_share(&self) -> fs2_block::Permille {
+        let (Some(live), Some(layout)) = (&self.live, &self.layout) else {
+            return fs2_block::Permille::default();
+        };
+        let whole =
+            u64::from(layout.blocks()) - layout.static_metadata_blocks().min(u64::from(layout.blocks()));
+        fs2_block::Permille::of(live.free_estimate().saturating_sub(self.table.len() as u64), whole)
+    }
+
+    /// Where the free share stands.
+    pub fn watermark_state(&self) -> WatermarkState {
+        let (share, marks) = (self.free_share(), self.config.watermarks);
+        if share < marks.critical() {
+            WatermarkState::Critical
+        } else if share < marks.low() {
+            WatermarkState::Low
+        } else if self.copying {
+            WatermarkState::Copying
+        } else {
+            WatermarkState::Suspended
+        }
+    }
+
+    fn planted(&self, plant: Plant) -> bool {
+        cfg!(feature = "planted-bugs") && self.config.plants.contains(&plant)
+    }
+
+    /// Tells that a connection ended: no request can come over it any more.
+    pub fn connection_gone(&mut self, connection: ConnectionId) {
+        if let Some(live) = &mut self.live {
+            live.connection_gone(connection);
+        }
+    }
+
+    /// A request arrives. `payload` is what a write brings, in memory no client can change.
+    ///
+    /// # Panics
+    /// Where a write's payload has not the extent's length: a driver's error.
+    pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
+        self.last_activity = now;
+        for (range, connection) in std::mem::take(&mut self.late_discards) {
+            if let Some(live) = &mut self.live {
+                live.discarded(range, connection, true);
+            }
+        }
+        let refuse = |errno| Reply { request: request.id, result: Err(errno) };
+        if self.detach.is_some() {
+            self.replies.push_back(refuse(ESHUTDOWN));
+            return;
+        }
+        if request.extent.end() > self.bytes {
+            self.replies.push_back(refuse(EINVAL));
+            return;
+        }
+        if self.flush_failed && request.op != Op::Read {
+            self.replies.push_back(refuse(EIO));
+            return;
+        }
+        if request.op == Op::Flush {
+            self.flush_arrives(request.id);
+        } else if request.extent.is_empty() {
+            self.replies.push_back(Reply { request: request.id, result: Ok(()) });
+        } else {
+            let kind = self.kind_of(&request);
+            if kind == Kind::Write {
+                let len = payload.map_or(0, <[u8]>::len) as u64;
+                assert_eq!(len, request.extent.len(), "a write's payload is as long as its extent");
+            }
+            self.request_arrives(request, kind, payload);
+        }
+        self.settle(now);
+    }
+
+    fn flush_arrives(&mut self, id: RequestId) {
+        self.stats.flushes += 1;
+        if self.planted(Plant::FlushJoins)
+            && let Some(io) = self.flush_active
+            && let Some(InFlight { purpose: Purpose::Flush(waiters), .. }) = self.in_flight.get_mut(&io)
+        {
+            waiters.push(Waiter::Client(id));
+            return;
+        }
+        self.flush_waiting.push(Waiter::Client(id));
+    }
+
+    fn kind_of(&self, request: &Request) -> Kind {
+        match request.op {
+            Op::Read => Kind::Read,
+            Op::Write => Kind::Write,
+            Op::WriteZeroes => Kind::Zeroes,
+            Op::Discard => Kind::Discard,
+            // R2: a punch is a discard only under a kernel mount of plain ext2; else it is write-zeroes.
+            Op::Punch
+                if self.standing == Standing::Active
+                    && self.live.as_ref().is_some_and(Liveness::is_mounted) =>
+            {
+                Kind::Discard
+            }
+            Op::Punch => Kind::Zeroes,
+            Op::Flush => unreachable!("flushes are taken before"),
+        }
+    }
+
+    /// Time passed; nothing else happened.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        self.settle(now);
+    }
+
+    /// The next answer to a client.
+    pub fn poll_reply(&mut self) -> Option<Reply> {
+        self.replies.pop_front()
+    }
+
+    /// When [`Volume::handle_timeout`] and [`Volume::poll_dispatch`] should be called at the latest.
+    pub fn poll_timeout(&self) -> Option<Nanos> {
+        if self.background.is_some() || self.detach.is_some() || !self.requests.is_empty() {
+            return None;
+        }
+        let idle_at = self.last_activity + self.config.idle_after;
+        if self.has_background_work() {
+            Some(idle_at)
+        } else if self.table_write_possible() && self.table.dirty_pages() > 0 {
+            Some(idle_at.max(self.next_table_flush))
+        } else {
+            None
+        }
+    }
+
+    /// The next I/O to do; call it only while a device slot is free, so that the choice is made late.
+    pub fn poll_dispatch(&mut self, now: Nanos) -> Option<Io> {
+        let io = self.next_dispatch(now);
+        if self.config.paranoid {
+            self.check();
+        }
+        io
+    }
+
+    fn next_dispatch(&mut self, now: Nanos) -> Option<Io> {
+        if let Some(u) = self.urgent.pop_front() {
+            return Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose));
+        }
+        if self.flush_active.is_none() && !self.flush_waiting.is_empty() {
+            let waiters = std::mem::take(&mut self.flush_waiting);
+            let io = self.dispatch(
+                now,
+                Target::Volume,
+                IoOp::Flush,
+                Extent::default(),
+                IoData::None,
+                Purpose::Flush(waiters),
+            );
+            self.flush_active = Some(io.id);
+            return Some(io);
+        }
+        if let Some(io) = self.dispatch_client(now) {
+            return Some(io);
+        }
+        if self.detach.is_some() {
+            if self.requests.is_empty() && self.in_flight.is_empty() && self.flush_waiting.is_empty() {
+                self.step_detach();
+                let u = self.urgent.pop_front()?;
+                return Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose));
+            }
+            return None;
+        }
+        self.dispatch_background(now)
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Nanos,
+        target: Target,
+        op: IoOp,
+        extent: Extent,
+        data: IoData,
+        purpose: Purpose,
+    ) -> Io {
+        let id = IoId(self.next_io);
+        self.next_io += 1;
+        self.in_flight.insert(id, InFlight { purpose, target, op, extent, dispatched: now });
+        Io { id, target, op, extent, data }
+    }
+
+    fn hold(&mut self, io: IoId, extent: Extent, exclusive: bool) {
+        self.holds.push(Hold { io, extent, exclusive });
+    }
+
+    /// Whether I/O in flight forbids touching `extent`.
+    fn held(&self, extent: Extent, exclusive: bool) -> bool {
+        self.holds.iter().any(|h| (exclusive || h.exclusive) && h.extent.overlaps(extent))
+    }
+
+    /// Whether a request that arrived before `seq` and still waits forbids touching `extent`.
+    fn queued_before(&self, seq: u64, extent: Extent, exclusive: bool) -> bool {
+        self.waiting.range(..seq).any(|s| {
+            let p = &self.requests[s];
+            (exclusive || p.kind != Kind::Read) && p.lock.overlaps(extent)
+        })
+    }
+
+    /// Whether the engine's own I/O may touch `extent` now; it never waits, it comes back later.
+    fn untouched(&self, extent: Extent, exclusive: bool) -> bool {
+        !self.held(extent, exclusive) && !self.queued_before(u64::MAX, extent, exclusive)
+    }
+
+    /// `extent` widened to whole blocks.
+    fn widened(&self, extent: Extent) -> Extent {
+        let b = u64::from(self.block_size.bytes());
+        let start = extent.offset() / b * b;
+        Extent::new(start, extent.end().next_multiple_of(b) - start)
+    }
+
+    /// Ends trust in F. With `distrust`, every entry goes and the mark with it.
+    fn freeze(&mut self, why: Freeze, distrust: bool) {
+        if self.planted(Plant::NeverFreezes) {
+            return;
+        }
+        if matches!(self.standing, Standing::Inactive(_)) {
+            return;
+        }
+        if self.standing == Standing::Active {
+            self.standing = Standing::Frozen(why.clone());
+        }
+        if let Some(live) = &mut self.live {
+            live.freeze(why);
+        }
+        self.log.clear();
+        self.groups_wanted.clear();
+        self.punches.clear();
+        for p in self.requests.values_mut() {
+            p.groups.clear();
+        }
+        if distrust && !self.planted(Plant::ForeignKeepsReplicas) {
+            self.table.clear();
+            self.alarm.clear();
+            self.want_mark_erased();
+        }
+    }
+
+    /// The driver noticed that something else wrote to the backing.
+    pub fn foreign_writer(&mut self, now: Nanos) {
+        self.freeze(Freeze::ForeignWriter, true);
+        self.settle(now);
+    }
+
+    /// The short list that runs after every event.
+    fn settle(&mut self, now: Nanos) {
+        let _ = now;
+        self.step_reclaim();
+        self.step_log();
+        if self.config.paranoid {
+            self.check();
+        }
+    }
+
+    fn shape(layout: &Layout, seed: u64) -> Shape {
+        Shape {
+            blocks: layout.blocks(),
+            group_blocks: layout.blocks_per_group(),
+            first_block: layout.first_data_block(),
+            block_bytes: layout.block_size().bytes(),
+            seed,
+        }
+    }
+}
