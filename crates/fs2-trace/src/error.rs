@@ -1,0 +1,68 @@
+//! Why a trace could not be read further: what, where, and what was expected.
+
+use std::io;
+
+/// A trace could not be read further. Records delivered before are good.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file or device failed.
+    #[error("trace cannot be read at byte {offset}: {source}")]
+    Io {
+        /// Bytes read before.
+        offset: u64,
+        /// What it said.
+        source: io::Error,
+    },
+    /// It does not begin as our container does.
+    #[error("not an FS2 trace: begins with {found:02x?}, expected the bytes of \"FS2TRACE\"")]
+    NotATrace {
+        /// Its first bytes, at most 8.
+        found: Vec<u8>,
+    },
+    /// A container of a version this program does not know.
+    #[error("trace version {found}, expected {supported}: written by a later program")]
+    Version {
+        /// The version it says.
+        found: u16,
+        /// What can be read.
+        supported: u16,
+    },
+    /// The bytes end before the trace does: its writer was stopped, or the copy is incomplete.
+    #[error("trace ends at byte {offset} after {records} records, expected {expected}")]
+    Truncated {
+        /// Bytes there are.
+        offset: u64,
+        /// Whole records read before.
+        records: u64,
+        /// What should have followed.
+        expected: &'static str,
+    },
+    /// The header's content is wrong.
+    #[error("trace header, byte {offset}: {what}")]
+    Header {
+        /// Byte of the field.
+        offset: u64,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+    /// A block's content is wrong.
+    #[error("trace block at byte {offset} (record {record} on): {what}")]
+    Block {
+        /// Byte at which the block begins.
+        offset: u64,
+        /// Number of its first record, from 0.
+        record: u64,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+    /// A record's content is wrong.
+    #[error("trace record {record} (block at byte {offset}): {what}")]
+    Record {
+        /// Byte at which its block begins.
+        offset: u64,
+        /// Its number, from 0.
+        record: u64,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+}
