@@ -193,9 +193,14 @@ impl<S: Store> FaultStore<S> {
     fn send_down(&self, cache: &mut Vec<(u64, Vec<u8>)>, at: Extent) -> io::Result<()> {
         let overlaps = |(o, b): &(u64, Vec<u8>)| Extent::new(*o, b.len() as u64).overlaps(at);
         let Some(last) = cache.iter().rposition(overlaps) else { return Ok(()) };
-        for (offset, bytes) in cache.drain(..=last) {
-            self.inner.write_at(offset, &bytes, false)?;
+        for done in 0..=last {
+            let (offset, bytes) = &cache[done];
+            if let Err(e) = self.inner.write_at(*offset, bytes, false) {
+                cache.drain(..done);
+                return Err(e);
+            }
         }
+        cache.drain(..=last);
         Ok(())
     }
 

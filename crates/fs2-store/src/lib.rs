@@ -15,6 +15,7 @@
 
 mod adaptors;
 mod buffer;
+mod delay;
 mod fault;
 mod file;
 mod mem;
@@ -25,6 +26,7 @@ mod store;
 
 pub use adaptors::StoreIo;
 pub use buffer::AlignedBuf;
+pub use delay::{DelayStore, Observer, Served};
 pub use fault::{Fault, FaultId, FaultKind, FaultStore};
 pub use file::{Direct, FileStore, Lock, OpenError, OpenOptions};
 pub use mem::MemStore;

@@ -406,6 +406,19 @@ impl Recording {
         image
     }
 
+    /// The image of every prefix, from none of the events to all that had completed, at the cost of one
+    /// pass.
+    pub fn prefix_images(&self, discarded: Discarded) -> impl Iterator<Item = MemStore> {
+        let image = self.base.snapshot();
+        (0..=self.completed).map(move |after| {
+            if after > 0 {
+                self.apply(&image, after - 1, None, discarded)
+                    .expect("what was recorded lies within the store");
+            }
+            image.snapshot()
+        })
+    }
+
     fn apply(&self, image: &MemStore, i: usize, tear: Option<Tear>, discarded: Discarded) -> io::Result<()> {
         match &self.events[i].kind {
             EventKind::Write { offset, bytes, .. } => match tear {

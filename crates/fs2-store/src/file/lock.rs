@@ -177,7 +177,11 @@ fn backing_path(sysfs_dir: &Path) -> Option<PathBuf> {
 }
 
 /// A loop device over the file: its node, and its device number where known.
+///
+/// Asking a loop device for its backing asks the backing's file system; one in a process (FUSE) may hang.
+/// So loop devices over such are passed by, unless it is the one that our file lies in.
 fn loop_on(dev: u64, ino: u64) -> Option<(PathBuf, Option<u64>)> {
+    let mounts = mountinfo();
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let name = entry.file_name();
         if !name.to_string_lossy().starts_with("loop") {
@@ -185,6 +189,9 @@ fn loop_on(dev: u64, ino: u64) -> Option<(PathBuf, Option<u64>)> {
         }
         // Only a loop device that is set up has a backing.
         let Some(backing) = backing_path(&entry.path()) else { continue };
+        if in_foreign_fuse(&mounts, &backing, libc::major(dev), libc::minor(dev)) {
+            continue;
+        }
         let node = Path::new("/dev").join(&name);
         let rdev = fs::read_to_string(entry.path().join("dev")).ok().and_then(|t| {
             let (major, minor) = t.trim().split_once(':')?;
@@ -205,18 +212,37 @@ fn loop_on(dev: u64, ino: u64) -> Option<(PathBuf, Option<u64>)> {
 
 /// Where a device is mounted, as this mount namespace sees it.
 fn mounted_at(rdev: u64) -> Option<PathBuf> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    find_mount(&String::from_utf8_lossy(&table), libc::major(rdev), libc::minor(rdev))
+    find_mount(&mountinfo(), libc::major(rdev), libc::minor(rdev))
 }
 
-/// The mount point of a device in the text of a mountinfo (proc_pid_mountinfo(5)): "id parent
-/// major:minor root mount-point ...", blanks as octal escapes.
+fn mountinfo() -> String {
+    String::from_utf8_lossy(&fs::read("/proc/self/mountinfo").unwrap_or_default()).into_owned()
+}
+
+/// Lines of a mountinfo (proc_pid_mountinfo(5)): "id parent major:minor root mount-point options
+/// optional-fields... - type source super-options", blanks as octal escapes. As (major:minor, point, type).
+fn mounts(table: &str) -> impl Iterator<Item = (&str, PathBuf, &str)> {
+    table.lines().filter_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let mut words = left.split(' ');
+        Some((words.nth(2)?, unescape(words.nth(1)?), right.split(' ').next()?))
+    })
+}
+
+/// The mount point of a device.
 fn find_mount(table: &str, major: u32, minor: u32) -> Option<PathBuf> {
     let wanted = format!("{major}:{minor}");
-    table.lines().find_map(|line| {
-        let mut words = line.split(' ');
-        (words.nth(2)? == wanted).then(|| words.nth(1).map(unescape))?
-    })
+    mounts(table).find(|m| m.0 == wanted).map(|m| m.1)
+}
+
+/// Whether a path lies in a FUSE file system other than the one of that device number.
+fn in_foreign_fuse(table: &str, path: &Path, major: u32, minor: u32) -> bool {
+    let device = format!("{major}:{minor}");
+    // Of two mounts on one point the later covers the earlier: max_by_key gives the last.
+    mounts(table)
+        .filter(|m| path.starts_with(&m.1))
+        .max_by_key(|m| m.1.components().count())
+        .is_some_and(|m| (m.2 == "fuse" || m.2.starts_with("fuse.")) && m.0 != device)
 }
 
 fn unescape(word: &str) -> PathBuf {
@@ -241,7 +267,12 @@ fn device_holder(rdev: u64) -> String {
         .ok()
         .and_then(|d| d.flatten().next())
         .map(|e| format!("the device {}", e.file_name().to_string_lossy()));
-    let process = || process_with(|m, _| m.file_type().is_block_device() && m.rdev() == rdev);
+    let process = || {
+        process_with(
+            |link, _| link.starts_with("/dev"),
+            |m| m.file_type().is_block_device() && m.rdev() == rdev,
+        )
+    };
     above.or_else(process).unwrap_or_else(|| {
         "the kernel (a mount elsewhere, swap, RAID, a partition of it) or a process not visible here"
             .to_owned()
@@ -250,24 +281,29 @@ fn device_holder(rdev: u64) -> String {
 
 /// Who has a file; with `locked`, only who locked it.
 fn file_holder(dev: u64, ino: u64, locked: bool, otherwise: &str) -> String {
-    process_with(|m, fdinfo| {
-        (m.dev(), m.ino()) == (dev, ino)
-            && (!locked
-                || fs::read_to_string(fdinfo).is_ok_and(|t| t.lines().any(|l| l.starts_with("lock:"))))
-    })
-    .unwrap_or_else(|| otherwise.to_owned())
+    let inode = format!("ino:\t{ino}");
+    let about = |_: &Path, fdinfo: &str| {
+        fdinfo.lines().any(|l| l == inode) && (!locked || fdinfo.lines().any(|l| l.starts_with("lock:")))
+    };
+    process_with(about, |m| (m.dev(), m.ino()) == (dev, ino)).unwrap_or_else(|| otherwise.to_owned())
 }
 
-/// The first process with a descriptor that fits.
-fn process_with(fits: impl Fn(&fs::Metadata, &Path) -> bool) -> Option<String> {
+/// The first process with a descriptor that fits. `likely` sees the link's text and the fdinfo, which the
+/// kernel answers by itself; only what it lets pass is looked at, for that may ask a file system that hangs.
+fn process_with(
+    likely: impl Fn(&Path, &str) -> bool,
+    fits: impl Fn(&fs::Metadata) -> bool,
+) -> Option<String> {
     let me = std::process::id();
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         let Ok(fds) = fs::read_dir(process.path().join("fd")) else { continue };
         for fd in fds.flatten() {
+            let Ok(link) = fs::read_link(fd.path()) else { continue };
+            let fdinfo = process.path().join("fdinfo").join(fd.file_name());
+            let Ok(fdinfo) = fs::read_to_string(fdinfo) else { continue };
             // Follows the link to the open file itself, whatever its path is now.
-            let Ok(m) = fs::metadata(fd.path()) else { continue };
-            if fits(&m, &process.path().join("fdinfo").join(fd.file_name())) {
+            if likely(&link, &fdinfo) && fs::metadata(fd.path()).is_ok_and(|m| fits(&m)) {
                 let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
                 let whose = if pid == me { ", this one" } else { "" };
                 return Some(format!("process {pid} ({}{whose})", name.trim()));
@@ -280,6 +316,17 @@ fn process_with(fits: impl Fn(&fs::Metadata, &Path) -> bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loop_devices_over_a_process_are_passed_by() {
+        let table = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                     40 22 0:50 / /run/x rw shared:3 - fuse.fs2 fs2 rw\n\
+                     41 40 8:2 / /run/x/y rw - ext4 /dev/sda2 rw\n";
+        let passed = |path: &str, dev| in_foreign_fuse(table, Path::new(path), 0, dev);
+        assert!(passed("/run/x/volume", 49));
+        assert!(!passed("/run/x/volume", 50), "our own file system must be asked");
+        assert!(!passed("/run/x/y/volume", 49) && !passed("/run/xy", 49) && !passed("/a", 49));
+    }
 
     #[test]
     fn mountinfo_is_read_as_the_manual_says() {

@@ -196,7 +196,8 @@ proptest! {
         let (a, b) = (whole.to_vec(), s.inner().to_vec());
         let differs = a.iter().zip(&b).filter(|(x, y)| x != y && **y != 0).count();
         prop_assert_eq!(differs, 0);
-        for after in 0..=n {
+        for (after, image) in r.prefix_images(Discarded::AsZero).enumerate() {
+            prop_assert!(image.to_vec() == r.image(&r.prefix(after), Discarded::AsZero).to_vec());
             let (least, all) = (r.least(after).kept, r.prefix(after).kept);
             for state in [r.subset(after, seed), r.torn(after, seed)] {
                 prop_assert!(least.iter().all(|i| state.kept.contains(i)));
