@@ -1,6 +1,6 @@
 //! The clean end of a session: everything drained, the pages written, flushed, then the mark.
 //!
-//! ```
+//! ```text
 //! drain | superblock, descriptors, written bitmaps read back | pages | flush | checksums, mark | flush
 //! ```
 //! The order is the rule: a mark on disk says that the pages it vouches for, and everything a client
