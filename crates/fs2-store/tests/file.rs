@@ -6,7 +6,9 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 use common::{agree, file_of, scratch, steps};
-use fs2_store::{Direct, FileStore, Lock, MemStore, OpenError, OpenOptions, Stamp, StampOf, Store, StoreIo};
+use fs2_store::{
+    Direct, FileStore, Lock, MemStore, OpenError, OpenOptions, Stamp, StampOf, Store, StoreIo, Stretch,
+};
 use proptest::prelude::*;
 
 const RW: OpenOptions =
@@ -51,6 +53,29 @@ fn long_unaligned_requests_pass_the_bounce_buffer() {
         common::Step::Read { offset: 777, len: 4_444_444, misplace: 1 },
     ];
     agree(&store, &mut model, &all);
+}
+
+/// tmpfs has no ZERO_RANGE: zeros that must stay allocated are written.
+#[test]
+fn a_file_system_that_lacks_calls_is_a_vector_too() {
+    use proptest::strategy::ValueTree;
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        println!("skipped: needs a writable /dev/shm");
+        return;
+    };
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut model = vec![0; 3 << 20];
+    for (i, direct) in [Direct::Auto, Direct::Off].into_iter().enumerate() {
+        let path = file_of(dir.path(), &i.to_string(), 3 << 20);
+        let store = FileStore::open(path, OpenOptions { direct, ..RW }).unwrap();
+        model.fill(0);
+        for _ in 0..10 {
+            let steps = steps(3 << 20, 1_500_000, 20).new_tree(&mut runner).unwrap().current();
+            agree(&store, &mut model, &steps);
+        }
+        store.write_zeroes(4096, 1 << 20, true).unwrap();
+        assert_eq!(store.stretches(4096, 1 << 20, 2).unwrap(), [Stretch { len: 1 << 20, hole: false }]);
+    }
 }
 
 #[test]

@@ -355,12 +355,14 @@ impl Store for FileStore {
             let Some((start, n)) = self.inner_blocks(offset, len) else {
                 return self.plain_zeroes(offset, len);
             };
-            {
+            let zeroed = {
                 let _held = self.stripes.shared(start, n);
-                match sys::device_zero(&self.file, start, n) {
-                    Err(e) if sys::unsupported(&e) => return self.plain_zeroes(offset, len),
-                    done => done?,
-                }
+                sys::device_zero(&self.file, start, n)
+            };
+            // Not under the stripes: plain zeroes take them themselves.
+            match zeroed {
+                Err(e) if sys::unsupported(&e) => return self.plain_zeroes(offset, len),
+                done => done?,
             }
             self.plain_zeroes(offset, start - offset)?;
             return self.plain_zeroes(start + n, offset + len - (start + n));
