@@ -1,0 +1,199 @@
+//! Header slots: every torn write, every damage; a mark is never revived.
+
+use fs2_block::BlockSize;
+use fs2_table::{BitmapChecksums, ChecksumsDamage, Damage, Header, Mark, MarkRefused, PAGE_BYTES, Token};
+use proptest::prelude::*;
+
+const SECTOR: usize = 512;
+
+fn mark(seed: u8) -> Option<Box<Mark>> {
+    let superblock = std::array::from_fn(|i| seed.wrapping_mul(31).wrapping_add(i as u8));
+    Some(Box::new(Mark { token: Token::new(superblock, &[seed; 64]), bitmap_checksums_hash: seed.into() }))
+}
+
+/// Headers of a table's life: made, marked, erased, marked again...
+fn history(n: u64) -> Vec<Header> {
+    let mut all = vec![Header::new(42, BlockSize::B4096, 100)];
+    for i in 1..n {
+        let next = all[all.len() - 1].next(if i % 2 == 1 { mark(i as u8) } else { None });
+        all.push(next);
+    }
+    all
+}
+
+fn torn(old: &[u8], new: &[u8], sectors: u8) -> Vec<u8> {
+    let mut bytes = old.to_vec();
+    for i in (0..8).filter(|i| sectors >> i & 1 == 1) {
+        bytes[i * SECTOR..][..SECTOR].copy_from_slice(&new[i * SECTOR..][..SECTOR]);
+    }
+    bytes
+}
+
+#[test]
+fn a_slot_says_what_was_written() {
+    for header in history(6) {
+        let bytes = header.encode();
+        assert_eq!(Header::parse(&bytes), Ok(Some(header)));
+    }
+    assert_eq!(Header::parse(&[0; PAGE_BYTES]), Ok(None));
+    assert_eq!(Header::parse(&[0; 100]), Err(Damage::NotAHeader));
+    assert_eq!(Header::parse(&[7; PAGE_BYTES]), Err(Damage::NotAHeader));
+}
+
+#[test]
+fn every_bit_counts() {
+    let bytes = history(2)[1].encode();
+    for bit in 0..PAGE_BYTES * 8 {
+        let mut damaged = bytes;
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(Header::parse(&damaged).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_crash_at_any_write() {
+    // Write n goes to slot n % 2. Any subset of its sectors arrives.
+    let headers = history(7);
+    let mut slots = [vec![0; PAGE_BYTES], vec![0; PAGE_BYTES]];
+    let mut torn_seen = 0;
+    for (n, header) in headers.iter().enumerate() {
+        let new = header.encode();
+        for sectors in 0..=255u8 {
+            let mut crashed = slots.clone();
+            crashed[n % 2] = torn(&slots[n % 2], &new, sectors);
+            let found = Header::recover(&crashed[0], &crashed[1]);
+            if crashed[n % 2] == new {
+                assert_eq!((found.header.as_ref(), found.slot), (Some(header), n % 2));
+            } else if n == 0 {
+                assert_eq!(found.header, None);
+            } else {
+                let before = &headers[n - 1];
+                let old_whole = crashed[n % 2] == slots[n % 2];
+                let header = found.header.unwrap();
+                assert_eq!((header.generation, found.slot), (before.generation, 1 - n % 2));
+                if old_whole {
+                    assert_eq!(header.mark, before.mark);
+                } else {
+                    torn_seen += 1;
+                    assert_eq!(header.mark, None);
+                    assert_eq!(found.report.mark_refused.is_some(), before.mark.is_some());
+                }
+            }
+        }
+        slots[n % 2] = new.to_vec();
+    }
+    assert!(torn_seen > 500, "{torn_seen}");
+}
+
+#[test]
+fn the_first_writes_torn_byte_by_byte() {
+    let headers = history(3);
+    for n in 0..=PAGE_BYTES {
+        let mut first = vec![0; PAGE_BYTES];
+        first[..n].copy_from_slice(&headers[0].encode()[..n]);
+        let found = Header::recover(&first, &[0; PAGE_BYTES]);
+        // From byte 37 on all of the first header is zero.
+        assert_eq!(found.header.is_some(), n >= 37, "{n} bytes");
+        let mut second = vec![0; PAGE_BYTES];
+        second[..n].copy_from_slice(&headers[1].encode()[..n]);
+        let found = Header::recover(&headers[0].encode(), &second);
+        let generation = found.header.unwrap().generation;
+        assert_eq!(generation, if n >= 1088 { 2 } else { 1 }, "{n} bytes");
+    }
+}
+
+#[test]
+fn a_mark_is_not_revived_by_damage_to_what_erased_it() {
+    let headers = history(3);
+    let (marked, erased) = (headers[1].encode(), headers[2].encode());
+    assert_eq!(Header::recover(&erased, &marked).header, Some(headers[2].clone()));
+    for at in 0..PAGE_BYTES {
+        let mut damaged = erased;
+        damaged[at] ^= 0x40;
+        let found = Header::recover(&damaged, &marked);
+        assert_eq!(found.slot, 1);
+        assert_eq!(found.header.unwrap().mark, None, "byte {at}");
+        assert!(matches!(found.report.mark_refused, Some(MarkRefused::OtherDamaged(_))));
+    }
+    let found = Header::recover(&[0; PAGE_BYTES], &marked);
+    assert_eq!(found.header.unwrap().mark, None);
+    assert_eq!(found.report.mark_refused, Some(MarkRefused::OtherMissing));
+}
+
+#[test]
+fn who_is_innocent_beside_a_mark() {
+    let marked = Header { mark: mark(9), ..Header::new(42, BlockSize::B1024, 5) };
+    let kept = |other: &[u8]| Header::recover(&marked.encode(), other).header.unwrap().mark.is_some();
+    assert!(kept(&[0; PAGE_BYTES]), "a fresh table");
+    assert!(!kept(&Header::new(42, BlockSize::B1024, 5).encode()), "same generation");
+    let later = Header { generation: 5, ..marked.clone() };
+    let kept =
+        |other: &Header| Header::recover(&other.encode(), &later.encode()).header.unwrap().mark.is_some();
+    let older = |volume_id| Header { generation: 4, ..Header::new(volume_id, BlockSize::B1024, 5) };
+    assert!(kept(&older(42)));
+    assert!(!kept(&older(43)), "another table's");
+}
+
+#[test]
+fn unknown_versions_and_meaningless_bits() {
+    let reseal = |bytes: &mut [u8; PAGE_BYTES]| {
+        let crc = crc32c::crc32c(&bytes[8..]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    };
+    let with = |at: usize, value: u8| {
+        let mut bytes = history(1)[0].encode();
+        bytes[at] = value;
+        reseal(&mut bytes);
+        Header::parse(&bytes)
+    };
+    assert_eq!(with(8, 2), Err(Damage::Version(2)));
+    for at in [12, 40, 44, 48, 56, 64, 1087, 1088, 4095] {
+        assert!(matches!(with(at, 2), Err(Damage::Malformed(_))), "byte {at}");
+    }
+    assert_eq!(with(16, 0), Err(Damage::Malformed("generation")));
+    assert_eq!(with(32, 1), Err(Damage::Malformed("block size")));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes(a in prop::collection::vec(any::<u8>(), 0..5000), b in prop::collection::vec(any::<u8>(), 0..5000)) {
+        prop_assert_eq!(Header::recover(&a, &b).header, None);
+    }
+
+    #[test]
+    fn resealed_bytes_never_panic(
+        at in prop::collection::vec((8usize..1200, any::<u8>()), 0..20), other in any::<bool>(),
+    ) {
+        let mut bytes = history(4)[3].encode();
+        for (at, value) in at {
+            bytes[at] = value;
+        }
+        let crc = crc32c::crc32c(&bytes[8..]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        let slot = if other { history(3)[2].encode() } else { [0; PAGE_BYTES] };
+        let found = Header::recover(&bytes, &slot);
+        if let Ok(Some(header)) = Header::parse(&bytes) {
+            prop_assert_eq!(header.encode(), bytes, "what parses is what would be written");
+        }
+        prop_assert!(found.header.is_some() || !other);
+    }
+
+    #[test]
+    fn checksums_are_those_of_the_mark(sums in prop::collection::vec(any::<u32>(), 0..3000), key: u64, at: usize) {
+        let groups = sums.len() as u32;
+        let sums = BitmapChecksums(sums);
+        let hash = sums.hash(key);
+        let mut bytes = sums.encode();
+        prop_assert_eq!(bytes.len() % PAGE_BYTES, 0);
+        prop_assert_eq!(BitmapChecksums::decode(&bytes, groups, key, hash), Ok(sums.clone()));
+        prop_assert_eq!(
+            BitmapChecksums::decode(&bytes, groups, key, hash ^ 1), Err(ChecksumsDamage::Hash)
+        );
+        let short = (groups as usize * 4).saturating_sub(1);
+        prop_assert_eq!(BitmapChecksums::decode(&bytes[..short], groups, key, hash).is_ok(), groups == 0);
+        if groups > 0 {
+            bytes[at % (groups as usize * 4)] ^= 1;
+            prop_assert_eq!(BitmapChecksums::decode(&bytes, groups, key, hash), Err(ChecksumsDamage::Hash));
+        }
+    }
+}
