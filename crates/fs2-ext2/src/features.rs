@@ -65,14 +65,13 @@ const COMPAT: [(u32, &str); 12] = [
     (0x800, "stable_inodes"),
     (0x1000, "orphan_file"),
 ];
-const RO_COMPAT: [(u32, &str); 16] = [
+const RO_COMPAT: [(u32, &str); 15] = [
     (0x1, "sparse_super"),
     (0x2, "large_file"),
     (0x8, "huge_file"),
     (0x10, "uninit_bg"),
     (0x20, "dir_nlink"),
     (0x40, "extra_isize"),
-    (0x80, "snapshot"),
     (0x100, "quota"),
     (0x200, "bigalloc"),
     (0x400, "metadata_csum"),
