@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fs2_block::{Nanos, Op, SECTOR_BYTES, Sector};
 
-use crate::cache::{Cache, Found};
+use crate::cache::{Ahead, Cache, Found};
 use crate::geometry::Geometry;
 use crate::profile::{DriveProfile, FlashSpec, Mechanism};
 use crate::service::Service;
@@ -46,13 +46,24 @@ pub(crate) struct Fixed {
     write_latency: Nanos,
 }
 
-/// What an access will have changed.
+/// A command for the platters.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    start: Nanos,
+    op: Op,
+    first: u64,
+    end: u64,
+    phase: u64,
+    ahead: Option<Ahead>,
+}
+
+/// What an access will have changed. `ahead` is how far reading ahead had come when it began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effect {
     Nothing,
     Answered { segment: usize, start: u64, end: u64, resume: Option<Nanos> },
-    Read { reuse: Option<usize>, start: u64, end: u64, since: Nanos },
-    Written { start: u64, end: u64 },
+    Read { ahead: Option<Ahead>, reuse: Option<usize>, start: u64, end: u64, since: Nanos },
+    Written { ahead: Option<Ahead>, start: u64, end: u64 },
 }
 
 fn micros(us: f64) -> Nanos {
@@ -120,8 +131,7 @@ impl Disk {
 
     /// The sector under the head at `now`, reading ahead included.
     pub fn position(&self, now: Nanos) -> Sector {
-        let ahead = self.fixed.geometry.as_ref().and_then(|g| self.cache.ahead(g, now));
-        Sector(ahead.map_or(self.head, |a| a.filled))
+        Sector(self.ahead(now).map_or(self.head, |a| a.filled))
     }
 
     /// Serves an access: `now` is when the command reaches the drive; where that is before the
@@ -130,7 +140,7 @@ impl Disk {
     /// Flushes, discards and empty accesses cost a command's overhead and move nothing.
     pub fn serve(&mut self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Service {
         let (service, effect) = self.plan(now, op, sector, sectors, 0);
-        self.apply(service.start, effect);
+        self.apply(effect);
         self.free_at = service.end();
         service
     }
@@ -173,10 +183,11 @@ impl Disk {
         if !data {
             return (s, Effect::Nothing);
         }
-        if op != Op::Read {
-            return self.plan_media(g, start, op, first, first, end, phase, None);
-        }
         let ahead = self.cache.ahead(g, start);
+        let task = Task { start, op, first, end, phase, ahead };
+        if op != Op::Read {
+            return self.plan_media(g, &task, first, None);
+        }
         let bus = times(u64::from(sectors), f.bus_fixed);
         match (self.cache.find(g, ahead, first, end), ahead) {
             (Found::All { segment, stopped_here }, _) => {
@@ -196,12 +207,8 @@ impl Disk {
                 s.transfer = passed.max(begin + bus).since(begin + s.rotation);
                 (s, Effect::Answered { segment, start: first, end, resume: None })
             }
-            (Found::Part { segment, rest }, _) => {
-                self.plan_media(g, start, op, first, rest, end, phase, Some(segment))
-            }
-            (Found::Nothing | Found::Coming { .. }, _) => {
-                self.plan_media(g, start, op, first, first, end, phase, None)
-            }
+            (Found::Part { segment, rest }, _) => self.plan_media(g, &task, rest, Some(segment)),
+            (Found::Nothing | Found::Coming { .. }, _) => self.plan_media(g, &task, first, None),
         }
     }
 
@@ -210,7 +217,7 @@ impl Disk {
         let f = &*self.fixed;
         let none = Nanos(0);
         let (seek, media) = f.geometry.as_ref().map_or((none, none), |g| {
-            (self.seek_to(g, start, Op::Read, first), g.transfer(first, end - first))
+            (self.seek_to(g, self.cache.ahead(g, start), Op::Read, first), g.transfer(first, end - first))
         });
         Service {
             op: Op::Read,
@@ -223,22 +230,12 @@ impl Disk {
         }
     }
 
-    /// An access of `first..end` of which `rest..end` passes the head.
-    #[expect(clippy::too_many_arguments, reason = "private; each is one number of the access")]
-    fn plan_media(
-        &self,
-        g: &Geometry,
-        start: Nanos,
-        op: Op,
-        first: u64,
-        rest: u64,
-        end: u64,
-        phase: u64,
-        reuse: Option<usize>,
-    ) -> (Service, Effect) {
+    /// An access to the platters of which `rest..end` passes the head.
+    fn plan_media(&self, g: &Geometry, task: &Task, rest: u64, reuse: Option<usize>) -> (Service, Effect) {
+        let Task { start, op, first, end, phase, ahead } = *task;
         let f = &*self.fixed;
         let begin = start + f.overhead;
-        let seek = self.seek_to(g, start, op, rest);
+        let seek = self.seek_to(g, ahead, op, rest);
         let angle = g.angle_at(begin + seek).wrapping_add(phase);
         let rotation = g.rotation_from(angle, rest);
         let media = g.transfer(rest, end - rest);
@@ -254,14 +251,14 @@ impl Disk {
             cache_hit: false,
         };
         let effect = match op {
-            Op::Read => Effect::Read { reuse, start: first, end, since },
-            _ => Effect::Written { start: first, end },
+            Op::Read => Effect::Read { ahead, reuse, start: first, end, since },
+            _ => Effect::Written { ahead, start: first, end },
         };
         (service, effect)
     }
 
-    fn seek_to(&self, g: &Geometry, start: Nanos, op: Op, target: u64) -> Nanos {
-        let head = self.cache.ahead(g, start).map_or(self.head, |a| a.filled);
+    fn seek_to(&self, g: &Geometry, ahead: Option<Ahead>, op: Op, target: u64) -> Nanos {
+        let head = ahead.map_or(self.head, |a| a.filled);
         let Some(disk) = self.fixed.profile.disk() else { return Nanos(0) };
         match self.fixed.same_track {
             _ if head == target => Nanos(0),
@@ -270,26 +267,27 @@ impl Disk {
         }
     }
 
-    pub(crate) fn apply(&mut self, start: Nanos, effect: Effect) {
-        let Disk { fixed, head, cache, .. } = self;
-        let Some(g) = &fixed.geometry else { return };
-        let capacity = fixed.profile.capacity_sectors();
+    /// How far reading ahead has come at `now`, where it was going on.
+    pub(crate) fn ahead(&self, now: Nanos) -> Option<Ahead> {
+        self.fixed.geometry.as_ref().and_then(|g| self.cache.ahead(g, now))
+    }
+
+    pub(crate) fn apply(&mut self, effect: Effect) {
+        let capacity = self.fixed.profile.capacity_sectors();
         match effect {
             Effect::Nothing => {}
             Effect::Answered { segment, start, end, resume } => {
-                cache.answered(segment, start, end, capacity, resume);
+                self.cache.answered(segment, start, end, capacity, resume);
             }
-            Effect::Read { reuse, start: first, end, since } => {
-                let ahead = cache.ahead(g, start);
-                cache.stop(ahead);
-                *head = end;
-                cache.fill(reuse, first, end, since, capacity);
+            Effect::Read { ahead, reuse, start, end, since } => {
+                self.cache.stop(ahead);
+                self.head = end;
+                self.cache.fill(reuse, start, end, since, capacity);
             }
-            Effect::Written { start: first, end } => {
-                let ahead = cache.ahead(g, start);
-                cache.stop(ahead);
-                *head = end;
-                cache.written(first, end);
+            Effect::Written { ahead, start, end } => {
+                self.cache.stop(ahead);
+                self.head = end;
+                self.cache.written(start, end);
             }
         }
     }

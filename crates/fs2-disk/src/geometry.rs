@@ -172,11 +172,18 @@ impl Geometry {
 
     /// How many whole sectors from `sector`, at most `limit`, pass within `time`.
     pub(crate) fn passed(&self, sector: u64, limit: u64, time: Nanos) -> u64 {
-        if self.transfer(sector, limit) <= time {
+        let zone = self.zone(sector);
+        // On the track where it begins, a division tells.
+        let on_track = (zone.spt - (sector - zone.first) % zone.spt).min(zone.end - sector).min(limit);
+        let turned = u128::from(time.0) * u128::from(self.spin);
+        if turned < u128::from(on_track) * u128::from(zone.unit) {
+            return turned as u64 / zone.unit;
+        }
+        if on_track == limit || self.transfer(sector, limit) <= time {
             return limit;
         }
         // The largest n with transfer(n) <= time lies in low..high.
-        let (mut low, mut high) = (0, limit);
+        let (mut low, mut high) = (on_track, limit);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.transfer(sector, middle) <= time {

@@ -31,6 +31,8 @@ pub struct Head {
     spindle: Spindle,
     /// Running mean positioning time of misses, nanoseconds.
     mean_positioning: f64,
+    /// Share of a seek by which the profile is expected to be wrong.
+    seek_doubt: f64,
     hits: u64,
     misses: u64,
 }
@@ -38,8 +40,22 @@ pub struct Head {
 /// Weight of a miss in the running mean. Guess: some hundred misses make a mean.
 const MEAN_RATE: f64 = 1.0 / 128.0;
 
-/// Share of a seek by which a profile is expected to be wrong (guess).
+/// Share of a seek by which a profile is expected to be wrong, before anything was seen (guess).
 const SEEK_DOUBT: f64 = 0.05;
+/// What that share may become.
+const SEEK_DOUBT_RANGE: (f64, f64) = (0.002, 0.2);
+/// How fast it follows what is seen (guess: some hundred misses).
+const SEEK_DOUBT_RATE: f64 = 0.3;
+
+/// A wait for the platter, in turns, with the chances that it comes out a turn longer or shorter.
+#[derive(Clone, Copy)]
+struct Wait {
+    turns: f64,
+    /// The arm arrives too late.
+    missed: f64,
+    /// The arm arrives before the sector that seemed just gone.
+    early: f64,
+}
 
 impl Head {
     /// Belief before the first completion: head at sector 0, angle unknown, mean positioning time
@@ -53,6 +69,7 @@ impl Head {
             knowledge,
             spindle: Spindle::new(turns_per_second),
             mean_positioning,
+            seek_doubt: SEEK_DOUBT,
             hits: 0,
             misses: 0,
         }
@@ -86,25 +103,46 @@ impl Head {
 
     /// The mean of the wait over what is not known of the angle.
     fn expected_rotation(&self, service: &Service) -> Nanos {
-        let Some(g) = &self.belief.fixed.geometry else { return Nanos(0) };
-        let turn = g.turn().0 as f64;
-        let seek_doubt = service.seek.0 as f64 / turn * SEEK_DOUBT;
-        match (self.knowledge, self.spindle.deviation(service.start, seek_doubt)) {
-            (Knowledge::Full, Some(deviation)) => {
-                // A uniform error of that standard deviation: ± √3 of it.
-                let half = 1.732 * deviation + 1e-9;
-                let wait = service.rotation.0 as f64 / turn;
-                let missed = ((half - wait) / (2.0 * half)).clamp(0.0, 1.0);
-                let early = ((half - (1.0 - wait)) / (2.0 * half)).clamp(0.0, 1.0);
-                Nanos(((wait + missed - early) * turn) as u64)
-            }
-            _ => Nanos(g.turn().0 / 2),
+        let turn = self.profile().turn().0;
+        match self.wait(service) {
+            Some(w) => Nanos(((w.turns + w.missed - w.early) * turn as f64) as u64),
+            None => Nanos(turn / 2),
         }
+    }
+
+    /// The wait in a planned access to the platters; `None` where the angle is not known.
+    fn wait(&self, service: &Service) -> Option<Wait> {
+        if self.knowledge == Knowledge::SeekOnly {
+            return None;
+        }
+        let turn = self.profile().turn().0 as f64;
+        let seek_doubt = service.seek.0 as f64 / turn * self.seek_doubt;
+        let deviation = self.spindle.deviation(service.start, seek_doubt)?;
+        // A uniform error of that standard deviation: ± √3 of it.
+        let half = 1.732 * deviation + 1e-9;
+        let turns = service.rotation.0 as f64 / turn;
+        Some(Wait {
+            turns,
+            missed: ((half - turns) / (2.0 * half)).clamp(0.0, 1.0),
+            early: ((half - (1.0 - turns)) / (2.0 * half)).clamp(0.0, 1.0),
+        })
+    }
+
+    /// A miss came out: were turns lost or won as often as the doubt about seeks says?
+    fn learn_seek_doubt(&mut self, planned: &Service, taken: Nanos) {
+        let Some(wait) = self.wait(planned) else { return };
+        let half_turn = self.profile().turn().0 / 2;
+        let surprised = taken.0.abs_diff(planned.positioning().0) > half_turn;
+        let off = f64::from(u8::from(surprised)) - (wait.missed + wait.early);
+        let (least, most) = SEEK_DOUBT_RANGE;
+        self.seek_doubt = (self.seek_doubt * (1.0 + SEEK_DOUBT_RATE * off)).clamp(least, most);
     }
 
     /// Whether the platter's angle is known well enough to be used at `now`.
     pub fn knows_angle(&self, now: Nanos) -> bool {
-        self.knowledge == Knowledge::Full && self.spindle.deviation(now, 0.0).is_some()
+        self.knowledge == Knowledge::Full
+            && self.spindle.deviation(now, 0.0).is_some()
+            && self.profile().rotational()
     }
 
     /// An access was dispatched and has completed; call in order of completion.
@@ -136,26 +174,35 @@ impl Head {
             self.hits += 1;
             match effect {
                 Effect::Answered { .. } => {
-                    self.belief.apply(start, effect);
+                    self.belief.apply(effect);
                     if planned.transfer > media.transfer || self.belief.position(start).0 < end {
                         self.belief.cache.anchor(end, completed_at);
                     }
                 }
                 // A miss was expected. A read that goes on where the head is was a hit only in name.
-                _ if media.seek == Nanos(0) => self.belief.apply(start, effect),
+                _ if media.seek == Nanos(0) => self.belief.apply(effect),
                 _ => self.belief.cache.learn(first, end),
             }
             return;
         }
         self.misses += 1;
+        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
+            self.learn_seek_doubt(&planned, taken);
+        }
         let effect = match op {
             Op::Read => {
                 let reuse = if let Effect::Read { reuse, .. } = effect { reuse } else { None };
-                Effect::Read { reuse, start: first, end, since: completed_at }
+                Effect::Read {
+                    ahead: self.belief.ahead(start),
+                    reuse,
+                    start: first,
+                    end,
+                    since: completed_at,
+                }
             }
-            _ => Effect::Written { start: first, end },
+            _ => effect,
         };
-        self.belief.apply(start, effect);
+        self.belief.apply(effect);
         self.mean_positioning += (taken.0 as f64 - self.mean_positioning) * MEAN_RATE;
         if let Some(g) = &self.belief.fixed.geometry {
             // The last sector has just passed the head.

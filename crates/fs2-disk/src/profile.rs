@@ -268,7 +268,8 @@ impl DriveProfile {
         })
     }
 
-    /// The same drive at a speed multiplied by `factor`: a belief that is a little wrong.
+    /// The same drive at a speed multiplied by `factor`: a belief that is a little wrong. What is
+    /// written on the platters stays: skews keep their angle, so their time changes.
     ///
     /// # Panics
     /// Unless `factor` is within 0.5..=2.
@@ -276,6 +277,8 @@ impl DriveProfile {
         assert!((0.5..=2.0).contains(&factor), "speed factor {factor} outside 0.5..=2");
         if let Mechanism::Disk(d) = &mut self.mechanism {
             d.rpm *= factor;
+            d.track_skew_ms /= factor;
+            d.cylinder_skew_ms /= factor;
         }
         self
     }
@@ -308,7 +311,8 @@ impl DriveProfile {
     /// took the wrong sheet. Without effect where either has no platters.
     pub fn with_layout_of(mut self, other: &DriveProfile) -> DriveProfile {
         if let (Mechanism::Disk(d), Some(o)) = (&mut self.mechanism, other.disk()) {
-            d.zones = o.zones.clone();
+            let inside = o.zones.iter().filter(|z| z.first_sector < self.capacity);
+            d.zones = inside.copied().collect();
             (d.track_skew_ms, d.cylinder_skew_ms) = (o.track_skew_ms, o.cylinder_skew_ms);
             d.tracks_per_cylinder = o.tracks_per_cylinder;
         }
