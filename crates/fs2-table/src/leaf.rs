@@ -1,10 +1,13 @@
-//! A page in memory.
+//! A page in memory: 10 bytes an entry, and 9 for each run in which original and replica count up
+//! together.
 //!
 //! L1: entries are strictly ascending by replica, at most [`PAGE_ENTRIES`].
-//! L2: `unverified` is the number of entries without the verified bit.
+//! L2: pieces are as long as they can be; the first begins at slot 0.
+//! L3: `unverified` is the number of entries without the verified bit.
 
 use crate::Trust;
 use crate::page::{Entry, PAGE_ENTRIES};
+use std::ops::Range;
 
 const VERIFIED: u8 = 0x80;
 /// Values saturate here.
@@ -67,10 +70,14 @@ fn halvings(age: u8, now: u64) -> u32 {
     (now / HALVING - (now - u64::from(age)) / HALVING) as u32
 }
 
-/// The entries of one page.
+/// The entries of one page. A slot is an entry's index in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaf {
-    entries: Vec<Entry>,
+    /// For each piece its first replica and original: replica << 32 | original.
+    starts: Vec<u64>,
+    /// For each piece its first slot.
+    slots: Vec<u8>,
+    hashes: Vec<u64>,
     warmth: Vec<Warmth>,
     unverified: u16,
 }
@@ -78,9 +85,26 @@ pub(crate) struct Leaf {
 /// An entry with its warmth, on the way from one leaf to another.
 pub(crate) type Item = (Entry, Warmth);
 
+/// Entries whose originals and replicas both count up by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) original: u32,
+    pub(crate) replica: u32,
+    /// Slot of the first.
+    pub(crate) slot: usize,
+    pub(crate) len: usize,
+}
+
+/// Added to a piece's start, moves it one block up.
+const ONE_UP: u64 = 1 << 32 | 1;
+
+fn start(replica: u32, original: u32) -> u64 {
+    u64::from(replica) << 32 | u64::from(original)
+}
+
 impl Leaf {
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.hashes.len()
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -92,42 +116,103 @@ impl Leaf {
     }
 
     pub(crate) fn entry(&self, slot: usize) -> Entry {
-        self.entries[slot]
+        let piece = self.piece(self.piece_of(slot));
+        let k = (slot - piece.slot) as u32;
+        Entry { original: piece.original + k, replica: piece.replica + k, hash: self.hashes[slot] }
     }
 
     pub(crate) fn warmth(&self, slot: usize) -> Warmth {
         self.warmth[slot]
     }
 
-    pub(crate) fn entries(&self) -> &[Entry] {
-        &self.entries
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.pieces(0..self.len()).flat_map(move |p| {
+            (p.slot..p.slot + p.len).zip(0..).map(move |(slot, k)| Entry {
+                original: p.original + k,
+                replica: p.replica + k,
+                hash: self.hashes[slot],
+            })
+        })
+    }
+
+    /// The pieces of some slots.
+    pub(crate) fn pieces(&self, slots: Range<usize>) -> impl Iterator<Item = Piece> {
+        let first = if slots.is_empty() { self.starts.len() } else { self.piece_of(slots.start) };
+        (first..self.starts.len()).map(|i| self.piece(i)).take_while(move |p| p.slot < slots.end).map(
+            move |p| {
+                let skip = slots.start.saturating_sub(p.slot);
+                Piece {
+                    original: p.original + skip as u32,
+                    replica: p.replica + skip as u32,
+                    slot: p.slot + skip,
+                    len: (p.slot + p.len).min(slots.end) - p.slot - skip,
+                }
+            },
+        )
     }
 
     /// The first and last replica; a leaf in the table is never empty.
     pub(crate) fn bounds(&self) -> (u32, u32) {
-        (self.entries[0].replica, self.entries[self.len() - 1].replica)
+        ((self.starts[0] >> 32) as u32, self.entry(self.len() - 1).replica)
     }
 
     /// The slot of a replica, or the slot it would have.
     pub(crate) fn find(&self, replica: u32) -> Result<usize, usize> {
-        self.entries.binary_search_by_key(&replica, |e| e.replica)
+        let Some(i) = self.starts.partition_point(|&s| (s >> 32) as u32 <= replica).checked_sub(1) else {
+            return Err(0);
+        };
+        let piece = self.piece(i);
+        let k = (replica - piece.replica) as usize;
+        if k < piece.len { Ok(piece.slot + k) } else { Err(piece.slot + piece.len) }
     }
 
     /// The first slot whose replica is at least this.
     pub(crate) fn lower_bound(&self, replica: u32) -> usize {
-        self.entries.partition_point(|e| e.replica < replica)
+        self.find(replica).unwrap_or_else(|slot| slot)
     }
 
+    /// Inserts an entry at the slot [`Leaf::find`] gave for it.
     pub(crate) fn insert(&mut self, slot: usize, (entry, warmth): Item) {
         assert!(!self.is_full(), "insert into a full leaf");
-        if self.entries.len() == self.entries.capacity() {
+        if self.hashes.len() == self.hashes.capacity() {
             // In small steps: most leaves are neither nearly empty nor full.
             let more = 16.min(PAGE_ENTRIES - self.len());
-            self.entries.reserve_exact(more);
+            self.hashes.reserve_exact(more);
             self.warmth.reserve_exact(more);
         }
+        // A replica that is in no piece lies between two of them, so a piece begins at `slot` or
+        // it is the end.
+        let next = self.slots.partition_point(|&s| usize::from(s) < slot);
+        let at = start(entry.replica, entry.original);
+        let joins_before = next.checked_sub(1).is_some_and(|i| {
+            let before = self.piece(i);
+            debug_assert_eq!(before.slot + before.len, slot, "L1");
+            self.starts[i] + before.len as u64 * ONE_UP == at
+        });
+        let joins_next = self.starts.get(next) == Some(&(at + ONE_UP));
+        self.slots[next..].iter_mut().for_each(|s| *s += 1);
+        match (joins_before, joins_next) {
+            (true, true) => {
+                self.starts.remove(next);
+                self.slots.remove(next);
+            }
+            (true, false) => {}
+            (false, true) => {
+                self.starts[next] = at;
+                self.slots[next] -= 1;
+            }
+            (false, false) => {
+                if self.starts.len() == self.starts.capacity() {
+                    let more = 16.min(PAGE_ENTRIES - self.starts.len());
+                    self.starts.reserve_exact(more);
+                    self.slots.reserve_exact(more);
+                }
+                self.starts.insert(next, at);
+                self.slots.insert(next, slot as u8);
+            }
+        }
         self.unverified += u16::from(warmth.trust() == Trust::Unverified);
-        self.entries.insert(slot, entry);
+        self.hashes.insert(slot, entry.hash);
         self.warmth.insert(slot, warmth);
     }
 
@@ -135,15 +220,28 @@ impl Leaf {
         self.insert(self.len(), item);
     }
 
-    /// Removes the entries of slots `from..to`.
+    /// Removes the entries of slots `from..to`, at least one.
     pub(crate) fn remove(&mut self, from: usize, to: usize) {
         let gone = self.warmth[from..to].iter().filter(|w| w.trust() == Trust::Unverified).count();
         self.unverified -= gone as u16;
-        self.entries.drain(from..to);
+        let (first, last) = (self.piece_of(from), self.piece_of(to - 1));
+        let (head, tail) = (self.piece(first), self.piece(last));
+        let head = (head.slot < from).then_some((self.starts[first], head.slot as u8));
+        let tail = (tail.slot + tail.len > to)
+            .then(|| (self.starts[last] + (to - tail.slot) as u64 * ONE_UP, from as u8));
+        self.slots[last + 1..].iter_mut().for_each(|s| *s -= (to - from) as u8);
+        let left = head.into_iter().chain(tail);
+        self.starts.splice(first..=last, left.clone().map(|(start, _)| start));
+        self.slots.splice(first..=last, left.map(|(_, slot)| slot));
+        self.hashes.drain(from..to);
         self.warmth.drain(from..to);
-        if self.entries.capacity() - self.len() > 48 {
-            self.entries.shrink_to(self.len() + 8);
+        if self.hashes.capacity() - self.len() > 48 {
+            self.hashes.shrink_to(self.len() + 8);
             self.warmth.shrink_to(self.len() + 8);
+        }
+        if self.starts.capacity() - self.starts.len() > 48 {
+            self.starts.shrink_to(self.starts.len() + 8);
+            self.slots.shrink_to(self.starts.len() + 8);
         }
     }
 
@@ -154,7 +252,7 @@ impl Leaf {
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = Item> {
-        self.entries.iter().copied().zip(self.warmth.iter().copied())
+        self.entries().zip(self.warmth.iter().copied())
     }
 
     pub(crate) fn set_trust(&mut self, slot: usize, trust: Trust) {
@@ -164,11 +262,11 @@ impl Leaf {
             (Trust::Unverified, Trust::Verified) => self.unverified -= 1,
             _ => return,
         }
-        w.bits ^= VERIFIED;
+        *w = w.with_trust(trust);
     }
 
     pub(crate) fn all_unverified(&mut self) {
-        self.warmth.iter_mut().for_each(|w| w.bits &= !VERIFIED);
+        self.warmth.iter_mut().for_each(|w| *w = w.with_trust(Trust::Unverified));
         self.unverified = self.len() as u16;
     }
 
@@ -181,14 +279,14 @@ impl Leaf {
     }
 
     /// Age of the youngest and value of the most used of some slots.
-    pub(crate) fn warmest(&self, slots: std::ops::Range<usize>, now: u64) -> (u8, u8) {
+    pub(crate) fn warmest(&self, slots: Range<usize>, now: u64) -> (u8, u8) {
         let of = &self.warmth[slots];
         let age = of.iter().map(|w| w.age(now)).min().unwrap_or(0);
         (age, of.iter().map(|w| w.value(now)).max().unwrap_or(0))
     }
 
     /// As [`Leaf::warmest`], with the value as of the use that long ago: what goes to disk.
-    pub(crate) fn warmest_as_used(&self, slots: std::ops::Range<usize>, now: u64) -> (u8, u8) {
+    pub(crate) fn warmest_as_used(&self, slots: Range<usize>, now: u64) -> (u8, u8) {
         let (age, value) = self.warmest(slots, now);
         let used = u64::from(value).checked_shl(halvings(age, now).min(56)).unwrap_or(0);
         (age, used.min(u64::from(VALUE_MAX)) as u8)
@@ -196,8 +294,39 @@ impl Leaf {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Leaf>()
-            + self.entries.capacity() * size_of::<Entry>()
+            + self.starts.capacity() * size_of::<u64>()
+            + self.slots.capacity()
+            + self.hashes.capacity() * size_of::<u64>()
             + self.warmth.capacity() * size_of::<Warmth>()
+    }
+
+    /// Asserts every invariant but the order of entries.
+    pub(crate) fn check(&self) {
+        assert_eq!(self.slots.first().copied(), (self.len() > 0).then_some(0), "L2");
+        assert_eq!((self.starts.len(), self.len()), (self.slots.len(), self.warmth.len()));
+        let pieces: Vec<Piece> = self.pieces(0..self.len()).collect();
+        for pair in pieces.windows(2) {
+            let end = start(pair[0].replica, pair[0].original) + pair[0].len as u64 * ONE_UP;
+            assert!(end != start(pair[1].replica, pair[1].original), "L2: {pair:?}");
+            assert!(pair[0].len > 0 && pair[0].slot + pair[0].len == pair[1].slot, "L2: {pair:?}");
+        }
+        let unverified = self.warmth.iter().filter(|w| w.trust() == Trust::Unverified).count();
+        assert_eq!(unverified, self.unverified(), "L3");
+    }
+
+    fn piece(&self, i: usize) -> Piece {
+        let slot = usize::from(self.slots[i]);
+        let end = self.slots.get(i + 1).map_or(self.len(), |&s| usize::from(s));
+        Piece {
+            original: self.starts[i] as u32,
+            replica: (self.starts[i] >> 32) as u32,
+            slot,
+            len: end - slot,
+        }
+    }
+
+    fn piece_of(&self, slot: usize) -> usize {
+        self.slots.partition_point(|&s| usize::from(s) <= slot) - 1
     }
 }
 
@@ -205,18 +334,9 @@ impl FromIterator<Item> for Leaf {
     fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Leaf {
         let items = items.into_iter();
         let mut leaf = Leaf::default();
-        leaf.entries.reserve_exact(items.size_hint().0);
+        leaf.hashes.reserve_exact(items.size_hint().0);
         leaf.warmth.reserve_exact(items.size_hint().0);
         items.for_each(|item| leaf.push(item));
         leaf
     }
-}
-
-/// The runs in which both originals and replicas count up by one: (original, replica, length).
-pub(crate) fn pieces(entries: &[Entry]) -> impl Iterator<Item = (u32, u32, u32)> {
-    entries
-        .chunk_by(|a, b| {
-            a.replica.checked_add(1) == Some(b.replica) && a.original.checked_add(1) == Some(b.original)
-        })
-        .map(|run| (run[0].original, run[0].replica, run.len() as u32))
 }

@@ -339,3 +339,25 @@ fn the_hand_goes_round() {
     }
     assert_eq!(seen, 20_000);
 }
+
+#[test]
+fn memory_for_an_entry() {
+    // A million replicas, placed in scrambled order, of originals scattered over the volume.
+    for (run, most) in [(32, 16), (8, 16), (1, 32)] {
+        let mut table = ReplicaTable::new(13_000_000, 1);
+        let runs = 1_000_000 / run;
+        let scrambled = |i: u32, by: u64| (u64::from(i) * by % u64::from(runs)) as u32;
+        for i in 0..runs {
+            let original = 100_000_000 + scrambled(i, 104_729) * (3 * run + 1);
+            let replica = 1000 + scrambled(i, 7919) * (run + 1);
+            for k in 0..run {
+                let (original, replica) = (BlockNo(original + k), BlockNo(replica + k));
+                table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
+            }
+        }
+        let bytes = table.memory_bytes();
+        assert!(bytes <= table.len() * most, "{bytes} bytes for {} entries in runs of {run}", table.len());
+        table.clear();
+        assert!(table.memory_bytes() < 2_000_000);
+    }
+}

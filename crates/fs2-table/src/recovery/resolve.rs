@@ -5,7 +5,7 @@
 
 use super::{Found, Report};
 use crate::Trust;
-use crate::leaf::{Item, Leaf, pieces};
+use crate::leaf::{Item, Leaf};
 use crate::originals::{Run, cut_at_granules};
 use crate::page::Entry;
 use crate::table::OnDisk;
@@ -107,6 +107,7 @@ pub(super) fn contradictions(found: &mut [Found], report: &mut Report) -> Vec<Ru
             bad.push(run.replica + (r - run.original));
         }
     }
+    drop(replicas);
     if bad.is_empty() {
         return runs;
     }
@@ -164,23 +165,19 @@ pub(super) fn degree(
 fn runs(found: &[Found]) -> Vec<Run> {
     let mut runs = Vec::new();
     for leaf in found.iter().flat_map(|f| &f.leaf) {
-        let mut slot = 0;
-        for (original, replica, len) in pieces(leaf.entries()) {
+        for piece in leaf.pieces(0..leaf.len()) {
+            let trust = |k: usize| leaf.warmth(piece.slot + k).trust();
             let mut from = 0;
-            while from < len {
-                let trust = leaf.warmth(slot + from as usize).trust();
-                let same = (from..len)
-                    .take_while(|&k| leaf.warmth(slot + k as usize).trust() == trust)
-                    .count() as u32;
+            while from < piece.len {
+                let to = (from..piece.len).find(|&k| trust(k) != trust(from)).unwrap_or(piece.len);
                 runs.extend(cut_at_granules(Run {
-                    original: original + from,
-                    replica: replica + from,
-                    len: same,
-                    trust,
+                    original: piece.original + from as u32,
+                    replica: piece.replica + from as u32,
+                    len: (to - from) as u32,
+                    trust: trust(from),
                 }));
-                from += same;
+                from = to;
             }
-            slot += len as usize;
         }
     }
     runs.sort_unstable_by_key(Run::key);

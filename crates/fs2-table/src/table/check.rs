@@ -34,6 +34,7 @@ impl ReplicaTable {
         assert_eq!(all.iter().filter(|r| r.trust == Trust::Unverified).count(), self.unverified);
         assert_eq!(self.order.len(), self.mins.len(), "T3");
         for (place, &min) in self.mins.iter().enumerate() {
+            self.leaf(place).check();
             assert_eq!(self.leaf(place).bounds().0, min, "T3");
         }
         let mut numbers: Vec<u32> = self.order.iter().chain(&self.free).copied().collect();

@@ -106,7 +106,7 @@ impl ReplicaTable {
             return EncodedPage { bytes: Box::new([0; PAGE_BYTES]), version, verified };
         };
         let header = PageHeader { generation, volume_id, number: page, count: leaf.len(), verified };
-        let bytes = page::encode(&header, leaf.entries().iter().copied(), |run| {
+        let bytes = page::encode(&header, leaf.entries(), |run| {
             let from = run * WARMTH_RUN;
             leaf.warmest_as_used(from..(from + WARMTH_RUN).min(leaf.len()), self.now)
         });

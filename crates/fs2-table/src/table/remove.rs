@@ -1,7 +1,6 @@
 //! Entries go: one, those of a range of originals, those of a range of replicas.
 
 use super::ReplicaTable;
-use crate::leaf::pieces;
 use crate::originals::Run;
 use crate::{Replica, Trust};
 use fs2_block::{BlockNo, BlockRange};
@@ -47,7 +46,8 @@ impl ReplicaTable {
         for place in self.places_of(replicas) {
             let leaf = self.pages[self.order[place] as usize].leaf.as_deref().expect("T3");
             let slots = leaf.lower_bound(replicas.start())..leaf.lower_bound(replicas.end());
-            for (original, replica, len) in pieces(&leaf.entries()[slots]) {
+            for piece in leaf.pieces(slots) {
+                let (original, replica, len) = (piece.original, piece.replica, piece.len as u32);
                 if pass {
                     self.filter.sub(original, len);
                 } else {

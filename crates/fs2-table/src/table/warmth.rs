@@ -5,7 +5,7 @@
 //! warmest.
 
 use super::ReplicaTable;
-use crate::leaf::{Leaf, pieces};
+use crate::leaf::Leaf;
 use crate::page::WARMTH_RUN;
 use fs2_block::{BlockNo, BlockRange};
 use std::cmp::Reverse;
@@ -84,8 +84,8 @@ impl ReplicaTable {
                 break;
             }
             found += slots.len();
-            let entries = &self.leaf(place).entries()[slots];
-            let blocks = pieces(entries).map(|(_, replica, len)| BlockRange::at(BlockNo(replica), len));
+            let pieces = self.leaf(place).pieces(slots);
+            let blocks = pieces.map(|p| BlockRange::at(BlockNo(p.replica), p.len as u32));
             victims.extend(blocks);
         }
         victims
