@@ -287,6 +287,7 @@ impl Volume {
             log: Log::new(config.log_bytes_max),
             copying: false,
             copies_off: false,
+            host_short: false,
             punches: VecDeque::new(),
             alarm: Vec::new(),
             sweep_after: None,

@@ -100,8 +100,8 @@ impl Volume {
         self.sweep_after == Some(BlockNo(u32::MAX))
     }
 
-    fn may_copy(&self) -> bool {
-        self.standing == Standing::Active && self.copying && !self.copies_off
+    pub(super) fn may_copy(&self) -> bool {
+        self.standing == Standing::Active && self.copying && !self.copies_off && !self.host_short
     }
 
     pub(super) fn dispatch_background(&mut self, now: Nanos) -> Option<Io> {

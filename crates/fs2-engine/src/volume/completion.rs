@@ -195,7 +195,7 @@ impl Volume {
     }
 
     fn capture_allowed(&self) -> bool {
-        self.standing == Standing::Active && self.copying && !self.copies_off && self.detach.is_none()
+        self.may_copy() && self.detach.is_none()
     }
 
     /// Hashes what a replica read brought; entries that fail it go (R8).

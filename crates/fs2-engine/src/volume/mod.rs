@@ -201,6 +201,7 @@ pub struct Volume {
     log: Log,
     copying: bool,
     copies_off: bool,
+    host_short: bool,
     punches: VecDeque<BlockRange>,
     alarm: Vec<BlockNo>,
     sweep_after: Option<BlockNo>,
@@ -509,6 +510,16 @@ impl Volume {
             self.alarm.clear();
             self.want_mark_erased();
         }
+    }
+
+    /// The host of a sparse backing has too little space left for copies, or enough again.
+    pub fn host_is_short(&mut self, short: bool) {
+        self.host_short = short;
+    }
+
+    /// Puts another policy in force, one of a test's or a simulator's own.
+    pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
     }
 
     /// The driver noticed that something else wrote to the backing.
