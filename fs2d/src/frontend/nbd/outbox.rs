@@ -1,0 +1,437 @@
+//! Replies on their way to one client, and the bound on what that client has in flight.
+//!
+//! Whoever completes a request puts the reply here. If nobody is writing, it becomes the writer and sends
+//! all that has gathered in one system call, again and again until nothing is left; so a batch of
+//! completions costs one call and no thread is woken for it.
+//!
+//! Invariants:
+//! O1: at most one thread writes to the socket, the one that set `writing`.
+//! O2: `requests` and `bytes` count what was admitted and whose reply is neither sent nor dropped; they are
+//!     within the limits, but that a single request is always admitted.
+//! O3: only the connection's own threads wait for the client. Any other thread sends what the socket
+//!     takes at once and leaves the rest to the connection's writer thread.
+//! O4: a reply in the queue has a writer, or was put there by the connection's reader, which writes
+//!     before it next waits, or the connection is dead and the queue empty.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fs2_store::AlignedBuf;
+
+use super::codec::ReplyHead;
+use super::socket::Socket;
+
+/// Replies sent by one call: two pieces each, well below the kernel's limit of 1024. A guess; the gain
+/// over one call each is had at ten.
+const BATCH_REPLIES: usize = 64;
+
+/// How long a reply completed on the reader's own thread may wait for company. Guess: ten times what a
+/// send costs, a tenth of what a fast device takes.
+const COMPANY_WAIT: Duration = Duration::from_micros(50);
+
+/// Rounds a foreign thread writes for this client before it hands over: it has its own to do.
+const FOREIGN_ROUNDS: u32 = 8;
+
+thread_local! {
+    /// The address of the outbox whose reader this thread is, or 0.
+    static READER_OF: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What follows a reply's head.
+pub(super) enum Tail {
+    None,
+    Text(&'static str),
+    Data(AlignedBuf),
+    Bytes(Vec<u8>),
+}
+
+/// One reply.
+pub(super) struct Reply {
+    pub(super) head: ReplyHead,
+    pub(super) tail: Tail,
+    /// Bytes its request was admitted with.
+    pub(super) cost_bytes: u64,
+}
+
+impl Reply {
+    fn tail(&self) -> &[u8] {
+        match &self.tail {
+            Tail::None => &[],
+            Tail::Text(s) => s.as_bytes(),
+            Tail::Data(b) => b,
+            Tail::Bytes(b) => b,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.head.bytes().len() + self.tail().len()
+    }
+}
+
+/// Bounds on one client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) requests_max: usize,
+    pub(super) bytes_max: u64,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Reply>,
+    /// Bytes of the queue's first reply that were sent already.
+    sent_of_first: usize,
+    writing: bool,
+    /// `writing` belongs to the writer thread, which may not have seen it yet.
+    handed_over: bool,
+    writer_started: bool,
+    /// When the oldest reply that waits for company came.
+    waiting_since: Option<Instant>,
+    requests: usize,
+    bytes: u64,
+    /// Nothing more is sent; replies are dropped.
+    dead: bool,
+    /// Nothing more is admitted.
+    stopping: bool,
+    /// The writer thread may go.
+    finished: bool,
+}
+
+/// See the [module](self).
+pub(super) struct Outbox {
+    pub(super) socket: Socket,
+    bounds: Bounds,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Outbox {
+    pub(super) fn new(socket: Socket, bounds: Bounds) -> Arc<Outbox> {
+        Arc::new(Outbox { socket, bounds, state: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing under this lock panics between two writes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the calling thread the connection's reader: replies it completes itself wait for company
+    /// until its next [`Outbox::flush`].
+    pub(super) fn adopt_reader(&self) {
+        READER_OF.set(std::ptr::from_ref(self).addr());
+    }
+
+    /// Waits until a request of `cost_bytes` is within the bounds, and counts it; false where the
+    /// connection ends instead. For the reader alone.
+    pub(super) fn admit(self: &Arc<Self>, cost_bytes: u64) -> bool {
+        let mut s = self.lock();
+        loop {
+            if s.dead || s.stopping {
+                return false;
+            }
+            let fits = s.requests < self.bounds.requests_max && s.bytes + cost_bytes <= self.bounds.bytes_max;
+            if fits || s.requests == 0 {
+                s.requests += 1;
+                s.bytes += cost_bytes;
+                return true;
+            }
+            // Keeps O4: what would free a slot may be in the queue.
+            s = if s.writing || s.queue.is_empty() { self.wait(s) } else { self.write(s) };
+        }
+    }
+
+    /// Takes the reply to an admitted request, and sends it unless another thread is at it.
+    pub(super) fn push(self: &Arc<Self>, reply: Reply) {
+        let mut s = self.lock();
+        if s.dead {
+            drop(s);
+            return self.withdraw(reply.cost_bytes);
+        }
+        s.queue.push_back(reply);
+        if s.writing {
+            return;
+        }
+        if READER_OF.get() == Arc::as_ptr(self).addr() && s.queue.len() < BATCH_REPLIES {
+            let since = *s.waiting_since.get_or_insert_with(Instant::now);
+            if s.queue.len() == 1 || since.elapsed() < COMPANY_WAIT {
+                return;
+            }
+        }
+        drop(self.write(s));
+    }
+
+    /// Gives up an admitted request that gets no reply.
+    pub(super) fn withdraw(&self, cost_bytes: u64) {
+        let mut s = self.lock();
+        // Keeps O2.
+        s.requests -= 1;
+        s.bytes -= cost_bytes;
+        drop(s);
+        self.changed.notify_all();
+    }
+
+    /// Sends what waits for company.
+    pub(super) fn flush(self: &Arc<Self>) {
+        let s = self.lock();
+        if !s.writing && !s.queue.is_empty() {
+            drop(self.write(s));
+        }
+    }
+
+    /// Becomes the writer of a thread that must not wait.
+    fn write<'a>(self: &'a Arc<Self>, mut s: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        s.writing = true;
+        for _ in 0..FOREIGN_ROUNDS {
+            let all;
+            (s, all) = self.round(s, false);
+            if s.queue.is_empty() {
+                s.writing = false;
+                return s;
+            }
+            if !all {
+                break;
+            }
+        }
+        // Keeps O3.
+        s.handed_over = true;
+        if !s.writer_started {
+            s.writer_started = true;
+            let this = self.clone();
+            let spawned =
+                std::thread::Builder::new().name("nbd-writer".into()).spawn(move || this.writer_thread());
+            if let Err(e) = spawned {
+                tracing::warn!("no thread for a slow NBD client, its connection ends: {e}");
+                self.die(&mut s);
+            }
+        }
+        self.changed.notify_all();
+        s
+    }
+
+    fn writer_thread(self: Arc<Self>) {
+        let mut s = self.lock();
+        loop {
+            if s.handed_over {
+                s.handed_over = false;
+                while !s.queue.is_empty() {
+                    (s, _) = self.round(s, true);
+                }
+                s.writing = false;
+            } else if s.finished {
+                return;
+            } else {
+                s = self.wait(s);
+            }
+        }
+    }
+
+    /// Sends one batch outside the lock. False where the socket took only a part of it.
+    fn round<'a>(&'a self, mut s: MutexGuard<'a, State>, wait: bool) -> (MutexGuard<'a, State>, bool) {
+        s.waiting_since = None;
+        let n = s.queue.len().min(BATCH_REPLIES);
+        let mut batch: VecDeque<Reply> = s.queue.drain(..n).collect();
+        let mut skip = s.sent_of_first;
+        drop(s);
+
+        let before = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
+        let result = send_batch(&self.socket, &mut batch, &mut skip, wait);
+        let left = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
+
+        let mut s = self.lock();
+        s.requests -= before.0 - left.0;
+        s.bytes -= before.1 - left.1;
+        s.sent_of_first = skip;
+        let all = batch.is_empty();
+        while let Some(reply) = batch.pop_back() {
+            s.queue.push_front(reply);
+        }
+        match result {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => self.die(&mut s),
+        }
+        if s.dead {
+            // It may have died while the batch was out.
+            self.die(&mut s);
+        }
+        self.changed.notify_all();
+        (s, all)
+    }
+
+    fn die(&self, s: &mut State) {
+        s.dead = true;
+        s.requests -= s.queue.len();
+        s.bytes -= s.queue.iter().map(|r| r.cost_bytes).sum::<u64>();
+        s.queue.clear();
+        s.sent_of_first = 0;
+        self.socket.close();
+        self.changed.notify_all();
+    }
+
+    /// Ends the connection now: queued and later replies are dropped.
+    pub(super) fn kill(&self) {
+        self.die(&mut self.lock());
+    }
+
+    /// Admits nothing more and ends what arrives; what was admitted is still answered.
+    pub(super) fn stop(&self) {
+        self.lock().stopping = true;
+        self.socket.close_incoming();
+        self.changed.notify_all();
+    }
+
+    /// Whether [`Outbox::stop`] or [`Outbox::kill`] was called, or the client is gone.
+    pub(super) fn is_stopping(&self) -> bool {
+        let s = self.lock();
+        s.stopping || s.dead
+    }
+
+    /// Waits until every admitted request is answered (or its reply dropped), then ends the connection.
+    pub(super) fn finish(self: &Arc<Self>) {
+        self.flush();
+        let mut s = self.lock();
+        while s.requests > 0 {
+            s = self.wait(s);
+        }
+        s.finished = true;
+        self.die(&mut s);
+        READER_OF.set(0);
+    }
+
+    #[cfg(test)]
+    fn in_flight(&self) -> (usize, u64) {
+        let s = self.lock();
+        (s.requests, s.bytes)
+    }
+}
+
+/// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
+fn send_batch(socket: &Socket, batch: &mut VecDeque<Reply>, skip: &mut usize, wait: bool) -> io::Result<()> {
+    while !batch.is_empty() {
+        let mut iov = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
+        let mut pieces = 0;
+        let mut passed = *skip;
+        for reply in batch.iter() {
+            for piece in [reply.head.bytes(), reply.tail()] {
+                let cut = passed.min(piece.len());
+                passed -= cut;
+                if cut < piece.len() {
+                    iov[pieces] = IoSlice::new(&piece[cut..]);
+                    pieces += 1;
+                }
+            }
+        }
+        let mut sent = *skip + socket.send(&iov[..pieces], wait)?;
+        while let Some(first) = batch.front().map(Reply::len)
+            && sent >= first
+        {
+            sent -= first;
+            batch.pop_front();
+        }
+        *skip = sent;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::codec::WireError;
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn pair(requests_max: usize, bytes_max: u64) -> (Arc<Outbox>, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Outbox::new(Socket::new(ours.into()), Bounds { requests_max, bytes_max }), theirs)
+    }
+
+    fn reply(cookie: u64, data: usize) -> Reply {
+        let tail = Tail::Data(AlignedBuf::copy_of(&vec![cookie as u8; data]));
+        Reply { head: ReplyHead::simple(cookie, None), tail, cost_bytes: data as u64 }
+    }
+
+    #[test]
+    fn many_threads_one_stream() {
+        // More data than a socket holds, so that the writer thread has its part.
+        let (outbox, mut theirs) = pair(1000, 1 << 30);
+        let threads: Vec<_> = (0..4u64)
+            .map(|t| {
+                let outbox = outbox.clone();
+                std::thread::spawn(move || {
+                    for i in 0..200 {
+                        assert!(outbox.admit(5000));
+                        outbox.push(Reply { cost_bytes: 5000, ..reply(t * 200 + i, 5000) });
+                    }
+                })
+            })
+            .collect();
+        let mut seen = vec![false; 800];
+        for _ in 0..800 {
+            let mut bytes = [0; 5016];
+            theirs.read_exact(&mut bytes).unwrap();
+            let cookie = u64::from_be_bytes(bytes[8..16].try_into().unwrap());
+            assert_eq!(bytes[..16], *ReplyHead::simple(cookie, None).bytes());
+            assert!(bytes[16..].iter().all(|&b| b == cookie as u8), "replies are not torn");
+            assert!(!std::mem::replace(&mut seen[cookie as usize], true), "{cookie} twice");
+        }
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        outbox.finish();
+        assert_eq!(outbox.in_flight(), (0, 0));
+        assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_holds_only_its_own() {
+        let (outbox, theirs) = pair(8, 8 << 20);
+        for i in 0..8 {
+            assert!(outbox.admit(1 << 20));
+            // Returns though nobody reads.
+            outbox.push(reply(i, 1 << 20));
+        }
+        assert!(outbox.in_flight().0 >= 7, "a socket does not hold a MiB");
+        let blocked = {
+            let outbox = outbox.clone();
+            std::thread::spawn(move || outbox.admit(1 << 20) && outbox.admit(8 << 20))
+        };
+        drop(theirs);
+        assert!(!blocked.join().unwrap(), "the connection is dead");
+        while outbox.in_flight().0 > 1 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_large_request_is_admitted_alone() {
+        let (outbox, _theirs) = pair(8, 100);
+        assert!(outbox.admit(5000));
+        outbox.push(Reply {
+            head: ReplyHead::simple(1, Some(WireError::Io)),
+            tail: Tail::None,
+            cost_bytes: 5000,
+        });
+        assert!(outbox.admit(5000));
+        assert_eq!(outbox.in_flight(), (1, 5000));
+    }
+
+    #[test]
+    fn the_reader_gathers_its_own() {
+        let (outbox, mut theirs) = pair(100, 1 << 20);
+        theirs.set_nonblocking(true).unwrap();
+        outbox.adopt_reader();
+        assert!(outbox.admit(0));
+        outbox.push(reply(1, 0));
+        let early = theirs.read(&mut [0; 100]).unwrap_err();
+        assert_eq!(early.kind(), ErrorKind::WouldBlock);
+        assert!(outbox.admit(0));
+        outbox.push(reply(2, 0));
+        outbox.flush();
+        assert_eq!(theirs.read(&mut [0; 100]).unwrap(), 32);
+        outbox.finish();
+    }
+}

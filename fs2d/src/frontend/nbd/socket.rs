@@ -1,0 +1,93 @@
+//! A connected stream socket, of a path or of TCP.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{KeepAlive, PeerCredentials, ReceiveTimeout, SendTimeout, TcpNoDelay};
+use nix::sys::socket::{self, MsgFlags, Shutdown};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::uio::readv;
+
+/// Owns the descriptor; all calls take `&self`, the kernel serialises what must be.
+#[derive(Debug)]
+pub(super) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(super) fn new(fd: OwnedFd) -> Socket {
+        // These fail on a socket that is not TCP, where they mean nothing.
+        let _ = socket::setsockopt(&fd, TcpNoDelay, &true);
+        let _ = socket::setsockopt(&fd, KeepAlive, &true);
+        Socket(fd)
+    }
+
+    /// Waits for bytes; 0 at the end of the stream. `WouldBlock` where a timeout passed.
+    pub(super) fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.recv_into(&mut [IoSliceMut::new(buf)])
+    }
+
+    /// As [`Socket::recv`], into several buffers in turn.
+    pub(super) fn recv_into(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            match readv(&self.0, bufs) {
+                Err(Errno::EINTR) => {}
+                r => return Ok(r?),
+            }
+        }
+    }
+
+    /// Sends what fits, or with `wait` all unless the connection ends.
+    pub(super) fn send(&self, bufs: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
+        let flags = MsgFlags::MSG_NOSIGNAL | if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
+        loop {
+            match socket::sendmsg::<()>(self.0.as_raw_fd(), bufs, &[], flags, None) {
+                Err(Errno::EINTR) => {}
+                r => return Ok(r?),
+            }
+        }
+    }
+
+    /// Sends all, waiting up to the timeout for each piece.
+    pub(super) fn send_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.send(&[IoSlice::new(bytes)], true)? {
+                0 => return Err(ErrorKind::WriteZero.into()),
+                n => bytes = &bytes[n..],
+            }
+        }
+        Ok(())
+    }
+
+    /// Limits how long one send or receive waits; `None` for ever.
+    pub(super) fn set_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        // Zero means for ever to the kernel.
+        let micros = limit.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX).max(1));
+        let limit = TimeVal::microseconds(micros);
+        socket::setsockopt(&self.0, ReceiveTimeout, &limit)?;
+        Ok(socket::setsockopt(&self.0, SendTimeout, &limit)?)
+    }
+
+    /// Ends the stream in both directions; whoever waits on it wakes.
+    pub(super) fn close(&self) {
+        // It fails where the other side was faster.
+        let _ = socket::shutdown(self.0.as_raw_fd(), Shutdown::Both);
+    }
+
+    /// Ends what arrives; replies still go out.
+    pub(super) fn close_incoming(&self) {
+        let _ = socket::shutdown(self.0.as_raw_fd(), Shutdown::Read);
+    }
+
+    /// Who is at the other end, for the log.
+    pub(super) fn peer(&self) -> String {
+        if let Ok(c) = socket::getsockopt(&self.0, PeerCredentials)
+            && c.pid() != 0
+        {
+            return format!("process {} of user {}", c.pid(), c.uid());
+        }
+        let tcp = self.0.try_clone().map(TcpStream::from).and_then(|s| s.peer_addr());
+        tcp.map_or_else(|_| "a client already gone".into(), |a| a.to_string())
+    }
+}
