@@ -229,6 +229,39 @@ fn undo_after_use() {
     }
 }
 
+/// resize2fs moves the table's blocks like any file's; inode 5 is read anew and undo still works.
+#[test]
+fn resized_with_a_table() {
+    need_e2fsprogs!();
+    if !common::has("resize2fs") {
+        println!("skipped: resize2fs not found");
+        return;
+    }
+    let dir = common::scratch();
+    let content = small_content(dir.path());
+    let image = settled(dir.path(), "v", "-b 1024 -I 256", "20M", Some(&content));
+    let files = walk(&mut FileDev::open(&image)).unwrap();
+    let bytes = 3_000_001;
+    let table = create(&mut FileDev::open(&image), bytes, NOW, &mut write_table, &mut nothing).unwrap();
+    let mut places = vec![table];
+    for size in ["50M", "9M", "8M"] {
+        common::output("resize2fs", &["-f", common::text(&image), size]);
+        clean(&image, size);
+        let mut dev = FileDev::open(&image);
+        let layout = Layout::read(&mut dev).unwrap();
+        layout.check_usable().unwrap();
+        places.push(TableFile::find(&layout, &mut dev).unwrap().unwrap());
+        let dumped = dumped(dir.path(), &image);
+        assert!((0..).zip(&dumped).all(|(at, byte)| *byte == pattern(at)) && dumped.len() as u64 == bytes);
+    }
+    places.dedup();
+    assert!(places.len() > 1, "resize2fs moved nothing");
+    let mut dev = FileDev::open(&image);
+    undo(&mut dev, &mut nothing).unwrap();
+    clean(&image, "undone after resizing");
+    assert_same(&walk(&mut dev).unwrap(), &files, "resized");
+}
+
 /// Size, place and feature bit of a file of 2 GiB and more.
 #[test]
 fn large_file() {
@@ -236,7 +269,7 @@ fn large_file() {
     let dir = common::scratch();
     let image = mke2fs(dir.path(), "v", "-b 4096 -N 2000 -O none,filetype", "4G", None);
     for (bytes, feature) in [((1u64 << 31) - 1, false), (1 << 31, true), ((1 << 31) + 12_345, true)] {
-        let mut dev = FileDev::open(&image);
+        let mut dev = Counting { file: FileDev::open(&image), reads: 0, writes: 0, bytes: 0 };
         create(&mut dev, bytes, NOW, &mut nothing, &mut write_mark).unwrap();
         clean(&image, "large");
         let said = debugfs(&image, "stat <5>");
@@ -394,7 +427,8 @@ fn a_wrong_order_is_caught() {
     assert!(judged(events), "a file's block overwritten");
 }
 
-/// Counts what is read and keeps nothing that is zero: a TiB in memory.
+/// Counts what is read and written, and writes no zeroes: for images that are holes but for their
+/// metadata.
 struct Counting {
     file: FileDev,
     reads: u64,
@@ -422,7 +456,6 @@ impl WriteAt for Counting {
     }
 
     fn write_zeroes(&mut self, _: u64, _: u64) -> io::Result<()> {
-        // The image is sparse there already.
         self.writes += 1;
         Ok(())
     }

@@ -154,6 +154,24 @@ fn special_shapes() {
 }
 
 #[test]
+fn grown_and_shrunk() {
+    need_e2fsprogs!();
+    if !common::has("resize2fs") {
+        println!("skipped: resize2fs not found");
+        return;
+    }
+    let dir = common::scratch();
+    let content = small_content(dir.path());
+    for options in ["-b 1024", "-b 4096 -g 1024", "-b 1024 -g 1024 -O none,sparse_super"] {
+        let image = mke2fs(dir.path(), "v", options, "9000k", Some(&content));
+        for size in ["30001k", "70000k", "12345k", "6000k"] {
+            common::output("resize2fs", &["-f", common::text(&image), size]);
+            compare(&image, &format!("{options} resized to {size}"));
+        }
+    }
+}
+
+#[test]
 fn hundreds_of_sparse_gib() {
     need_e2fsprogs!();
     let dir = common::scratch();
