@@ -141,7 +141,8 @@ impl Liveness {
         let bs = layout.block_size();
         let edge = (EDGE_BYTES / u64::from(bs.bytes())) as u32;
         let blocks = layout.blocks();
-        let mut excluded = vec![BlockRange::new(0, edge), BlockRange::new(blocks.saturating_sub(edge), blocks)];
+        let mut excluded =
+            vec![BlockRange::new(0, edge), BlockRange::new(blocks.saturating_sub(edge), blocks)];
         excluded.extend_from_slice(table);
         excluded.sort();
         let superblock = Box::new(*layout.superblock().raw());
@@ -433,7 +434,9 @@ fn overlay(at: Extent, shadow: &mut [u8], extent: Extent, payload: Option<&[u8]>
     let Some(part) = extent.intersect(at) else { return false };
     let to = &mut shadow[(part.offset() - at.offset()) as usize..][..part.len() as usize];
     match payload {
-        Some(p) => to.copy_from_slice(&p[(part.offset() - extent.offset()) as usize..][..part.len() as usize]),
+        Some(p) => {
+            to.copy_from_slice(&p[(part.offset() - extent.offset()) as usize..][..part.len() as usize])
+        }
         None => to.fill(0),
     }
     true
