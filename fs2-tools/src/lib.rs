@@ -1,1 +1,3 @@
 //! mkfs2, chkfs2 and fs2
+
+pub mod kernel;
