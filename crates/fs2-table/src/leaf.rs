@@ -103,6 +103,10 @@ fn start(replica: u32, original: u32) -> u64 {
 }
 
 impl Leaf {
+    pub(crate) fn with_room(entries: usize) -> Leaf {
+        Leaf { hashes: Vec::with_capacity(entries), warmth: Vec::with_capacity(entries), ..Leaf::default() }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -216,8 +220,30 @@ impl Leaf {
         self.warmth.insert(slot, warmth);
     }
 
-    pub(crate) fn push(&mut self, item: Item) {
-        self.insert(self.len(), item);
+    /// Inserts an entry behind all others.
+    pub(crate) fn push(&mut self, (entry, warmth): Item) {
+        assert!(!self.is_full(), "push into a full leaf");
+        let at = start(entry.replica, entry.original);
+        let goes_on = self.starts.last().zip(self.slots.last()).is_some_and(|(&last, &slot)| {
+            let len = self.len() - usize::from(slot);
+            debug_assert!((last >> 32) + (len as u64) <= u64::from(entry.replica), "L1");
+            last + len as u64 * ONE_UP == at
+        });
+        if !goes_on {
+            self.starts.push(at);
+            self.slots.push(self.hashes.len() as u8);
+        }
+        self.unverified += u16::from(warmth.trust() == Trust::Unverified);
+        self.hashes.push(entry.hash);
+        self.warmth.push(warmth);
+    }
+
+    /// Gives back the memory that [`Leaf::push`] took ahead.
+    pub(crate) fn shrink(&mut self) {
+        self.starts.shrink_to_fit();
+        self.slots.shrink_to_fit();
+        self.hashes.shrink_to_fit();
+        self.warmth.shrink_to_fit();
     }
 
     /// Removes the entries of slots `from..to`, at least one.
@@ -333,10 +359,9 @@ impl Leaf {
 impl FromIterator<Item> for Leaf {
     fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Leaf {
         let items = items.into_iter();
-        let mut leaf = Leaf::default();
-        leaf.hashes.reserve_exact(items.size_hint().0);
-        leaf.warmth.reserve_exact(items.size_hint().0);
+        let mut leaf = Leaf::with_room(items.size_hint().0);
         items.for_each(|item| leaf.push(item));
+        leaf.shrink();
         leaf
     }
 }

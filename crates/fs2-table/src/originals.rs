@@ -132,9 +132,13 @@ impl Chunk {
         self.lens.shrink_to(self.keys.len() + 8);
     }
 
+    fn count_unverified(&mut self) {
+        self.unverified = self.lens.iter().filter(|&&l| l & UNVERIFIED != 0).count() as u32;
+    }
+
     fn split_off(&mut self, at: usize) -> Chunk {
         let mut right = Chunk { keys: self.keys.split_off(at), lens: self.lens.split_off(at), unverified: 0 };
-        right.unverified = right.lens.iter().filter(|&&l| l & UNVERIFIED != 0).count() as u32;
+        right.count_unverified();
         self.unverified -= right.unverified;
         self.shrink();
         right
@@ -298,36 +302,33 @@ impl Originals {
     pub(crate) fn remove_replicas(&mut self, range: BlockRange) {
         let mut behind = None;
         for chunk in &mut self.chunks {
-            if !chunk.keys.iter().zip(&chunk.lens).any(|(&k, &l)| {
-                let r = k as u32;
-                r < range.end() && r + u32::from(l & !UNVERIFIED) > range.start()
-            }) {
-                continue;
-            }
-            let mut kept = Chunk::default();
+            let mut kept = 0;
             for i in 0..chunk.keys.len() {
                 let run = chunk.run(i);
                 let gone = run.replicas().intersect(range);
-                if gone.is_empty() {
-                    kept.insert(kept.keys.len(), run);
-                    continue;
-                }
-                if gone.start() > run.replica {
-                    let n = kept.keys.len();
-                    kept.insert(n, Run { len: gone.start() - run.replica, ..run });
+                if gone.is_empty() || gone.start() > run.replica {
+                    chunk.keys[kept] = chunk.keys[i];
+                    chunk.lens[kept] = match gone.is_empty() {
+                        true => chunk.lens[i],
+                        false => Run { len: gone.start() - run.replica, ..run }.packed_len(),
+                    };
+                    kept += 1;
                 }
                 // Replicas are unique, so at most one run reaches beyond the range's end.
-                if gone.end() < run.replicas().end() {
+                if !gone.is_empty() && gone.end() < run.replicas().end() {
                     let skip = gone.end() - run.replica;
-                    behind = Some(Run {
-                        original: run.original + skip,
-                        replica: gone.end(),
-                        len: run.len - skip,
-                        ..run
-                    });
+                    let (original, replica) = (run.original + skip, gone.end());
+                    behind = Some(Run { original, replica, len: run.len - skip, ..run });
                 }
             }
-            **chunk = kept;
+            if kept < chunk.keys.len() {
+                chunk.keys.truncate(kept);
+                chunk.lens.truncate(kept);
+                chunk.count_unverified();
+                if chunk.keys.capacity() - kept > 96 {
+                    chunk.shrink();
+                }
+            }
         }
         let mut packed: Vec<Box<Chunk>> = Vec::with_capacity(self.chunks.len());
         for chunk in self.chunks.drain(..).filter(|c| !c.keys.is_empty()) {

@@ -342,10 +342,10 @@ fn the_hand_goes_round() {
 
 #[test]
 fn memory_for_an_entry() {
-    // A million replicas, placed in scrambled order, of originals scattered over the volume.
+    // Half a million replicas, placed in scrambled order, of originals scattered over the volume.
     for (run, most) in [(32, 16), (8, 16), (1, 32)] {
         let mut table = ReplicaTable::new(13_000_000, 1);
-        let runs = 1_000_000 / run;
+        let runs = 500_000 / run;
         let scrambled = |i: u32, by: u64| (u64::from(i) * by % u64::from(runs)) as u32;
         for i in 0..runs {
             let original = 100_000_000 + scrambled(i, 104_729) * (3 * run + 1);
