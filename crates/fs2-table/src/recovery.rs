@@ -162,8 +162,12 @@ pub struct Recovery<'a> {
     volume_id: u64,
     generation: u64,
     found: Vec<Found>,
+    damages: Vec<(u32, PageDamage)>,
     report: Report,
 }
+
+/// Damages kept for [`Recovery::damages`]: who reads messages reads no more. Guess.
+const DAMAGES_MAX: usize = 100;
 
 impl<'a> Recovery<'a> {
     /// For a table of this geometry and header. Pages beyond either are not read.
@@ -174,6 +178,7 @@ impl<'a> Recovery<'a> {
             volume_id: header.volume_id,
             generation: header.generation,
             found: vec![Found::default(); pages as usize],
+            damages: Vec::new(),
             report: Report { pages, ..Report::default() },
         }
     }
@@ -200,6 +205,9 @@ impl<'a> Recovery<'a> {
                 }
                 Ok(Some(page)) => self.take(page),
                 Err(damage) => {
+                    if self.damages.len() < DAMAGES_MAX {
+                        self.damages.push((number, damage));
+                    }
                     match damage {
                         PageDamage::Foreign(_) => self.report.pages_foreign += 1,
                         _ => self.report.pages_damaged += 1,
@@ -209,6 +217,11 @@ impl<'a> Recovery<'a> {
             };
             self.found[number as usize] = Found { fed: true, ..found };
         }
+    }
+
+    /// The first pages not used, with the reason: at most 100, in the order they were fed.
+    pub fn damages(&self) -> &[(u32, PageDamage)] {
+        &self.damages
     }
 
     fn take(&mut self, page: RawPage<'_>) -> Found {

@@ -184,13 +184,15 @@ fn pages_of_others() {
     image.page(1).copy_from_slice(&one);
     let mut recovery = fs2_table::Recovery::new(image.geometry, &image.header, limits(1, true));
     recovery.feed(0, &zero);
-    recovery.feed(2, &image.bytes[2 * PAGE_BYTES..]);
+    recovery.feed(2, &image.bytes[2 * PAGE_BYTES..3 * PAGE_BYTES]);
     recovery.feed(2, &zero);
     recovery.feed(9, &zero);
     recovery.feed(3, &[0; 100]);
+    recovery.feed(3, &one);
+    assert_eq!(recovery.damages(), [(3, fs2_table::PageDamage::Misplaced(1))]);
     let (back, report) = recovery.finish();
-    assert_eq!((report.pages_unread, back.len()), (1, 600 - 248));
-    assert_eq!(back.next_dirty_page(None), Some(1));
+    assert_eq!((report.pages_unread, report.pages_damaged, back.len()), (1, 1, 600 - 248));
+    assert_eq!((back.next_dirty_page(None), back.next_dirty_page(Some(1))), (Some(1), Some(3)));
 }
 
 #[test]
@@ -288,6 +290,31 @@ fn any_pages() -> impl Strategy<Value = Vec<Vec<(u32, u32, u64)>>> {
         by_replica.into_values().take(PAGE_ENTRIES).collect()
     });
     prop::collection::vec(page, 1..7)
+}
+
+fn recover_forged(pages: &[Vec<(u32, u32, u64)>], degree: u8) -> (ReplicaTable, fs2_table::Report) {
+    let mut image = Image::new(pages.len() as u32);
+    for (n, entries) in pages.iter().enumerate() {
+        image.page(n as u32).copy_from_slice(&forge(n as u32, entries, true));
+    }
+    image.recover(limits(degree, true))
+}
+
+#[test]
+fn pages_that_meet_in_one_replica() {
+    // The last of one page is the first of the other.
+    let (table, report) =
+        recover_forged(&[vec![(500, 700, 1), (502, 702, 1)], vec![(504, 702, 1), (506, 704, 1)]], 1);
+    assert_eq!((report.pages_overlapping, report.same_replica, table.len()), (2, 2, 2));
+    // The same entry in both, each page verified: a crash left it so, hence no one vouches for it.
+    let (table, report) =
+        recover_forged(&[vec![(500, 700, 1), (502, 702, 1)], vec![(502, 702, 1), (506, 704, 1)]], 1);
+    assert_eq!((report.repeated, table.len(), table.unverified_count()), (1, 3, 1));
+    assert_eq!(table.by_replica(BlockNo(702)).unwrap().trust, Unverified);
+    // A long page that reaches over two short ones.
+    let (table, report) =
+        recover_forged(&[vec![(500, 700, 1), (508, 708, 1)], vec![(502, 702, 1)], vec![(509, 708, 1)]], 1);
+    assert_eq!((report.pages_overlapping, report.same_replica, table.len()), (3, 2, 2));
 }
 
 proptest! {

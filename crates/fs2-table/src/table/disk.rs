@@ -113,7 +113,8 @@ impl ReplicaTable {
         EncodedPage { bytes, version, verified }
     }
 
-    /// A page encoded as `written` is on disk. It stays dirty where it has changed since.
+    /// A page encoded as `written` is on disk. It stays dirty where it has changed since. No two
+    /// writes of one page may be under way at a time: which one lasts would not be known.
     pub fn mark_written(&mut self, page: u32, written: &EncodedPage) {
         let Some(found) = self.pages.get_mut(page as usize) else { return };
         if PageVersion(found.version) == written.version {
