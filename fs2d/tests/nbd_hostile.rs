@@ -234,7 +234,8 @@ fn a_flood_of_nonsense_whose_answers_nobody_reads() {
         Err(e) => panic!("{e}"),
     });
     neighbour.assert_well();
-    // It gets its answers once it reads.
+    // It gets its answers once it reads. (The mode is of the socket, not of the handle.)
+    sender.set_nonblocking(false).unwrap();
     let mut flooder = flooder;
     for _ in 0..sent / 28 {
         assert_eq!(flooder.receive().unwrap().error, 22);
@@ -335,7 +336,7 @@ fn too_many_connections() {
 #[test]
 fn a_volume_can_be_stopped_under_fire() {
     let service = MemService::threaded(8 * MIB, 2);
-    let bench = Bench::new(service);
+    let bench = Bench::new(service.clone());
     let mut greedy = bench.client();
     let mut sending = bench.client();
     for i in 0..50 {
@@ -343,6 +344,7 @@ fn a_volume_can_be_stopped_under_fire() {
     }
     sending.send(wire::CMD_WRITE, 0, 1, 0, 4 << 20);
     let thread = std::thread::spawn(move || while sending.stream.write_all(&[1; 4096]).is_ok() {});
+    eventually("greedy has its answers waiting", || service.submitted.load(Ordering::SeqCst) >= 16);
     // Greedy reads nothing: it must be cut, the other one ends by itself.
     assert!(bench.server.shutdown(Duration::from_millis(300)) >= 1);
     thread.join().unwrap();

@@ -29,6 +29,8 @@ pub struct MemService {
     stored: Mutex<Vec<bool>>,
     next: AtomicU32,
     held: Mutex<Option<Held>>,
+    /// Requests so far.
+    pub submitted: AtomicUsize,
     /// Requests that were submitted and not completed, and their buffers' bytes.
     pub in_flight: AtomicUsize,
     pub in_flight_max: AtomicUsize,
@@ -75,6 +77,7 @@ impl MemService {
             stored: Mutex::new(vec![false; len.div_ceil(HOLE)]),
             next: AtomicU32::new(1),
             held: Mutex::new(None),
+            submitted: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             in_flight_max: AtomicUsize::new(0),
             bytes_in_flight: AtomicU64::new(0),
@@ -170,6 +173,7 @@ impl Service for MemService {
 
     fn submit(&self, request: ClientRequest, done: Completion) {
         let len = request.buffer.len() as u64;
+        self.submitted.fetch_add(1, Ordering::SeqCst);
         let n = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
         self.in_flight_max.fetch_max(n, Ordering::SeqCst);
         let bytes = self.bytes_in_flight.fetch_add(len, Ordering::SeqCst) + len;
