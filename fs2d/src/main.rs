@@ -1,1 +1,5 @@
-fn main() {}
+//! `fs2d serve DEVICE`: see `fs2d --help`.
+
+fn main() -> std::process::ExitCode {
+    fs2d::cli::main_with(std::env::args_os())
+}

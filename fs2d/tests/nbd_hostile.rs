@@ -320,6 +320,27 @@ fn clients_that_vanish() {
 }
 
 #[test]
+fn what_a_lost_client_left_unread_is_not_done_later() {
+    let service = MemService::inline(4 * MIB);
+    let bench = Bench::with(service.clone(), Options { requests_max: 1, ..Options::default() });
+    service.hold();
+    let mut old = bench.client();
+    old.send(wire::CMD_READ, 0, 1, 4096, 4096);
+    eventually("it arrives", || service.held() == 1);
+    // This one waits in the socket: the client has one in flight.
+    old.send(wire::CMD_WRITE, 0, 2, 0, 512);
+    old.stream.write_all(&[1; 512]).unwrap();
+    drop(old);
+    // It comes back and goes on; then the old connection's turn would be.
+    let mut new = bench.client();
+    service.release();
+    new.write(0, &[2; 512]);
+    eventually("the old one is gone", || bench.server.connections() == 1);
+    assert_eq!(new.read(0, 512), [2; 512]);
+    assert_eq!(service.submitted.load(Ordering::SeqCst), 3);
+}
+
+#[test]
 fn too_many_connections() {
     let options = Options { connections_max: 2, ..Options::default() };
     let bench = Bench::with(MemService::inline(4 * MIB), options);

@@ -4,7 +4,9 @@
 //! C1: a request is submitted only when all of its payload has arrived.
 //! C2: each submitted request is answered exactly once, also when the service drops its completion.
 //! C3: before the thread waits for the client, it sends the replies it has gathered.
-//! C4: the thread ends when the last request it submitted has ended; so connections bound memory.
+//! C4: a request is not submitted long after its client left: the client may have sent it again over a new
+//!     connection, and other writes after it, which the old one would undo.
+//! C5: the thread ends when the last request it submitted has ended; so connections bound memory.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -22,6 +24,10 @@ use crate::service::{ClientRequest, Errno, Service};
 
 /// Bytes read ahead: an option of 64 KiB fits, and so do 60 writes of 4 KiB. A guess beyond that.
 const INPUT_BYTES: usize = 256 << 10;
+
+/// How old the knowledge that the client is there may be (C4). Guess: far below any client's time-out, far
+/// above what a batch of requests takes.
+const PRESENCE_CHECK: Duration = Duration::from_millis(10);
 
 /// Extents in one block status reply: 8 KiB of them.
 const EXTENTS_MAX: usize = 1024;
@@ -93,11 +99,21 @@ impl Connection {
             return end;
         }
         self.outbox.adopt_reader();
+        let mut seen = Instant::now();
         loop {
             let (used, step) = session.step(input.bytes(), &mut Vec::new());
             input.take(used);
             let r = match step {
-                Step::Request(request) => self.request(request, session.structured(), &mut input),
+                Step::Request(request) => {
+                    if seen.elapsed() > PRESENCE_CHECK {
+                        // Keeps C4.
+                        if self.outbox.socket.peer_gone() {
+                            return End::Eof;
+                        }
+                        seen = Instant::now();
+                    }
+                    self.request(request, session.structured(), &mut input)
+                }
                 Step::NeedMore => self.fill(&mut input),
                 Step::Replied => Ok(()),
                 Step::Close(reason) => Err(End::Session(reason)),

@@ -128,19 +128,24 @@ impl Outbox {
     }
 
     /// Waits until a request of `cost_bytes` is within the bounds, and counts it; false where the
-    /// connection ends instead. For the reader alone.
+    /// connection ends instead, also where the client left during the wait. For the reader alone.
     pub(super) fn admit(self: &Arc<Self>, cost_bytes: u64) -> bool {
         let mut s = self.lock();
+        let mut waited = false;
         loop {
             if s.dead || s.stopping {
                 return false;
             }
             let fits = s.requests < self.bounds.requests_max && s.bytes + cost_bytes <= self.bounds.bytes_max;
             if fits || s.requests == 0 {
+                if waited && self.socket.peer_gone() {
+                    return false;
+                }
                 s.requests += 1;
                 s.bytes += cost_bytes;
                 return true;
             }
+            waited = true;
             // Keeps O4: what would free a slot may be in the queue.
             s = if s.writing || s.queue.is_empty() { self.wait(s) } else { self.write(s) };
         }
@@ -223,7 +228,7 @@ impl Outbox {
                     (s, _) = self.round(s, true);
                 }
                 s.writing = false;
-            } else if s.finished {
+            } else if s.finished || s.dead {
                 return;
             } else {
                 s = self.wait(s);

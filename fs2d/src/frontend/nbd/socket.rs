@@ -69,6 +69,14 @@ impl Socket {
         Ok(socket::setsockopt(&self.0, SendTimeout, &limit)?)
     }
 
+    /// Whether the other side has closed, though what it sent before may still be unread.
+    pub(super) fn peer_gone(&self) -> bool {
+        let mut watched = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one entry, which outlives the call.
+        let n = unsafe { libc::poll(&mut watched, 1, 0) };
+        n > 0 && watched.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
+    }
+
     /// Ends the stream in both directions; whoever waits on it wakes.
     pub(super) fn close(&self) {
         // It fails where the other side was faster.

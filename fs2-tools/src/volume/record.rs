@@ -1,0 +1,66 @@
+//! What a mount set up, written down for whoever unmounts it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A mounted volume. One JSON file each in the runtime directory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MountRecord {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+    /// The image or device.
+    pub device: PathBuf,
+    /// The daemon's control socket.
+    pub control: PathBuf,
+    /// The daemon's log.
+    pub log: PathBuf,
+    /// The daemon's process.
+    pub pid: u32,
+    /// `fuse` or `nbd`.
+    pub frontend: String,
+    /// The loop or NBD device that is mounted.
+    pub block_device: PathBuf,
+    /// The FUSE mount or the NBD socket below it.
+    pub carrier: PathBuf,
+    /// This record's own file.
+    pub path: PathBuf,
+}
+
+impl MountRecord {
+    pub(super) fn write(&self) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        let tmp = self.path.with_extension("mount.new");
+        std::fs::write(&tmp, text)?;
+        std::fs::rename(&tmp, &self.path)
+    }
+
+    /// Removes what the mount left in the runtime directory. The log goes too: it told of one session.
+    pub(super) fn forget(&self) {
+        for file in [&self.path, &self.log] {
+            let _ = std::fs::remove_file(file);
+        }
+        if self.frontend == "fuse" {
+            let _ = std::fs::remove_dir(&self.carrier);
+        }
+    }
+}
+
+/// Every mounted volume of this user, in the order of their directories.
+pub fn all_records() -> Vec<MountRecord> {
+    let Ok(entries) = std::fs::read_dir(fs2d::runtime::runtime_dir()) else { return Vec::new() };
+    let mut all: Vec<MountRecord> = entries
+        .flatten()
+        .filter(|e| e.path().extension().is_some_and(|x| x == "mount"))
+        .filter_map(|e| serde_json::from_str(&std::fs::read_to_string(e.path()).ok()?).ok())
+        .collect();
+    all.sort_by(|a, b| a.dir.cmp(&b.dir));
+    all
+}
+
+/// The volume mounted at `dir`, or whose image or device it is.
+pub fn find_record(dir: &Path) -> Option<MountRecord> {
+    let path = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    all_records().into_iter().find(|r| r.dir == path || r.device == path)
+}

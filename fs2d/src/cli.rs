@@ -1,0 +1,313 @@
+//! `fs2d serve`: arguments, frontends, signals, the end.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use fs2_control::{Command, Reply};
+use fs2_engine::DetachReport;
+
+use crate::daemon::{DaemonError, Served, Stop, open};
+use crate::frontend::{fuse, nbd};
+use crate::runtime;
+use crate::service::Service;
+use crate::settings::{FrontendKind, Settings};
+use crate::status::status_of;
+
+/// The FS2 daemon.
+#[derive(Parser, Debug)]
+#[command(name = "fs2d", version, about = "Serves an ext2 volume with its replicas as a block device")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Serve a volume until SIGTERM.
+    Serve(Box<Serve>),
+}
+
+/// Arguments of `fs2d serve`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "EXAMPLES:
+  fs2d serve /dev/sdb1 --frontend nbd --listen unix:/run/fs2/sdb1.sock
+  fs2d serve disk.img --frontend fuse --fuse-dir /run/fs2/disk --drive wd800-repaired
+
+EXIT CODES: 0 clean end with the mark set, 1 wrong usage, 2 the system or the volume says no,
+4 served, but ended without a mark (the next session begins after chkfs2)")]
+pub struct Serve {
+    /// The volume: an image file or a block device that holds ext2.
+    pub device: PathBuf,
+
+    /// Which protocol carries it.
+    #[arg(long, value_enum, default_value_t = FrontendKind::Nbd)]
+    pub frontend: FrontendKind,
+
+    /// Where the NBD frontend listens: unix:PATH, or tcp:ADDRESS:PORT on loopback
+    /// [default: unix:RUNTIME/KEY.nbd].
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
+
+    /// Let the NBD frontend listen where other machines reach it; there is neither password nor
+    /// encryption.
+    #[arg(long)]
+    pub allow_remote: bool,
+
+    /// Directory on which the FUSE frontend is mounted; the volume is the file `volume` in it
+    /// [default: RUNTIME/KEY.fuse, made if missing].
+    #[arg(long, value_name = "DIR")]
+    pub fuse_dir: Option<PathBuf>,
+
+    /// Control socket [default: RUNTIME/KEY.ctl].
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
+    /// Everything about the volume itself.
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// Threads of the FUSE frontend. Measured on two cores: beyond four nothing is gained.
+const FUSE_THREADS: usize = 8;
+
+/// Runs the daemon with these arguments; what `main` returns.
+pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            let code = u8::from(e.use_stderr());
+            let _ = e.print();
+            return ExitCode::from(code);
+        }
+    };
+    let What::Serve(serve) = cli.command;
+    run(&serve)
+}
+
+/// Serves until asked to stop; what `main` returns.
+pub fn run(serve: &Serve) -> ExitCode {
+    log();
+    match serve_volume(serve) {
+        Ok(report) if report.as_ref().is_none_or(|r| r.marked) => ExitCode::SUCCESS,
+        Ok(report) if report.as_ref().is_some_and(|r| r.replicas == 0 && r.why_not.as_deref().is_some_and(|w| w.starts_with("the volume was served inactive"))) => {
+            ExitCode::SUCCESS
+        }
+        Ok(_) => ExitCode::from(4),
+        Err(e) => {
+            eprintln!("fs2d: {e}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FS2_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // A second call, from a test in one process, changes nothing.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+enum Frontend {
+    Nbd(nbd::Server),
+    Fuse(fuse::Server),
+}
+
+impl Frontend {
+    fn is_alive(&self) -> bool {
+        match self {
+            Frontend::Nbd(_) => true,
+            Frontend::Fuse(f) => f.is_alive(),
+        }
+    }
+
+    fn stop(self) {
+        match self {
+            Frontend::Nbd(n) => {
+                let cut = n.shutdown(Duration::from_secs(4));
+                if cut > 0 {
+                    tracing::warn!("{cut} connections were cut");
+                }
+            }
+            Frontend::Fuse(f) => {
+                if let Err(e) = f.unmount() {
+                    tracing::error!("the FUSE mount cannot be ended: {e}");
+                }
+            }
+        }
+    }
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> DaemonError {
+    let what = what.into();
+    move |source| DaemonError::Io { what, source }
+}
+
+fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
+    let stop = Arc::new(Stop::default());
+    catch_signals(&stop)?;
+    let served = Arc::new(open(&serve.device, &serve.settings)?);
+    let end = |e| {
+        served.end();
+        e
+    };
+    let (frontend, place) = start_frontend(serve, &served).map_err(end)?;
+    let control = control_path(serve).map_err(end)?;
+    let last: Arc<Mutex<Option<DetachReport>>> = Arc::default();
+    let handler = {
+        let (served, stop, place, last) = (served.clone(), stop.clone(), place.clone(), last.clone());
+        move |command| answer(command, &served, &stop, &place, &last)
+    };
+    let listening = fs2_control::serve(&control, handler)
+        .map_err(|e| DaemonError::Setting(format!("control socket {}: {e}", control.display())));
+    let listening = match listening {
+        Ok(l) => l,
+        Err(e) => {
+            frontend.stop();
+            return Err(end(e));
+        }
+    };
+    tracing::info!("serving {} by {place}; control socket {}", serve.device.display(), control.display());
+    stop.wait(Duration::from_secs(2), || {
+        served.server.look_at_host();
+        frontend.is_alive()
+    });
+    frontend.stop();
+    let report = served.end();
+    *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
+    listening.shutdown();
+    Ok(report)
+}
+
+fn default_place(device: &Path, ending: &str) -> Result<PathBuf, DaemonError> {
+    let dir = runtime::make_runtime_dir().map_err(io_error("runtime directory"))?;
+    let key = runtime::key_of(device).map_err(io_error(device.display().to_string()))?;
+    Ok(dir.join(format!("{key}.{ending}")))
+}
+
+/// Where the daemon of `device` has its control socket, unless it was told otherwise.
+///
+/// # Errors
+/// Where the device is missing or there is no runtime directory.
+pub fn default_control(device: &Path) -> Result<PathBuf, DaemonError> {
+    default_place(device, "ctl")
+}
+
+fn control_path(serve: &Serve) -> Result<PathBuf, DaemonError> {
+    match &serve.control {
+        Some(path) => Ok(path.clone()),
+        None => default_control(&serve.device),
+    }
+}
+
+fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, String), DaemonError> {
+    let service: Arc<dyn Service> = served.server.clone();
+    match serve.frontend {
+        FrontendKind::Nbd => {
+            let (listen, place) = nbd_address(serve)?;
+            let options = nbd::Options { allow_remote: serve.allow_remote, ..nbd::Options::default() };
+            let server = nbd::Server::bind(listen, service, options).map_err(io_error(format!("NBD on {place}")))?;
+            let place = server.tcp_address().map_or(place, |a| format!("tcp:{a}"));
+            Ok((Frontend::Nbd(server), format!("nbd {place}")))
+        }
+        FrontendKind::Fuse => {
+            let dir = match &serve.fuse_dir {
+                Some(dir) => dir.clone(),
+                None => default_place(&serve.device, "fuse")?,
+            };
+            std::fs::create_dir_all(&dir).map_err(io_error(dir.display().to_string()))?;
+            let server = fuse::Server::mount(&dir, service, FUSE_THREADS)
+                .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
+            let place = format!("fuse {}", server.file().display());
+            Ok((Frontend::Fuse(server), place))
+        }
+    }
+}
+
+fn nbd_address(serve: &Serve) -> Result<(nbd::Listen, String), DaemonError> {
+    if let Some(activated) = nbd::Listen::from_environment().map_err(io_error("socket activation"))? {
+        return Ok((activated, "the socket passed by the service manager".into()));
+    }
+    let Some(listen) = &serve.listen else {
+        let path = default_place(&serve.device, "nbd")?;
+        let place = format!("unix:{}", path.display());
+        return Ok((nbd::Listen::Unix(path), place));
+    };
+    if let Some(path) = listen.strip_prefix("unix:").filter(|p| !p.is_empty()) {
+        return Ok((nbd::Listen::Unix(path.into()), listen.clone()));
+    }
+    if let Some(address) = listen.strip_prefix("tcp:")
+        && let Ok(address) = address.parse()
+    {
+        return Ok((nbd::Listen::Tcp(address), listen.clone()));
+    }
+    let what = format!("--listen {listen}: neither unix:PATH nor tcp:ADDRESS:PORT such as tcp:127.0.0.1:10809");
+    Err(DaemonError::Setting(what))
+}
+
+fn answer(
+    command: Command,
+    served: &Served,
+    stop: &Stop,
+    place: &str,
+    last: &Mutex<Option<DetachReport>>,
+) -> Reply {
+    let said = |e: DaemonError| Reply::error(e.to_string(), served.device.display().to_string(), "");
+    match command {
+        Command::Ping => Reply::Done,
+        Command::Status => {
+            let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Reply::Status(Box::new(status_of(served, place, last.as_ref())))
+        }
+        Command::Detach => {
+            // Frontends stop first; the report comes with the end, which shutdown waits for.
+            stop.ask();
+            for _ in 0..600 {
+                if let Some(report) = last.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+                    return Reply::Status(Box::new(status_of(served, place, Some(&report))));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Reply::error("the detach is taking long; it goes on", served.device.display().to_string(), "wait for the daemon to end")
+        }
+        Command::TraceStart { path } => served.start_trace(&path).map_or_else(said, |()| Reply::Done),
+        Command::TraceStop => match served.stop_trace() {
+            Ok(Some(_)) => Reply::Done,
+            Ok(None) => Reply::error("no trace is being written", served.device.display().to_string(), ""),
+            Err(e) => said(e),
+        },
+    }
+}
+
+/// SIGTERM, SIGINT and SIGHUP ask for the end.
+fn catch_signals(stop: &Arc<Stop>) -> Result<(), DaemonError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let stop = stop.clone();
+    let (ready, caught) = std::sync::mpsc::channel();
+    let listen = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut term = signal(SignalKind::terminate())?;
+            let mut int = signal(SignalKind::interrupt())?;
+            let mut hup = signal(SignalKind::hangup())?;
+            let _ = ready.send(());
+            loop {
+                tokio::select! {
+                    _ = term.recv() => {}
+                    _ = int.recv() => {}
+                    _ = hup.recv() => {}
+                }
+                stop.ask();
+            }
+        })
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || -> std::io::Result<()> { listen() })
+        .map_err(io_error("a thread for signals"))?;
+    // Not before they are caught does anything begin that must be ended in order.
+    let _ = caught.recv_timeout(Duration::from_secs(5));
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! From settings to a served volume and back.
+
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fs2_disk::{Disk, DriveProfile};
+use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Standing, Volume};
+use fs2_store::{DelayStore, FileStore, Lock, OpenOptions, Store, StoreIo};
+use fs2_trace::Record;
+
+use crate::runtime;
+use crate::server::{Drive, Server};
+use crate::settings::{DiscardKind, Settings, TrustKind};
+
+/// Why a volume is not served.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The backing cannot be had.
+    #[error(transparent)]
+    Open(#[from] fs2_store::OpenError),
+    /// The volume cannot be served at all.
+    #[error("{device}: {source}")]
+    Attach {
+        /// The backing.
+        device: String,
+        /// Why.
+        #[source]
+        source: fs2_engine::AttachError,
+    },
+    /// `--require-active`, and it is not.
+    #[error("{device} is not active: {why}{}", remedy.as_ref().map(|r| format!("; to activate it: {r}")).unwrap_or_default())]
+    NotActive {
+        /// The backing.
+        device: String,
+        /// Why.
+        why: String,
+        /// The command that mends it.
+        remedy: Option<String>,
+    },
+    /// A setting that cannot be met.
+    #[error("{0}")]
+    Setting(String),
+    /// Something else.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A volume being served, before any frontend.
+pub struct Served {
+    /// The machine.
+    pub server: Arc<Server>,
+    /// What the attach found.
+    pub report: AttachReport,
+    /// The backing's path.
+    pub device: PathBuf,
+    /// The modelled or believed drive's name.
+    pub drive: Option<String>,
+    /// Whether the drive is modelled in real time.
+    pub modelled: bool,
+    trace: Mutex<Option<Tracing>>,
+    ended: AtomicBool,
+}
+
+struct Tracing {
+    sender: mpsc::SyncSender<Record>,
+    thread: std::thread::JoinHandle<io::Result<u64>>,
+    path: PathBuf,
+}
+
+/// Records that may wait for the trace's writer.
+const TRACE_QUEUE: usize = 1 << 16;
+
+/// A profile by name or from a TOML file.
+///
+/// # Errors
+/// What is wrong with it, or which names there are.
+pub fn profile(name: &str) -> Result<DriveProfile, DaemonError> {
+    let setting = |e: String| DaemonError::Setting(e);
+    if let Ok(p) = DriveProfile::builtin(name) {
+        return Ok(p);
+    }
+    if !Path::new(name).exists() {
+        let names: Vec<_> = DriveProfile::names().collect();
+        return Err(setting(format!("no drive profile '{name}': neither a file nor one of {}", names.join(", "))));
+    }
+    let text = std::fs::read_to_string(name).map_err(|e| setting(format!("{name}: {e}")))?;
+    DriveProfile::parse(&text, name).map_err(|e| setting(e.to_string()))
+}
+
+/// Opens `device`, attaches and starts to serve it.
+///
+/// # Errors
+/// Why not.
+pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
+    let wait = Some(Duration::from_secs(settings.lock_wait));
+    let options = OpenOptions { write: true, lock: Lock::Exclusive, lock_wait: wait, ..OpenOptions::default() };
+    let file = FileStore::open(device, options)?;
+    let written_since = runtime::written_since(device, &file);
+    let named = settings.drive.as_deref().or(settings.belief.as_deref());
+    let mut belief = named.map(profile).transpose()?;
+    if let Some(p) = &mut belief
+        && let Some(extended) = p.fit(file.size_bytes().div_ceil(512))
+    {
+        tracing::warn!("{extended}");
+    }
+    let modelled = settings.drive.is_some();
+    let drive_name = belief.as_ref().map(|p| p.name().to_owned());
+    let store: Arc<dyn Store> = match (&belief, modelled) {
+        (Some(p), true) => Arc::new(DelayStore::new(file, Disk::new(p.clone()), settings.time_scale)),
+        _ => Arc::new(file),
+    };
+    let table: Option<Arc<dyn Store>> = match &settings.table {
+        Some(path) => Some(Arc::new(FileStore::open(path, options)?)),
+        None => None,
+    };
+    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let config = EngineConfig {
+        policy: settings.policy,
+        drive: belief.filter(DriveProfile::rotational),
+        watermarks: settings.watermarks,
+        space: settings.space,
+        discard: settings.discard.mode(),
+        punch: settings.discard == DiscardKind::Pass,
+        distrust: settings.trust == TrustKind::Verify,
+        paranoid: settings.paranoid,
+        seed,
+        ..EngineConfig::default()
+    };
+    let attach = AttachOptions { written_since, passive: settings.passive };
+    let attached = {
+        let mut io = StoreIo::new(&*store);
+        match &table {
+            Some(t) => Volume::attach(&mut io, Some(&mut StoreIo::new(&**t)), config, &attach),
+            None => Volume::attach(&mut io, None, config, &attach),
+        }
+    };
+    let named = device.display().to_string();
+    let (volume, report) = attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
+    if let Standing::Inactive(why) = volume.standing() {
+        let remedy = why.remedy(&named);
+        if settings.require_active {
+            return Err(DaemonError::NotActive { device: named, why: why.to_string(), remedy });
+        }
+        let next = remedy.map(|r| format!("; to activate it: {r}")).unwrap_or_default();
+        tracing::warn!("{named} is served as a plain device: {why}{next}");
+    } else {
+        tracing::info!("{named} is active: {} replicas trusted, {} to be verified", report.verified, report.unverified);
+    }
+    // From here on the backing changes; a stamp of before would speak against it.
+    if let Err(e) = runtime::forget_stamp(device) {
+        tracing::warn!("the stamp of {named} cannot be removed: {e}");
+    }
+    let depth = settings.depth.map_or(if store.rotational() { 1 } else { 16 }, usize::from);
+    let drive = Drive { depth, time_scale: settings.time_scale, host_reserve: settings.host_reserve.get() };
+    let description = format!("ext2 volume on {named}");
+    let server = Server::start(volume, store, table, drive, description);
+    let served = Served {
+        server,
+        report,
+        device: device.to_owned(),
+        drive: drive_name,
+        modelled,
+        trace: Mutex::new(None),
+        ended: AtomicBool::new(false),
+    };
+    if let Some(path) = &settings.trace {
+        served.start_trace(path)?;
+    }
+    Ok(served)
+}
+
+impl Served {
+    /// Begins to write a trace.
+    ///
+    /// # Errors
+    /// Where one is being written, or the file cannot be made.
+    pub fn start_trace(&self, path: &Path) -> Result<(), DaemonError> {
+        let io = |source| DaemonError::Io { what: format!("trace {}", path.display()), source };
+        let mut slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(t) = &*slot {
+            return Err(DaemonError::Setting(format!("a trace is being written to {}", t.path.display())));
+        }
+        let file = BufWriter::new(std::fs::File::create(path).map_err(io)?);
+        let header = fs2_trace::Header {
+            volume_bytes: self.server.store().size_bytes(),
+            block_size: self.server.with_volume(|v| v.layout().map(|l| l.block_size())),
+            start_unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
+        };
+        let mut writer = fs2_trace::Writer::new(file, header).map_err(io)?;
+        let (sender, receiver) = mpsc::sync_channel::<Record>(TRACE_QUEUE);
+        let thread = std::thread::Builder::new()
+            .name("trace".into())
+            .spawn(move || {
+                let mut records = 0;
+                for record in receiver {
+                    writer.push(&record)?;
+                    records += 1;
+                }
+                io::Write::flush(&mut writer.finish()?)?;
+                Ok(records)
+            })
+            .map_err(io)?;
+        self.server.trace_to(Some(sender.clone()));
+        *slot = Some(Tracing { sender, thread, path: path.to_owned() });
+        Ok(())
+    }
+
+    /// Ends the trace; how many records it holds, `None` where none was written.
+    ///
+    /// # Errors
+    /// What went wrong in writing it.
+    pub fn stop_trace(&self) -> Result<Option<u64>, DaemonError> {
+        let Some(t) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(None) };
+        let lost = self.server.trace_to(None);
+        drop(t.sender);
+        if lost > 0 {
+            tracing::warn!("the trace lacks {lost} accesses: its file is slower than the volume");
+        }
+        let what = format!("trace {}", t.path.display());
+        match t.thread.join() {
+            Ok(Ok(records)) => Ok(Some(records)),
+            Ok(Err(source)) => Err(DaemonError::Io { what, source }),
+            Err(_) => Err(DaemonError::Setting(format!("{what}: its writer panicked"))),
+        }
+    }
+
+    /// The file a trace is being written to.
+    pub fn trace_path(&self) -> Option<String> {
+        let slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.as_ref().map(|t| t.path.display().to_string())
+    }
+
+    /// The clean end: drains, writes the table, sets the mark where that is allowed.
+    pub fn end(&self) -> Option<fs2_engine::DetachReport> {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        if let Err(e) = self.stop_trace() {
+            tracing::error!("{e}");
+        }
+        let report = self.server.detach();
+        match &report.why_not {
+            None => {
+                tracing::info!("{} detached cleanly with {} replicas", self.device.display(), report.replicas);
+                if let Err(e) = runtime::remember_stamp(&self.device, &**self.server.store()) {
+                    tracing::warn!("no stamp of {} is kept: {e}", self.device.display());
+                }
+            }
+            Some(why) => tracing::warn!("{} detached without a mark: {why}", self.device.display()),
+        }
+        Some(report)
+    }
+}
+
+/// Set once, waited for by whoever ends the daemon.
+#[derive(Default)]
+pub struct Stop {
+    asked: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Asks for the end.
+    pub fn ask(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for it, `every` so often calling `meanwhile`, which may ask for the end itself by
+    /// returning false.
+    pub fn wait(&self, every: Duration, mut meanwhile: impl FnMut() -> bool) {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Instant::now() + every;
+        while !*asked {
+            let wait = next.saturating_duration_since(Instant::now());
+            asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
+            if Instant::now() >= next {
+                next = Instant::now() + every;
+                if !meanwhile() {
+                    return;
+                }
+            }
+        }
+    }
+}

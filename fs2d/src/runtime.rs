@@ -1,0 +1,91 @@
+//! Files of this boot: control sockets and the stamps by which a foreign writer is noticed.
+
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use fs2_store::{Stamp, Store};
+
+/// Where sockets, logs and stamps live: `$FS2_RUNTIME_DIR`, else `/run/fs2` for root, else
+/// `$XDG_RUNTIME_DIR/fs2`, else a directory of the user's own in the system's temporary directory.
+pub fn runtime_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("FS2_RUNTIME_DIR").filter(|d| !d.is_empty()) {
+        return dir.into();
+    }
+    let uid = nix::unistd::geteuid();
+    if uid.is_root() {
+        return "/run/fs2".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|d| !d.is_empty()) {
+        Some(dir) => Path::new(&dir).join("fs2"),
+        None => std::env::temp_dir().join(format!("fs2-{uid}")),
+    }
+}
+
+/// Makes the runtime directory, for its owner alone.
+///
+/// # Errors
+/// What the system says; `PermissionDenied` where it belongs to somebody else.
+pub fn make_runtime_dir() -> io::Result<PathBuf> {
+    let dir = runtime_dir();
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    let owner = std::fs::metadata(&dir)?.uid();
+    if owner != nix::unistd::geteuid().as_raw() {
+        let what = format!("{} belongs to user {owner}; set FS2_RUNTIME_DIR to another place", dir.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    Ok(dir)
+}
+
+/// A name for a backing that is the same however it was reached: device number, or file system and
+/// inode.
+///
+/// # Errors
+/// What the system says of the path.
+pub fn key_of(path: &Path) -> io::Result<String> {
+    let m = std::fs::metadata(path)?;
+    Ok(match m.rdev() {
+        0 => format!("file-{}-{}", m.dev(), m.ino()),
+        dev => format!("dev-{dev}"),
+    })
+}
+
+fn stamp_path(path: &Path) -> io::Result<PathBuf> {
+    Ok(runtime_dir().join(format!("{}.stamp", key_of(path)?)))
+}
+
+/// Whether the backing was written since a daemon of this boot left it cleanly. Where nothing is
+/// known (another boot, another machine), it was not.
+pub fn written_since(path: &Path, store: &dyn Store) -> bool {
+    let Some(now) = store.stamp() else { return false };
+    let Ok(file) = stamp_path(path) else { return false };
+    let Ok(line) = std::fs::read_to_string(file) else { return false };
+    match Stamp::parse(line.trim()) {
+        Some(then) if then.boot_id == now.boot_id => then != now,
+        _ => false,
+    }
+}
+
+/// Remembers the backing's state at a clean end, after the last flush.
+///
+/// # Errors
+/// What the system says.
+pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
+    let file = stamp_path(path)?;
+    make_runtime_dir()?;
+    match store.stamp() {
+        Some(stamp) => std::fs::write(file, stamp.to_line()),
+        None => forget_stamp(path),
+    }
+}
+
+/// Forgets it: a tool of ours is about to write the backing, or a session has begun.
+///
+/// # Errors
+/// What the system says; that there is none is no error.
+pub fn forget_stamp(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(stamp_path(path)?) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}

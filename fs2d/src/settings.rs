@@ -1,0 +1,252 @@
+//! What the daemon is told, checked once.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use fs2_block::Permille;
+use fs2_engine::{DiscardMode, PolicyKind, Watermarks};
+
+/// Which protocol carries the volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FrontendKind {
+    /// Network block device: a socket that nbd-client, qemu, nbdcopy and fio speak to.
+    Nbd,
+    /// A file in a FUSE mount, for a loop device on top.
+    Fuse,
+}
+
+impl std::fmt::Display for FrontendKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            FrontendKind::Nbd => "nbd",
+            FrontendKind::Fuse => "fuse",
+        })
+    }
+}
+
+/// What to believe after a clean detach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TrustKind {
+    /// What the last clean detach verified.
+    Clean,
+    /// Nothing: each original is read and hashed before its replica is used.
+    Verify,
+}
+
+/// What becomes of discards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DiscardKind {
+    /// Answered from memory; replicas in the discarded blocks stay usable.
+    Memory,
+    /// Passed down, and evicted replicas give their space back.
+    Pass,
+}
+
+/// Settings of a served volume; `fs2 mount` takes the same.
+#[derive(Args, Clone, Debug)]
+pub struct Settings {
+    /// What is copied where, and which copy is read: none, fs2-2005, fs2, torture (tests only).
+    #[arg(long, default_value = "fs2", value_name = "POLICY", value_parser = PolicyKind::from_str)]
+    pub policy: PolicyKind,
+
+    /// Model this drive in real time: reads and writes take as long as it would. A name
+    /// (wd800-repaired, wd800-literal, nearline-hc310, ssd-sata) or a TOML file.
+    #[arg(long, value_name = "PROFILE")]
+    pub drive: Option<String>,
+
+    /// Believe this of the drive's mechanics, where none is modelled (for a real disk).
+    #[arg(long, value_name = "PROFILE", conflicts_with = "drive")]
+    pub belief: Option<String>,
+
+    /// Real seconds to one of the modelled drive's: 0.1 is ten times faster.
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = parse_time_scale, requires = "drive")]
+    pub time_scale: f64,
+
+    /// At most this share of the volume holds replicas.
+    #[arg(long, default_value = "5%", value_name = "SHARE", value_parser = parse_share)]
+    pub space: Permille,
+
+    /// High, low and critical mark of the free share, in percent: copying resumes at the first and
+    /// stops below the second; below the third whole regions of replicas go.
+    #[arg(long, default_value = "15,10,5", value_name = "H,L,C", value_parser = parse_watermarks)]
+    pub watermarks: Watermarks,
+
+    /// The replica table lives in this file or device instead of on inode 5 of the volume.
+    #[arg(long, value_name = "PATH")]
+    pub table: Option<PathBuf>,
+
+    /// What to believe after a clean detach.
+    #[arg(long, value_enum, default_value_t = TrustKind::Clean, value_name = "WHAT")]
+    pub trust: TrustKind,
+
+    /// What becomes of the file system's discards.
+    #[arg(long, value_enum, default_value_t = DiscardKind::Memory, value_name = "HOW")]
+    pub discard: DiscardKind,
+
+    /// Stop copying while the host of a sparse image has less of its space free.
+    #[arg(long, default_value = "10%", value_name = "SHARE", value_parser = parse_share)]
+    pub host_reserve: Permille,
+
+    /// Write a trace of every access to this file.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
+    /// Refuse to serve a volume whose replicas cannot be trusted, instead of serving it plainly.
+    #[arg(long)]
+    pub require_active: bool,
+
+    /// Serve the volume as a plain device, whatever it holds.
+    #[arg(long, conflicts_with = "require_active")]
+    pub passive: bool,
+
+    /// I/Os at the device at a time [default: 1 on a drive that turns, else 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub depth: Option<u16>,
+
+    /// Wait this many seconds for a former daemon's last I/O to end.
+    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    pub lock_wait: u64,
+
+    /// Check every invariant after every event (slow; for tests).
+    #[arg(long, hide_short_help = true)]
+    pub paranoid: bool,
+}
+
+impl Settings {
+    /// The arguments that say the same again, for a daemon started by another program.
+    pub fn to_args(&self) -> Vec<OsString> {
+        let mut args: Vec<OsString> = Vec::new();
+        let mut put = |name: &str, value: OsString| {
+            let mut arg = OsString::from(name);
+            arg.push(value);
+            args.push(arg);
+        };
+        put("--policy=", self.policy.to_string().into());
+        put("--space=", percent(self.space).into());
+        let w = self.watermarks;
+        let marks = [w.high(), w.low(), w.critical()].map(percent).join(",");
+        put("--watermarks=", marks.into());
+        put("--trust=", value_name(&self.trust));
+        put("--discard=", value_name(&self.discard));
+        put("--host-reserve=", percent(self.host_reserve).into());
+        put("--lock-wait=", self.lock_wait.to_string().into());
+        if let Some(drive) = &self.drive {
+            put("--drive=", absolute_if_file(drive));
+            put("--time-scale=", self.time_scale.to_string().into());
+        }
+        if let Some(belief) = &self.belief {
+            put("--belief=", absolute_if_file(belief));
+        }
+        for (name, path) in [("--table=", &self.table), ("--trace=", &self.trace)] {
+            if let Some(path) = path {
+                put(name, std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
+            }
+        }
+        if let Some(depth) = self.depth {
+            put("--depth=", depth.to_string().into());
+        }
+        for (name, on) in
+            [("--require-active", self.require_active), ("--passive", self.passive), ("--paranoid", self.paranoid)]
+        {
+            if on {
+                args.push(name.into());
+            }
+        }
+        args
+    }
+}
+
+fn percent(share: Permille) -> String {
+    format!("{}.{}", share.get() / 10, share.get() % 10)
+}
+
+/// A profile's name stays; a file's path must mean the same to a program started elsewhere.
+fn absolute_if_file(profile: &str) -> OsString {
+    match std::path::absolute(profile) {
+        Ok(path) if path.is_file() => path.into(),
+        _ => profile.into(),
+    }
+}
+
+fn value_name(v: &impl ValueEnum) -> OsString {
+    v.to_possible_value().map_or_else(OsString::new, |p| p.get_name().into())
+}
+
+impl DiscardKind {
+    /// As the engine names it.
+    pub fn mode(self) -> DiscardMode {
+        match self {
+            DiscardKind::Memory => DiscardMode::Memory,
+            DiscardKind::Pass => DiscardMode::Pass,
+        }
+    }
+}
+
+/// A share: "5%", "0.5%" or "5", in percent, to a tenth.
+///
+/// # Errors
+/// What was wrong with it.
+pub fn parse_share(s: &str) -> Result<Permille, String> {
+    let n: f64 = s.trim().trim_end_matches('%').trim().parse().map_err(|_| format!("'{s}' is not a share such as 5%"))?;
+    if !(0.0..=100.0).contains(&n) {
+        return Err(format!("{s} is not between 0% and 100%"));
+    }
+    Permille::new((n * 10.0).round() as u16).ok_or_else(|| format!("{s} is not between 0% and 100%"))
+}
+
+fn parse_watermarks(s: &str) -> Result<Watermarks, String> {
+    let marks: Result<Vec<Permille>, String> = s.split(',').map(parse_share).collect();
+    match marks?[..] {
+        [high, low, critical] => Watermarks::new(high, low, critical)
+            .ok_or_else(|| format!("{s}: the high mark must be above the low one, and that above the critical one")),
+        _ => Err(format!("'{s}' is not three shares such as 15,10,5")),
+    }
+}
+
+fn parse_time_scale(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(f) if f.is_finite() && (0.001..=100.0).contains(&f) => Ok(f),
+        _ => Err(format!("'{s}' is not a factor between 0.001 and 100")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser, Debug)]
+    struct Only {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    #[test]
+    fn arguments_say_the_same_again() {
+        use clap::Parser;
+        let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
+                    --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --require-active \
+                    --depth 3 --lock-wait 0 --paranoid";
+        let one = Only::try_parse_from(args.split_whitespace()).unwrap();
+        let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
+        let two = Only::try_parse_from(again).unwrap();
+        assert_eq!(format!("{one:?}"), format!("{two:?}"));
+        let plain = Only::try_parse_from(["x"]).unwrap();
+        let again = std::iter::once(OsString::from("x")).chain(plain.settings.to_args());
+        assert_eq!(format!("{plain:?}"), format!("{:?}", Only::try_parse_from(again).unwrap()));
+    }
+
+    #[test]
+    fn shares_and_marks() {
+        assert_eq!(parse_share("5%").map(|p| p.get()), Ok(50));
+        assert_eq!(parse_share("0.5").map(|p| p.get()), Ok(5));
+        for bad in ["", "x", "-1", "101%", "NaN", "inf"] {
+            assert!(parse_share(bad).is_err(), "{bad}");
+        }
+        assert!(parse_watermarks("15,10,5").is_ok());
+        for bad in ["15,10", "10,15,5", "1,1,1", "a,b,c"] {
+            assert!(parse_watermarks(bad).is_err(), "{bad}");
+        }
+    }
+}

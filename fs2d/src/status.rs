@@ -1,0 +1,109 @@
+//! A served volume as the control socket tells of it.
+
+use fs2_control::{AccessMs, DetachInfo, EnergyJ, HotRegion, Liveness, Source, Status, WatermarkState};
+use fs2_engine::{DetachReport, PolicyKind, Standing};
+use fs2_store::ModelTotals;
+
+use crate::daemon::Served;
+
+/// A UUID as people write it.
+pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// How the volume is doing. `frontend` is its name and place.
+pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachReport>) -> Status {
+    let modelled = served.server.store().modelled();
+    let device = served.device.display().to_string();
+    let mut status = served.server.with_volume(|v| {
+        let s = v.stats();
+        let (liveness, remedy) = match v.standing() {
+            Standing::Active => (Liveness::Active, None),
+            Standing::Frozen(why) => {
+                let remedy = format!("unmount, then chkfs2 -f -p {device}");
+                (Liveness::Frozen(why.to_string()), Some(remedy))
+            }
+            Standing::Inactive(why) => (Liveness::Inactive(why.to_string()), why.remedy(&device)),
+        };
+        let copies = liveness == Liveness::Active && v.policy().kind() != PolicyKind::None;
+        let watermark_state = match v.watermark_state() {
+            _ if !copies => WatermarkState::Off,
+            fs2_engine::WatermarkState::Copying => WatermarkState::Copying,
+            fs2_engine::WatermarkState::Suspended => WatermarkState::Suspended,
+            fs2_engine::WatermarkState::Low => WatermarkState::Low,
+            fs2_engine::WatermarkState::Critical => WatermarkState::Critical,
+        };
+        let hot = v.policy().hot_region().filter(|r| !r.is_empty());
+        let reads = s.read_access.count() > 0;
+        let ms = |n: u128, count: u64| (count > 0).then(|| n as f64 / count as f64 / 1e6);
+        let m = &s.modelled;
+        Status {
+            liveness,
+            remedy,
+            policy: v.policy().kind().to_string(),
+            free_share: f64::from(v.free_share().get()) / 1000.0,
+            watermark_state,
+            discard_seen: s.discards > 0,
+            hot_region: hot.map(|r| HotRegion { first_block: r.start().into(), last_block: u64::from(r.end()) - 1 }),
+            replicas: v.table().len() as u64,
+            replica_bytes: v.table().len() as u64 * u64::from(v.block_size().bytes()),
+            replicas_unverified: v.table().unverified_count() as u64,
+            reads: s.reads,
+            reads_from_replica: s.reads_from_replica,
+            writes: s.writes,
+            discards: s.discards,
+            flushes: s.flushes,
+            invalidated: s.invalidated,
+            reclaimed: s.reclaimed,
+            copies_written: s.copies_written,
+            copies_void: s.copies_void,
+            hash_mismatches: s.hash_mismatches,
+            replica_errors: s.replica_errors,
+            table_pages_written: s.table_pages_written,
+            table_errors: s.table_errors,
+            access_ms: AccessMs {
+                mean: reads.then(|| s.read_access.mean().as_millis_f64()),
+                p99: reads.then(|| s.read_access.quantile(0.99).as_millis_f64()),
+                seek: ms(m.seek, m.count),
+                rotation: ms(m.rotation, m.count),
+                transfer: ms(m.transfer, m.count),
+                source: match (&served.drive, m.count) {
+                    (Some(drive), 1..) => Source::Modelled(drive.clone()),
+                    _ => Source::None,
+                },
+            },
+            ..Status::default()
+        }
+    });
+    if let (Some(totals), Some(drive)) = (&modelled, &served.drive) {
+        simulated(&mut status, totals, drive);
+    }
+    status.volume = device;
+    status.uuid = served.report.uuid.as_ref().map(uuid_text).unwrap_or_default();
+    status.frontend = frontend.to_owned();
+    status.drive = match (&served.drive, served.modelled) {
+        (Some(d), true) => format!("{d} (simulated)"),
+        (Some(d), false) => d.clone(),
+        (None, _) => "unknown".into(),
+    };
+    status.uptime_s = served.server.now().as_secs_f64();
+    status.trace = served.trace_path();
+    status.detach =
+        detach.map(|d| DetachInfo { marked: d.marked, why_not: d.why_not.clone(), replicas: d.replicas as u64 });
+    status.pid = std::process::id();
+    status.version = env!("CARGO_PKG_VERSION").into();
+    status
+}
+
+/// The simulated drive knows what its accesses were made of, the engine's included.
+fn simulated(status: &mut Status, t: &ModelTotals, drive: &str) {
+    let n = t.reads + t.writes;
+    let ms = |ns: u64| (n > 0).then(|| ns as f64 / n as f64 / 1e6);
+    let access = &mut status.access_ms;
+    access.seek = ms(t.seek_ns);
+    access.rotation = ms(t.rotation_ns);
+    access.transfer = ms(t.transfer_ns + t.overhead_ns);
+    access.source = Source::Simulated(drive.into());
+    status.energy_j = EnergyJ { value: Some(t.energy_joules), source: Source::Simulated(drive.into()) };
+}
