@@ -1,0 +1,462 @@
+//! A status as a page for people: 80 columns, units that can be read.
+
+use crate::status::{DetachInfo, Liveness, Source, Status, WatermarkState};
+
+/// Columns of the page.
+const COLUMNS: usize = 80;
+
+/// Columns before a row's value.
+const INDENT: usize = 14;
+
+/// Lines that keep to the page's width; control characters in foreign text become `?`.
+struct Page(String);
+
+impl Page {
+    /// A label and its value, folded under itself.
+    fn row(&mut self, label: &str, value: &str) {
+        let mut label = format!("  {label}");
+        for line in fold(value, COLUMNS - INDENT) {
+            self.0.push_str(format!("{label:<INDENT$}{line}").trim_end());
+            self.0.push('\n');
+            label.clear();
+        }
+    }
+
+    fn heading(&mut self, text: &str) {
+        self.0.push('\n');
+        self.0.push_str(text);
+        self.0.push('\n');
+    }
+
+    /// Something to notice.
+    fn warning(&mut self, text: &str) {
+        let mut mark = "! ";
+        for line in fold(text, COLUMNS - 2) {
+            self.0.push_str(format!("{mark}{line}").trim_end());
+            self.0.push('\n');
+            mark = "  ";
+        }
+    }
+
+    /// A command on a line of its own, never folded: it is there to be copied.
+    fn command(&mut self, command: &str) {
+        self.0.push_str("    ");
+        self.0.push_str(&plain(command));
+        self.0.push('\n');
+    }
+}
+
+/// `text` without control characters.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// `text` in lines of at most `width` characters, broken between words where that is possible.
+fn fold(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for word in plain(text).split(' ').filter(|w| !w.is_empty()) {
+        let letters: Vec<char> = word.chars().collect();
+        if used > 0 && used + 1 + letters.len() > width {
+            lines.push(String::new());
+            used = 0;
+        }
+        for (n, piece) in letters.chunks(width).enumerate() {
+            if n > 0 {
+                lines.push(String::new());
+                used = 0;
+            }
+            let line = lines.last_mut().expect("there is always a last line");
+            if used > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            line.extend(piece);
+            used += piece.len();
+        }
+    }
+    lines
+}
+
+/// 1234567 as `1,234,567`.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 block`, `1,000 blocks`.
+fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// Bytes in the largest binary unit that leaves a whole number before the point.
+fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = n as f64;
+    let mut unit = "bytes";
+    for next in UNITS {
+        // What would be printed as 1024.0 goes into the next unit.
+        if value < 1023.95 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if unit == "bytes" { counted(n, "byte") } else { format!("{value:.1} {unit}") }
+}
+
+/// Three digits that mean something.
+fn figure(x: f64) -> String {
+    match x {
+        _ if !x.is_finite() => "?".into(),
+        _ if x.abs() < 9.995 => format!("{x:.2}"),
+        _ if x.abs() < 99.95 => format!("{x:.1}"),
+        _ => format!("{x:.0}"),
+    }
+}
+
+/// Milliseconds; `-` where not known.
+fn ms(t: Option<f64>) -> String {
+    match t {
+        None => "-".into(),
+        Some(t) if t >= 1e4 => format!("{} s", figure(t / 1e3)),
+        Some(t) if t > 0.0 && t < 0.1 => format!("{} us", figure(t * 1e3)),
+        Some(t) => format!("{} ms", figure(t)),
+    }
+}
+
+fn joules(e: Option<f64>) -> String {
+    match e {
+        None => "not known".into(),
+        Some(e) if e >= 1e4 => format!("{} kJ", figure(e / 1e3)),
+        Some(e) => format!("{} J", figure(e)),
+    }
+}
+
+/// A share of 0 to 1 in percent.
+fn percent(share: f64) -> String {
+    if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "?".into() }
+}
+
+fn duration(seconds: f64) -> String {
+    let s = if seconds.is_finite() { seconds.max(0.0) as u64 } else { 0 };
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} min", s / 3600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3600 % 24),
+    }
+}
+
+fn watermark(state: WatermarkState) -> &'static str {
+    match state {
+        WatermarkState::Off => "nothing is copied",
+        WatermarkState::Copying => "copies are made",
+        WatermarkState::Suspended => "no copies until the high watermark is reached again",
+        WatermarkState::Low => "below the low watermark: the least used replicas go",
+        WatermarkState::Critical => "below the critical watermark: whole regions of replicas go",
+    }
+}
+
+fn detach(page: &mut Page, d: &DetachInfo) {
+    page.heading("detach");
+    let marked = if d.marked { "clean: the next attach is active at once" } else { "without a mark" };
+    page.row("ended", marked);
+    if let Some(why) = &d.why_not {
+        page.row("why", why);
+    }
+    page.row("table", &counted(d.replicas, "replica"));
+}
+
+impl Status {
+    /// The page that `fs2 status` prints: lines of at most 80 columns (the remedy apart, which is
+    /// there to be copied), ending in a newline.
+    pub fn to_text(&self) -> String {
+        let mut page = Page(String::new());
+        page.row("volume", &self.volume);
+        page.row("state", &self.liveness.to_string());
+        if let Some(remedy) = &self.remedy {
+            page.warning("To make it active:");
+            page.command(remedy);
+        }
+        let uuid = if self.uuid.is_empty() { "none: no file system was read" } else { &self.uuid };
+        page.row("uuid", uuid);
+        page.row("frontend", &self.frontend);
+        page.row("policy", &self.policy);
+        page.row("drive", &self.drive);
+        let up = duration(self.uptime_s);
+        page.row("daemon", &format!("fs2d {}, process {}, up {up}", self.version, self.pid));
+        if let Some(trace) = &self.trace {
+            page.row("trace", &format!("being recorded in {trace}"));
+        }
+
+        page.heading("space");
+        self.space(&mut page);
+        page.heading("requests");
+        self.requests(&mut page);
+        page.heading("time and energy");
+        self.times(&mut page);
+        self.troubles(&mut page);
+        if let Some(d) = &self.detach {
+            detach(&mut page, d);
+        }
+        page.0
+    }
+
+    fn space(&self, page: &mut Page) {
+        match &self.liveness {
+            Liveness::Active => {
+                let share = percent(self.free_share);
+                page.row("free", &format!("{share} of the volume; {}", watermark(self.watermark_state)));
+            }
+            _ => page.row("free", "not known in this state; nothing is copied"),
+        }
+        if self.replicas == 0 {
+            page.row("replicas", "none");
+        } else {
+            let mut text = format!("{}, {}", counted(self.replicas, "block"), bytes(self.replica_bytes));
+            if self.replicas_unverified > 0 {
+                text += &format!("; {} not verified yet", count(self.replicas_unverified));
+            }
+            page.row("replicas", &text);
+        }
+        if let Some(hot) = self.hot_region {
+            let text = format!("blocks {} to {}", count(hot.first_block), count(hot.last_block));
+            page.row("hot region", &text);
+        }
+        if self.liveness == Liveness::Active && !self.discard_seen {
+            page.warning(
+                "No discard was seen since the attach: the space known to be free can only shrink. \
+                 Mount with -o discard, or run fstrim from time to time.",
+            );
+        }
+    }
+
+    fn requests(&self, page: &mut Page) {
+        let from = if self.reads == 0 {
+            String::new()
+        } else {
+            let share = percent(self.reads_from_replica as f64 / self.reads as f64);
+            format!("; {} from replicas ({share})", count(self.reads_from_replica))
+        };
+        page.row("reads", &format!("{}{from}", count(self.reads)));
+        page.row("writes", &count(self.writes));
+        page.row("discards", &count(self.discards));
+        page.row("flushes", &count(self.flushes));
+        let void = match self.copies_void {
+            0 => String::new(),
+            n => format!("; {} in vain", count(n)),
+        };
+        page.row("copied", &format!("{}{void}", counted(self.copies_written, "block")));
+        let (invalid, reclaimed) = (count(self.invalidated), count(self.reclaimed));
+        page.row("dropped", &format!("{invalid} invalidated, {reclaimed} reclaimed"));
+        page.row("table", &format!("{} written", counted(self.table_pages_written, "page")));
+    }
+
+    fn times(&self, page: &mut Page) {
+        let t = &self.access_ms;
+        match (t.mean, t.p99) {
+            (None, None) => page.row("a read", "none measured yet"),
+            _ => page.row("a read", &format!("mean {}, 99 % within {} (measured)", ms(t.mean), ms(t.p99))),
+        }
+        if t.source != Source::None {
+            let parts = format!(
+                "seek {}, rotation {}, transfer {} ({})",
+                ms(t.seek),
+                ms(t.rotation),
+                ms(t.transfer),
+                t.source
+            );
+            page.row("an access", &parts);
+        }
+        match &self.energy_j.source {
+            Source::None => {}
+            source => page.row("energy", &format!("{} ({source})", joules(self.energy_j.value))),
+        }
+    }
+
+    fn troubles(&self, page: &mut Page) {
+        let troubles = [
+            (self.hash_mismatches, "replica", "held other bytes than its hash says; the original was read"),
+            (self.replica_errors, "replica read", "failed below; the original was read"),
+            (self.table_errors, "write", "of the table or the mark failed"),
+        ];
+        if troubles.iter().any(|(n, _, _)| *n > 0) {
+            page.heading("troubles");
+        }
+        for (n, what, happened) in troubles {
+            if n > 0 {
+                page.warning(&format!("{} {happened}", counted(n, what)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::status::tests::any_status;
+    use crate::status::{AccessMs, EnergyJ, HotRegion};
+
+    fn sample() -> Status {
+        Status {
+            volume: "/dev/sdb1".into(),
+            uuid: "1f2e3d4c-5566-7788-99aa-bbccddeeff00".into(),
+            frontend: "ublk /dev/ublkb0".into(),
+            policy: "fs2".into(),
+            drive: "wd800-repaired".into(),
+            liveness: Liveness::Active,
+            free_share: 0.312,
+            watermark_state: WatermarkState::Copying,
+            hot_region: Some(HotRegion { first_block: 32_768, last_block: 65_535 }),
+            replicas: 12_345,
+            replica_bytes: 12_345 * 4096,
+            replicas_unverified: 12,
+            reads: 1_234_567,
+            reads_from_replica: 555_555,
+            writes: 1000,
+            copies_written: 13_000,
+            copies_void: 655,
+            invalidated: 600,
+            reclaimed: 55,
+            table_pages_written: 61,
+            access_ms: AccessMs {
+                mean: Some(5.123),
+                p99: Some(21.34),
+                seek: Some(1.9),
+                rotation: Some(2.9),
+                transfer: Some(0.0512),
+                source: Source::Modelled("wd800-repaired".into()),
+            },
+            energy_j: EnergyJ { value: Some(61_234.0), source: Source::Modelled("wd800-repaired".into()) },
+            uptime_s: 7384.5,
+            pid: 4242,
+            version: "0.1.0".into(),
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn the_page_of_an_active_volume() {
+        let want = "\
+\u{20} volume      /dev/sdb1
+  state       active
+  uuid        1f2e3d4c-5566-7788-99aa-bbccddeeff00
+  frontend    ublk /dev/ublkb0
+  policy      fs2
+  drive       wd800-repaired
+  daemon      fs2d 0.1.0, process 4242, up 2 h 3 min
+
+space
+  free        31.2 % of the volume; copies are made
+  replicas    12,345 blocks, 48.2 MiB; 12 not verified yet
+  hot region  blocks 32,768 to 65,535
+! No discard was seen since the attach: the space known to be free can only
+  shrink. Mount with -o discard, or run fstrim from time to time.
+
+requests
+  reads       1,234,567; 555,555 from replicas (45.0 %)
+  writes      1,000
+  discards    0
+  flushes     0
+  copied      13,000 blocks; 655 in vain
+  dropped     600 invalidated, 55 reclaimed
+  table       61 pages written
+
+time and energy
+  a read      mean 5.12 ms, 99 % within 21.3 ms (measured)
+  an access   seek 1.90 ms, rotation 2.90 ms, transfer 51.2 us (modelled by
+              profile wd800-repaired)
+  energy      61.2 kJ (modelled by profile wd800-repaired)
+";
+        assert_eq!(sample().to_text(), want);
+    }
+
+    #[test]
+    fn an_inactive_volume_shows_its_remedy_on_one_line() {
+        let remedy = format!("mkfs2 --again {}", "/very/long/path".repeat(8));
+        let status = Status {
+            liveness: Liveness::Inactive("the last session did not end cleanly".into()),
+            remedy: Some(remedy.clone()),
+            ..sample()
+        };
+        let text = status.to_text();
+        assert!(text.contains(&format!("\n    {remedy}\n")), "{text}");
+        assert!(text.contains("free        not known in this state"), "{text}");
+        assert!(!text.contains("No discard"), "{text}");
+    }
+
+    #[test]
+    fn discards_end_the_warning() {
+        let status = Status { discard_seen: true, ..sample() };
+        assert!(!status.to_text().contains("No discard"));
+    }
+
+    #[test]
+    fn troubles_are_shown_when_there_are_any() {
+        assert!(!sample().to_text().contains("troubles"));
+        let status = Status { hash_mismatches: 1, table_errors: 2, ..sample() };
+        let text = status.to_text();
+        assert!(text.contains("! 1 replica held other bytes"), "{text}");
+        assert!(text.contains("! 2 writes of the table"), "{text}");
+    }
+
+    #[test]
+    fn a_detach_is_told() {
+        let info = DetachInfo { marked: false, why_not: Some("it was frozen".into()), replicas: 1 };
+        let text = Status { detach: Some(info), ..sample() }.to_text();
+        assert!(
+            text.contains("\ndetach\n  ended       without a mark\n  why         it was frozen\n"),
+            "{text}"
+        );
+        assert!(text.contains("  table       1 replica\n"), "{text}");
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(
+            [0, 1, 999, 1000, u64::MAX].map(count),
+            ["0", "1", "999", "1,000", "18,446,744,073,709,551,615"]
+        );
+        assert_eq!(
+            [0, 1, 1023, 1024, (1 << 20) - 1, 1 << 40].map(bytes),
+            ["0 bytes", "1 byte", "1,023 bytes", "1.0 KiB", "1.0 MiB", "1.0 TiB"]
+        );
+        assert_eq!(
+            [0.0, 59.9, 60.0, 3600.0, 90_000.0, f64::NAN].map(duration),
+            ["0 s", "59 s", "1 min 0 s", "1 h 0 min", "1 d 1 h", "0 s"]
+        );
+        assert_eq!(
+            [0.0, 0.0512, 5.123, 99.96, 12_345.0].map(|t| ms(Some(t))),
+            ["0.00 ms", "51.2 us", "5.12 ms", "100 ms", "12.3 s"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_is_too_long_and_no_control_character_gets_out(status in any_status()) {
+            let status = Status { remedy: None, ..status };
+            for line in status.to_text().lines() {
+                prop_assert!(line.chars().count() <= COLUMNS, "{line}");
+                prop_assert!(!line.chars().any(char::is_control), "{line:?}");
+            }
+        }
+
+        #[test]
+        fn folding_keeps_every_word(text in "[a-z ]{0,200}", width in 1usize..40) {
+            let lines = fold(&text, width);
+            prop_assert!(lines.iter().all(|l| l.len() <= width));
+            let letters = |s: &str| s.chars().filter(|c| *c != ' ').collect::<String>();
+            prop_assert_eq!(letters(&lines.concat()), letters(&text));
+        }
+    }
+}
