@@ -8,6 +8,7 @@
 //! - I3: the order within a run is the order in which the blocks were read.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
 
 use fs2_block::{BlockNo, BlockRange};
 
@@ -187,6 +188,16 @@ impl Log {
 
     fn drop_finished(&mut self) {
         self.runs.retain(|r| r.open || r.blocks.iter().any(|b| b.data.is_some()));
+    }
+
+    /// Feeds what waits here, in order, without the runs' names.
+    pub(crate) fn digest(&self, h: &mut impl Hasher) {
+        for run in &self.runs {
+            (run.open, run.blocks.len()).hash(h);
+            for b in &run.blocks {
+                (b.original, b.hash, b.data.is_some()).hash(h);
+            }
+        }
     }
 
     /// Asserts the invariants.

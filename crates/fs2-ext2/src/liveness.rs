@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent};
@@ -96,6 +97,29 @@ impl fmt::Debug for Liveness {
             .field("frozen", &self.frozen)
             .finish_non_exhaustive()
     }
+}
+
+/// Feeds everything that decides what may join F or leave it; the layout is left out.
+impl Hash for Liveness {
+    fn hash<H: Hasher>(&self, h: &mut H) {
+        for set in [&self.free, &self.orphaned, &self.set_unloaded, &self.loaded] {
+            hash_set(set, h);
+        }
+        for (connection, set) in self.written.iter().filter(|(_, set)| !set.is_empty()) {
+            connection.hash(h);
+            hash_set(set, h);
+        }
+        (self.unloaded_free, &self.superblock, &self.at_attach, &self.descriptors).hash(h);
+        (self.mounted, self.frozen.as_ref().map(Freeze::to_string)).hash(h);
+    }
+}
+
+fn hash_set(set: &RoaringBitmap, h: &mut impl Hasher) {
+    let mut runs = set.iter();
+    while let Some(run) = runs.next_range() {
+        (*run.start(), *run.end()).hash(h);
+    }
+    u32::MAX.hash(h);
 }
 
 /// The first and the last MiB of a volume hold no replica: boot blocks, partition tables and RAID

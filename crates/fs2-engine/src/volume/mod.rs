@@ -16,6 +16,7 @@ mod check;
 mod clients;
 mod completion;
 mod detach;
+mod digest;
 mod home;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
