@@ -239,6 +239,11 @@ impl Served {
         slot.as_ref().map(|t| t.path.display().to_string())
     }
 
+    /// How the volume is doing, as the control socket tells it; `frontend` is its name and place.
+    pub fn status(&self, frontend: &str) -> fs2_control::Status {
+        crate::status::status_of(self, frontend, None)
+    }
+
     /// The clean end: drains, writes the table, sets the mark where that is allowed.
     pub fn end(&self) -> Option<fs2_engine::DetachReport> {
         if self.ended.swap(true, Ordering::SeqCst) {

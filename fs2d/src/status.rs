@@ -56,6 +56,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             flushes: s.flushes,
             invalidated: s.invalidated,
             reclaimed: s.reclaimed,
+            copies_waiting: v.log_blocks() as u64,
             copies_written: s.copies_written,
             copies_void: s.copies_void,
             hash_mismatches: s.hash_mismatches,
@@ -68,6 +69,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
                 seek: ms(m.seek, m.count),
                 rotation: ms(m.rotation, m.count),
                 transfer: ms(m.transfer, m.count),
+                accesses: m.count,
                 source: match (&served.drive, m.count) {
                     (Some(drive), 1..) => Source::Modelled(drive.clone()),
                     _ => Source::None,
@@ -104,6 +106,7 @@ fn simulated(status: &mut Status, t: &ModelTotals, drive: &str) {
     access.seek = ms(t.seek_ns);
     access.rotation = ms(t.rotation_ns);
     access.transfer = ms(t.transfer_ns + t.overhead_ns);
+    access.accesses = n;
     access.source = Source::Simulated(drive.into());
     status.energy_j = EnergyJ { value: Some(t.energy_joules), source: Source::Simulated(drive.into()) };
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use fs2_block::{Extent, Op};
 use fs2_store::AlignedBuf;
 use fs2d::frontend::fuse::{FILE_NAME, Server};
-use fuse_mem::{BLOCK, MemService, Rig, fuse_is_here};
+use fuse_mem::{BLOCK, MemService, PANIC, Rig, fuse_is_here};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::statvfs;
@@ -309,6 +309,30 @@ fn a_panic_leaves_nothing_mounted() {
     assert!(panicked.is_err());
     assert!(!is_mounted(dir.path()));
     dir.close().unwrap();
+}
+
+#[test]
+fn a_panic_of_the_service_costs_a_request_and_a_thread() {
+    if !fuse_is_here() {
+        return;
+    }
+    let rig = Rig::new(MIB, 2);
+    let f = open(&rig.file(), 0);
+    rig.service.fail.store(PANIC, Ordering::Relaxed);
+    assert_eq!(f.read_at(&mut [0; 8], 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    rig.service.fail.store(0, Ordering::Relaxed);
+    f.write_all_at(b"served", 0).unwrap();
+    assert!(rig.server.is_alive());
+    assert_eq!(rig.service.disconnected.load(Ordering::Relaxed), 0);
+    // With the last thread the mount ends, for whoever waits as well.
+    rig.service.fail.store(PANIC, Ordering::Relaxed);
+    assert!(f.sync_all().is_err());
+    assert!(rig.server.wait().unwrap_err().to_string().contains("panicked"));
+    assert!(f.read_at(&mut [0; 8], 0).is_err());
+    assert_eq!(rig.service.disconnected.load(Ordering::Relaxed), 1);
+    drop(f);
+    assert!(rig.server.unmount().is_err(), "says how it ended");
+    assert!(!is_mounted(rig.dir()));
 }
 
 #[test]

@@ -150,6 +150,8 @@ pub struct AccessMs {
     pub rotation: Option<f64>,
     /// Mean transfer, overhead included.
     pub transfer: Option<f64>,
+    /// How many accesses the parts are means of.
+    pub accesses: u64,
     /// Where the parts come from.
     pub source: Source,
 }
@@ -219,6 +221,8 @@ pub struct Status {
     pub invalidated: u64,
     /// Replicas dropped to give space back.
     pub reclaimed: u64,
+    /// Blocks read that wait to be copied.
+    pub copies_waiting: u64,
     /// Blocks copied.
     pub copies_written: u64,
     /// Blocks copied in vain: what they were made from changed meanwhile.
@@ -312,6 +316,7 @@ pub(crate) mod tests {
                 invalidated: n[8],
                 reclaimed: n[9],
                 copies_written: n[10],
+                copies_waiting: n[10],
                 copies_void: n[11],
                 hash_mismatches: n[12],
                 replica_errors: n[13],
@@ -323,6 +328,7 @@ pub(crate) mod tests {
                     seek: t.2,
                     rotation: t.3,
                     transfer: t.4,
+                    accesses: n[12],
                     source: Source::Simulated(drive),
                 },
                 energy_j: EnergyJ { value: t.0, source: Source::None },
@@ -357,10 +363,10 @@ pub(crate) mod tests {
             "hot_region": { "first_block": 8, "last_block": 15 },
             "replicas": 0, "replica_bytes": 0, "replicas_unverified": 0,
             "reads": 0, "reads_from_replica": 0, "writes": 0, "discards": 0, "flushes": 0,
-            "invalidated": 0, "reclaimed": 0, "copies_written": 0, "copies_void": 0,
+            "invalidated": 0, "reclaimed": 0, "copies_waiting": 0, "copies_written": 0, "copies_void": 0,
             "hash_mismatches": 0, "replica_errors": 0, "table_pages_written": 0, "table_errors": 0,
             "access_ms": { "mean": 5.5, "p99": null, "seek": null, "rotation": null, "transfer": null,
-                "source": "modelled by profile wd800-repaired" },
+                "accesses": 0, "source": "modelled by profile wd800-repaired" },
             "energy_j": { "value": null, "source": "none" },
             "uptime_s": 0.0, "trace": null,
             "detach": { "marked": false, "why_not": "x", "replicas": 3 },

@@ -188,18 +188,18 @@ mod tests {
         let status = Status { liveness: Liveness::Active, pid: 7, ..Status::default() };
         let frame = reply_frame(&Reply::Status(Box::new(status))).unwrap();
         let want = [
-            "00",                   // which reply
-            "0000000000",           // volume, uuid, frontend, policy, drive
-            "06616374697665",       // liveness
-            "00",                   // remedy
-            "0000000000000000",     // free_share
-            "000000",               // watermark_state, discard_seen, hot_region
-            &"00".repeat(16),       // counters
-            "0000000000046e6f6e65", // access_ms
-            "00046e6f6e65",         // energy_j
-            "0000000000000000",     // uptime_s
-            "0000",                 // trace, detach
-            "0700",                 // pid, version
+            "00",                     // which reply
+            "0000000000",             // volume, uuid, frontend, policy, drive
+            "06616374697665",         // liveness
+            "00",                     // remedy
+            "0000000000000000",       // free_share
+            "000000",                 // watermark_state, discard_seen, hot_region
+            &"00".repeat(17),         // counters
+            "000000000000046e6f6e65", // access_ms
+            "00046e6f6e65",           // energy_j
+            "0000000000000000",       // uptime_s
+            "0000",                   // trace, detach
+            "0700",                   // pid, version
         ];
         assert_eq!(hex(&frame[PREFIX_BYTES..]), want.concat());
     }

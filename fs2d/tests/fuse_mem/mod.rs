@@ -16,6 +16,9 @@ use fs2d::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
 /// Bytes of a block of [`MemService`].
 pub const BLOCK: usize = 4096;
 
+/// As [`MemService::fail`]: requests panic.
+pub const PANIC: i32 = i32::MIN;
+
 /// A volume in memory. A punched block is a hole until it is written.
 pub struct MemService {
     state: Mutex<State>,
@@ -84,6 +87,7 @@ impl MemService {
     }
 
     fn run(&self, request: &mut ClientRequest) -> Result<(), Errno> {
+        assert_ne!(self.fail.load(Ordering::Relaxed), PANIC, "planted");
         let mut state = self.state.lock().unwrap();
         let state = &mut *state;
         *state.seen.entry(request.op).or_default() += 1;

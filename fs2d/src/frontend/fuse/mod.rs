@@ -29,6 +29,8 @@ use std::time::{Duration, Instant};
 use crate::service::Service;
 use volume::VolumeFs;
 
+pub use mount::MountIdentity;
+
 /// The name of the one file.
 pub const FILE_NAME: &str = "volume";
 
@@ -42,7 +44,7 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 /// A mounted FUSE file system with one file, [`FILE_NAME`], and the threads that serve it.
 pub struct Server {
     dir: PathBuf,
-    identity: mount::Identity,
+    identity: MountIdentity,
     shared: Arc<Shared>,
     runner: Mutex<Option<JoinHandle<()>>>,
 }
@@ -71,8 +73,10 @@ impl Shared {
 
 impl Server {
     /// Mounts `service`'s volume at `dir` and serves it with `threads` threads, each of which
-    /// takes a request from the kernel and runs it to its end: at most `threads` requests are
-    /// outstanding at the service.
+    /// takes a request from the kernel and runs it to its end. At most `threads` requests are
+    /// outstanding at the service, so this is all that a scheduler for a turning disk gets to
+    /// choose from; two are enough where nothing turns. A thread costs little: its 16 MiB of
+    /// receive buffer are touched only as far as requests reach.
     ///
     /// # Errors
     /// `InvalidInput` for no thread or a `dir` that is none; `PermissionDenied` without the right
@@ -127,7 +131,7 @@ impl Server {
     /// with an error for everyone who waits. `None` once the mount has ended, when the number may
     /// be another's.
     pub fn fuse_connection(&self) -> Option<u32> {
-        self.is_alive().then_some(self.identity.connection)
+        self.is_alive().then_some(self.identity.connection())
     }
 
     /// Requests answered since the mount; who watches for a stall compares two looks.
@@ -232,7 +236,7 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
             .field("dir", &self.dir)
-            .field("connection", &self.identity.connection)
+            .field("connection", &self.identity.connection())
             .finish()
     }
 }

@@ -12,17 +12,44 @@ use nix::mount::{MntFlags, MsFlags, umount2};
 
 /// Which mount it is, however many come and go at the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub struct MountIdentity {
     /// Never used again since Linux 6.8; before that, not while the mount lives.
     mount: u64,
-    /// The minor number of its device: the connection's number. Soon used again.
-    pub(super) connection: u32,
+    /// Of the mounted device; the number of one without hardware (major 0) is soon used again.
+    device: (u32, u32),
+}
+
+impl MountIdentity {
+    /// The mount `dir` is on. Asks the kernel only, so that a server that does not answer cannot
+    /// make this wait.
+    ///
+    /// # Errors
+    /// Where there is no such directory.
+    pub fn of(dir: &Path) -> io::Result<MountIdentity> {
+        let path = CString::new(dir.as_os_str().as_bytes())?;
+        let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
+        let mask = libc::STATX_MNT_ID | libc::STATX_MNT_ID_UNIQUE;
+        let mut out = MaybeUninit::<libc::statx>::zeroed();
+        // SAFETY: `path` ends in a zero byte and `out` is room for one statx; both outlive the call.
+        let rc = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
+        if rc != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: all zero bytes are a valid statx, and the kernel filled it in.
+        let out = unsafe { out.assume_init() };
+        Ok(MountIdentity { mount: out.stx_mnt_id, device: (out.stx_dev_major, out.stx_dev_minor) })
+    }
+
+    /// The number of a FUSE mount's connection: its device's minor number.
+    pub(super) fn connection(self) -> u32 {
+        self.device.1
+    }
 }
 
 /// A mount that is taken out of the tree on drop, unless it is kept.
 pub(super) struct Mounted {
     dir: PathBuf,
-    identity: Identity,
+    identity: MountIdentity,
     kept: bool,
 }
 
@@ -42,7 +69,7 @@ impl Mounted {
                 io::Error::new(e.kind(), format!("{}: cannot mount FUSE: {e}", dir.display()))
             },
         )?;
-        match identity(dir) {
+        match MountIdentity::of(dir) {
             Ok(identity) => Ok(Mounted { dir: dir.to_owned(), identity, kept: false }),
             Err(e) => {
                 let _ = umount2(dir, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW);
@@ -52,7 +79,7 @@ impl Mounted {
     }
 
     /// Leaves it mounted, to be undone by [`unmount`].
-    pub(super) fn keep(mut self) -> Identity {
+    pub(super) fn keep(mut self) -> MountIdentity {
         self.kept = true;
         self.identity
     }
@@ -69,8 +96,8 @@ impl Drop for Mounted {
 
 /// Unmounts `dir` if the mount there is the one meant; does nothing where that is gone. `lazy`
 /// takes it out of the tree though it is in use.
-pub(super) fn unmount(dir: &Path, meant: Identity, lazy: bool) -> io::Result<()> {
-    match identity(dir) {
+pub(super) fn unmount(dir: &Path, meant: MountIdentity, lazy: bool) -> io::Result<()> {
+    match MountIdentity::of(dir) {
         Ok(there) if there == meant => {}
         // Unmounted by someone else, or the directory is gone with it.
         Ok(_) => return Ok(()),
@@ -82,21 +109,4 @@ pub(super) fn unmount(dir: &Path, meant: Identity, lazy: bool) -> io::Result<()>
         Ok(()) | Err(nix::Error::EINVAL | nix::Error::ENOENT) => Ok(()),
         Err(e) => Err(e.into()),
     }
-}
-
-/// The mount `dir` is on. Asks the kernel only, so that a server that does not answer cannot make
-/// this wait.
-fn identity(dir: &Path) -> io::Result<Identity> {
-    let path = CString::new(dir.as_os_str().as_bytes())?;
-    let flags = libc::AT_STATX_DONT_SYNC | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
-    let mask = libc::STATX_MNT_ID | libc::STATX_MNT_ID_UNIQUE;
-    let mut out = MaybeUninit::<libc::statx>::zeroed();
-    // SAFETY: `path` ends in a zero byte and `out` is room for one statx; both outlive the call.
-    let rc = unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, mask, out.as_mut_ptr()) };
-    if rc != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: all zero bytes are a valid statx, and the kernel filled it in.
-    let out = unsafe { out.assume_init() };
-    Ok(Identity { mount: out.stx_mnt_id, connection: out.stx_dev_minor })
 }

@@ -192,7 +192,7 @@ impl Connection {
         match request.command {
             Command::Submit { op, extent, flags } => {
                 // At most 32 MiB: the session saw to it.
-                let mut buffer = AlignedBuf::zeroed(buffer_bytes as usize);
+                let mut buffer = self.outbox.pool.take(buffer_bytes as usize);
                 match op {
                     Op::Read => answer.read = Some(extent),
                     Op::Write => {
@@ -227,7 +227,7 @@ impl Connection {
                 Err(Errno(e)) => answer.error(WireError::from_errno(e), None),
                 Ok(()) if answer.read.is_some() => answer.data(buffer),
                 Ok(()) => {
-                    drop(buffer);
+                    answer.outbox.pool.put(buffer);
                     answer.success();
                 }
             }),

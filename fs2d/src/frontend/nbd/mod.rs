@@ -28,6 +28,7 @@ pub mod codec;
 mod connection;
 mod listen;
 mod outbox;
+mod pool;
 mod server;
 mod socket;
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use fs2_store::AlignedBuf;
 
 use super::codec::ReplyHead;
+use super::pool::Pool;
 use super::socket::Socket;
 
 /// Replies sent by one call: two pieces each, well below the kernel's limit of 1024. A guess; the gain
@@ -81,6 +82,8 @@ pub(super) struct Bounds {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Reply>,
+    /// An empty queue, for its memory.
+    spare: VecDeque<Reply>,
     /// Bytes of the queue's first reply that were sent already.
     sent_of_first: usize,
     writing: bool,
@@ -102,14 +105,15 @@ struct State {
 /// See the [module](self).
 pub(super) struct Outbox {
     pub(super) socket: Socket,
+    pub(super) pool: Arc<Pool>,
     bounds: Bounds,
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Outbox {
-    pub(super) fn new(socket: Socket, bounds: Bounds) -> Arc<Outbox> {
-        Arc::new(Outbox { socket, bounds, state: Mutex::default(), changed: Condvar::new() })
+    pub(super) fn new(socket: Socket, bounds: Bounds, pool: Arc<Pool>) -> Arc<Outbox> {
+        Arc::new(Outbox { socket, pool, bounds, state: Mutex::default(), changed: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -239,13 +243,17 @@ impl Outbox {
     /// Sends one batch outside the lock. False where the socket took only a part of it.
     fn round<'a>(&'a self, mut s: MutexGuard<'a, State>, wait: bool) -> (MutexGuard<'a, State>, bool) {
         s.waiting_since = None;
-        let n = s.queue.len().min(BATCH_REPLIES);
-        let mut batch: VecDeque<Reply> = s.queue.drain(..n).collect();
+        let mut batch = std::mem::take(&mut s.spare);
+        if s.queue.len() <= BATCH_REPLIES {
+            std::mem::swap(&mut batch, &mut s.queue);
+        } else {
+            batch.extend(s.queue.drain(..BATCH_REPLIES));
+        }
         let mut skip = s.sent_of_first;
         drop(s);
 
         let before = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
-        let result = send_batch(&self.socket, &mut batch, &mut skip, wait);
+        let result = self.send_batch(&mut batch, &mut skip, wait);
         let left = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
 
         let mut s = self.lock();
@@ -256,6 +264,7 @@ impl Outbox {
         while let Some(reply) = batch.pop_back() {
             s.queue.push_front(reply);
         }
+        s.spare = batch;
         match result {
             Ok(()) => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => {}
@@ -309,39 +318,41 @@ impl Outbox {
         READER_OF.set(0);
     }
 
+    /// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
+    fn send_batch(&self, batch: &mut VecDeque<Reply>, skip: &mut usize, wait: bool) -> io::Result<()> {
+        while !batch.is_empty() {
+            let mut iov = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
+            let mut pieces = 0;
+            let mut passed = *skip;
+            for reply in batch.iter() {
+                for piece in [reply.head.bytes(), reply.tail()] {
+                    let cut = passed.min(piece.len());
+                    passed -= cut;
+                    if cut < piece.len() {
+                        iov[pieces] = IoSlice::new(&piece[cut..]);
+                        pieces += 1;
+                    }
+                }
+            }
+            let mut sent = *skip + self.socket.send(&iov[..pieces], wait)?;
+            while let Some(first) = batch.front().map(Reply::len)
+                && sent >= first
+            {
+                sent -= first;
+                if let Some(Reply { tail: Tail::Data(buffer), .. }) = batch.pop_front() {
+                    self.pool.put(buffer);
+                }
+            }
+            *skip = sent;
+        }
+        Ok(())
+    }
+
     #[cfg(test)]
     fn in_flight(&self) -> (usize, u64) {
         let s = self.lock();
         (s.requests, s.bytes)
     }
-}
-
-/// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
-fn send_batch(socket: &Socket, batch: &mut VecDeque<Reply>, skip: &mut usize, wait: bool) -> io::Result<()> {
-    while !batch.is_empty() {
-        let mut iov = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
-        let mut pieces = 0;
-        let mut passed = *skip;
-        for reply in batch.iter() {
-            for piece in [reply.head.bytes(), reply.tail()] {
-                let cut = passed.min(piece.len());
-                passed -= cut;
-                if cut < piece.len() {
-                    iov[pieces] = IoSlice::new(&piece[cut..]);
-                    pieces += 1;
-                }
-            }
-        }
-        let mut sent = *skip + socket.send(&iov[..pieces], wait)?;
-        while let Some(first) = batch.front().map(Reply::len)
-            && sent >= first
-        {
-            sent -= first;
-            batch.pop_front();
-        }
-        *skip = sent;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -353,7 +364,7 @@ mod tests {
 
     fn pair(requests_max: usize, bytes_max: u64) -> (Arc<Outbox>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Outbox::new(Socket::new(ours.into()), Bounds { requests_max, bytes_max }), theirs)
+        (Outbox::new(Socket::new(ours.into()), Bounds { requests_max, bytes_max }, Arc::default()), theirs)
     }
 
     fn reply(cookie: u64, data: usize) -> Reply {

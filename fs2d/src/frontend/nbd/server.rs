@@ -19,6 +19,7 @@ use super::codec::{CloseReason, PAYLOAD_BYTES_MAX};
 use super::connection::{Connection, End};
 use super::listen::{Listen, Listener};
 use super::outbox::{Bounds, Outbox};
+use super::pool::Pool;
 use super::socket::Socket;
 
 /// How long accepting rests when the system has no descriptor or memory left.
@@ -64,6 +65,7 @@ struct State {
 struct Shared {
     service: Arc<dyn Service>,
     options: Options,
+    pool: Arc<Pool>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -92,7 +94,13 @@ impl Server {
     pub fn bind(listen: Listen, service: Arc<dyn Service>, options: Options) -> io::Result<Server> {
         let listener = Listener::bind(listen, options.allow_remote)?;
         let tcp = listener.tcp;
-        let shared = Arc::new(Shared { service, options, state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            service,
+            options,
+            pool: Arc::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let (ours, theirs) = UnixStream::pair()?;
         let thread = {
             let shared = shared.clone();
@@ -179,7 +187,7 @@ fn welcome(shared: &Arc<Shared>, fd: OwnedFd) {
             return;
         }
         state.next += 1;
-        let outbox = Outbox::new(socket, bounds);
+        let outbox = Outbox::new(socket, bounds, shared.pool.clone());
         let number = state.next;
         state.connections.insert(number, outbox.clone());
         (number, outbox)
