@@ -193,13 +193,15 @@ fn mounting_and_letting_go() {
     assert_eq!(mount_at(&mnt).unwrap(), None);
 
     // What someone else mounts there afterwards is not ours.
-    let mut first = mount_ext2(&device.path(), &mnt, MountOptions::default()).unwrap();
-    let second = mount_ext2(&device.path(), &mnt, MountOptions { read_only: false, ..Default::default() });
-    if let Ok(mut second) = second {
-        second.unmount().unwrap();
-    }
+    let mut mounted = mount_ext2(&device.path(), &mnt, MountOptions::default()).unwrap();
     unmount(&mnt, false).unwrap();
-    first.unmount().unwrap();
+    nix::mount::mount(Some("r"), &mnt, Some("ramfs"), nix::mount::MsFlags::empty(), None::<&str>).unwrap();
+    {
+        let _undo = Unmount(mnt.clone());
+        mounted.unmount().unwrap();
+        drop(mounted);
+        assert_eq!(mount_at(&mnt).unwrap().unwrap().fstype, "ramfs");
+    }
 
     let read_only = MountOptions { read_only: true, ..MountOptions::default() };
     let mounted = mount_ext2(&device.path(), &mnt, read_only).unwrap();

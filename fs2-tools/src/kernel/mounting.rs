@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fs2d::frontend::fuse::MountIdentity;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::{mount_at, told};
+use super::told;
 
 /// How long an unmount waits for a user that is just letting go. Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
@@ -67,8 +68,8 @@ pub struct MountGuard {
     device: PathBuf,
     dir: PathBuf,
     options: MountOptions,
-    /// The mount's number while it stands.
-    id: Option<u64>,
+    /// Which mount it is, while it stands.
+    id: Option<MountIdentity>,
 }
 
 /// Mounts the ext2 file system on `device` at `dir`.
@@ -118,9 +119,13 @@ impl MountGuard {
             };
             told(&self.dir, &format!("cannot mount {} as ext2{hint}", self.device.display()), e)
         })?;
-        // 0 is no mount's number; it stands in until the true one is known.
-        self.id = Some(0);
-        self.id = mount_at(&self.dir)?.map(|m| m.id);
+        match MountIdentity::of(&self.dir) {
+            Ok(id) => self.id = Some(id),
+            Err(e) => {
+                let _ = unmount(&self.dir, true);
+                return Err(told(&self.dir, "mounted, but cannot be seen", e));
+            }
+        }
         Ok(())
     }
 
@@ -177,14 +182,17 @@ impl MountGuard {
     fn is_there(&self) -> io::Result<bool> {
         match self.id {
             None => Ok(false),
-            Some(id) => Ok(mount_at(&self.dir)?.is_some_and(|m| m.id == id || id == 0)),
+            Some(id) => match MountIdentity::of(&self.dir) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+                there => Ok(there? == id),
+            },
         }
     }
 }
 
 impl Drop for MountGuard {
     fn drop(&mut self) {
-        if self.id.is_some() && self.unmount().is_err() {
+        if self.unmount().is_err() && self.is_there().unwrap_or(false) {
             let _ = unmount(&self.dir, true);
         }
     }
