@@ -30,6 +30,7 @@ mod config;
 mod head;
 mod io;
 mod log;
+pub mod offline;
 mod plant;
 pub mod policy;
 mod stats;

@@ -1,0 +1,185 @@
+//! The volume while no daemon serves it: made, undone, checked, given replicas by hand.
+//!
+//! What `mkfs2` and `chkfs2` do, without I/O of its own: [`create`], [`undo`] over [`Devices`]. Opening
+//! and locking devices, running e2fsck and talking to people is left to the programs.
+//!
+//! Invariants:
+//!
+//! - O1: nothing is written before everything that can refuse has been asked.
+//! - O2: a mark that stands is erased, durably, before anything it vouches for changes, and written
+//!   only after everything it vouches for is durable: pages, flush, checksums of the bitmaps, flush,
+//!   header, flush.
+//! - O3: a page is flagged verified under a new mark only if both blocks of each of its entries were
+//!   hashed in this run, or the mark that stood before vouched for it.
+//! - O4: a block is scrubbed or filled only if the block bitmap calls it free.
+//!
+//! ```
+//! use fs2_engine::offline::{CreateOptions, Devices, OfflineError, create};
+//! // Zeroes are no ext2 volume: refused, and nothing written.
+//! let mut image = vec![0u8; 1 << 20];
+//! let options = CreateOptions { volume_id: 42, ..CreateOptions::default() };
+//! let refused = create(&mut Devices::new(&mut image, None), &options, &mut |_| {});
+//! assert!(matches!(refused, Err(OfflineError::Volume(_))));
+//! assert!(image.iter().all(|&byte| byte == 0));
+//! ```
+
+mod create;
+mod place;
+mod undo;
+
+use std::io;
+
+use fs2_block::WriteAt;
+use fs2_ext2::Problem;
+
+pub use create::{CreateOptions, Created, create, table_bytes};
+pub use undo::{Undone, undo};
+
+/// The volume's device and, where the table lives apart, the table's.
+pub struct Devices<'a> {
+    volume: &'a mut (dyn WriteAt + 'a),
+    table: Option<&'a mut (dyn WriteAt + 'a)>,
+}
+
+impl<'a> Devices<'a> {
+    /// A volume with its table on inode 5, or in all of `table`.
+    pub fn new(volume: &'a mut (dyn WriteAt + 'a), table: Option<&'a mut (dyn WriteAt + 'a)>) -> Devices<'a> {
+        Devices { volume, table }
+    }
+
+    /// The device the table's bytes are on.
+    fn home(&mut self) -> &mut (dyn WriteAt + 'a) {
+        match &mut self.table {
+            Some(table) => &mut **table,
+            None => &mut *self.volume,
+        }
+    }
+
+    /// Makes both durable.
+    fn flush(&mut self) -> Result<(), OfflineError> {
+        self.volume.flush().map_err(OfflineError::io("flushing the volume"))?;
+        match &mut self.table {
+            Some(table) => table.flush().map_err(OfflineError::io("flushing the table")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is being done, for a progress bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Reading the block bitmaps; counted in groups.
+    Bitmaps,
+    /// Writing the table; counted in pages.
+    Table,
+    /// Overwriting replicas; counted in blocks.
+    Scrub,
+}
+
+/// How far a phase has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The phase.
+    pub phase: Phase,
+    /// Units done.
+    pub done: u64,
+    /// Units in all.
+    pub total: u64,
+}
+
+/// Why nothing, or not everything, was done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OfflineError {
+    /// The volume cannot be worked on, or its device failed.
+    #[error(transparent)]
+    Volume(#[from] Problem),
+    /// Reading or writing failed.
+    #[error("{what} failed: {source}")]
+    Io {
+        /// What was being done, and where.
+        what: String,
+        /// What the device said.
+        source: io::Error,
+    },
+    /// The place given for the table is too small.
+    #[error("the table needs {needs} bytes but its place has {has}")]
+    TableTooSmall {
+        /// Bytes needed.
+        needs: u64,
+        /// Bytes there.
+        has: u64,
+    },
+    /// The place given for the table holds a table already.
+    #[error("the place given for the table holds a replica table already")]
+    TableThere,
+    /// The place given for the table holds something else.
+    #[error("the place given for the table holds something else: its first 128 KiB are not all zero")]
+    NotEmpty,
+    /// There is a table on inode 5 and another was given.
+    #[error("the volume has its replica table on inode 5, not in the place given")]
+    TableOnInode,
+    /// The table in the place given is of another volume.
+    #[error("the table in the place given is of another volume (UUID {0})")]
+    OtherVolume(String),
+    /// Both header slots are unreadable, or say what cannot be.
+    #[error("the replica table cannot be used: {0}")]
+    Damaged(String),
+    /// Written by a later version of FS2.
+    #[error("the replica table has format version {0}, which this program does not know")]
+    Newer(u32),
+}
+
+impl OfflineError {
+    fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> OfflineError {
+        let what = what.into();
+        move |source| OfflineError::Io { what, source }
+    }
+
+    /// What to do next where the message does not say it, given the device's name and, where the table
+    /// lives apart, its option.
+    pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
+        let table = table.map_or(String::new(), |path| format!(" --table {path}"));
+        Some(match self {
+            OfflineError::Volume(Problem::NotExt2) => {
+                format!("check the path; to make an ext2 volume (this erases it): mke2fs -t ext2 {device}")
+            }
+            OfflineError::Volume(Problem::Truncated { .. }) => {
+                format!("restore the missing part, or run e2fsck -f {device}")
+            }
+            OfflineError::Volume(Problem::Unsupported { features }) => {
+                let has = |name: &str| features.iter().any(|f| f == name);
+                if has("has_journal") && features.len() == 1 {
+                    format!("remove the journal: tune2fs -O ^has_journal {device}")
+                } else {
+                    "FS2 takes volumes as mke2fs -t ext2 makes them".into()
+                }
+            }
+            OfflineError::Volume(Problem::NoSpace { .. }) => {
+                "free some space, ask for less with --space, or put the table elsewhere with --table".into()
+            }
+            OfflineError::Volume(Problem::HasTable { .. }) => {
+                format!("it is an FS2 volume already; to undo that: mkfs2 --undo {device}")
+            }
+            OfflineError::Volume(Problem::NotTable { .. }) => {
+                format!("nothing of FS2's is there; put the table elsewhere: mkfs2 --table PATH {device}")
+            }
+            OfflineError::Volume(Problem::NoTable) => format!("to make it an FS2 volume: mkfs2 {device}"),
+            OfflineError::TableTooSmall { .. } => "ask for less with --space, or give a larger place".into(),
+            OfflineError::TableThere => format!("to undo it: mkfs2 --undo{table} {device}"),
+            OfflineError::NotEmpty => {
+                "give a new file or an empty device; to empty a device: wipefs -a".to_string()
+            }
+            OfflineError::TableOnInode => format!("leave --table out: {device}"),
+            OfflineError::OtherVolume(_) => "give the volume it belongs to".into(),
+            OfflineError::Damaged(_) if table.is_empty() => {
+                format!("make it anew: mkfs2 --undo {device} && mkfs2 {device}")
+            }
+            OfflineError::Damaged(_) => {
+                format!("if it is a table, empty its place by hand, then: mkfs2{table} {device}")
+            }
+            OfflineError::Newer(_) => "use the program that wrote it".into(),
+            _ => return None,
+        })
+    }
+}

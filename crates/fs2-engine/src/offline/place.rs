@@ -1,0 +1,233 @@
+//! Where the table's bytes are, and what its two header slots say.
+
+use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
+use fs2_ext2::{FreeMap, Layout, Problem, TableFile};
+use fs2_table::{BitmapChecksums, Damage, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token};
+
+use super::{Devices, OfflineError, Phase, Progress};
+
+/// The largest single read or write, in bytes.
+pub(super) const IO_BYTES: usize = 1 << 20;
+
+/// The table's place: inode 5's blocks, or all of a device.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Bytes of the table, bytes of the device it is on, in the table's order.
+    pub(super) extents: Vec<(u64, Extent)>,
+    /// The blocks of the volume it occupies, its file's map included.
+    pub(super) blocks: Vec<BlockRange>,
+    pub(super) geometry: Geometry,
+}
+
+impl Place {
+    pub(super) fn of_file(file: &TableFile, layout: &Layout) -> Place {
+        Place {
+            extents: file.extents.clone(),
+            blocks: file.blocks.clone(),
+            geometry: Geometry::new(file.size, layout.group_count(), layout.block_size()),
+        }
+    }
+
+    pub(super) fn apart(bytes: u64, layout: &Layout) -> Place {
+        Place {
+            extents: vec![(0, Extent::new(0, bytes))],
+            blocks: Vec::new(),
+            geometry: Geometry::new(bytes, layout.group_count(), layout.block_size()),
+        }
+    }
+
+    /// Where the table is that belongs to the volume.
+    pub(super) fn find(devices: &mut Devices<'_>, layout: &Layout) -> Result<Place, OfflineError> {
+        let file = TableFile::find(layout, &mut *devices.volume);
+        match (&mut devices.table, file) {
+            (Some(_), Ok(Some(_))) => Err(OfflineError::TableOnInode),
+            // What else is on inode 5 is no concern of a table that lives apart.
+            (Some(table), Ok(None) | Err(Problem::NotTable { .. })) => {
+                let bytes = table.size_bytes().map_err(OfflineError::io("asking the table for its size"))?;
+                Ok(Place::apart(bytes, layout))
+            }
+            (None, Ok(Some(file))) => Ok(Place::of_file(&file, layout)),
+            (None, Ok(None)) => Err(Problem::NoTable.into()),
+            (_, Err(problem)) => Err(problem.into()),
+        }
+    }
+
+    /// The stretches of the device that hold `len` bytes of the table from `offset`.
+    fn stretches(&self, offset: u64, len: u64) -> impl Iterator<Item = Extent> + '_ {
+        let end = offset + len;
+        let first = self.extents.partition_point(|(from, e)| from + e.len() <= offset);
+        self.extents[first..].iter().take_while(move |(from, _)| *from < end).map(move |(from, e)| {
+            let start = offset.max(*from);
+            Extent::new(e.offset() + (start - from), end.min(from + e.len()) - start)
+        })
+    }
+
+    pub(super) fn read(
+        &self,
+        dev: &mut dyn ReadAt,
+        offset: u64,
+        len: usize,
+    ) -> Result<Vec<u8>, OfflineError> {
+        let mut bytes = vec![0; len];
+        let mut at = 0;
+        for e in self.stretches(offset, len as u64) {
+            let n = e.len() as usize;
+            dev.read_at(e.offset(), &mut bytes[at..at + n])
+                .map_err(OfflineError::io(format!("reading the replica table at byte {}", e.offset())))?;
+            at += n;
+        }
+        if at < len {
+            return Err(OfflineError::Damaged(format!(
+                "it ends within bytes {offset} to {}",
+                offset + len as u64
+            )));
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn write(
+        &self,
+        devices: &mut Devices<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), OfflineError> {
+        let mut at = 0;
+        for e in self.stretches(offset, bytes.len() as u64) {
+            let n = e.len() as usize;
+            devices
+                .home()
+                .write_at(e.offset(), &bytes[at..at + n])
+                .map_err(OfflineError::io(format!("writing the replica table at byte {}", e.offset())))?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    pub(super) fn zero(&self, devices: &mut Devices<'_>, offset: u64, len: u64) -> Result<(), OfflineError> {
+        for e in self.stretches(offset, len) {
+            devices
+                .home()
+                .write_zeroes(e.offset(), e.len())
+                .map_err(OfflineError::io(format!("zeroing the replica table at byte {}", e.offset())))?;
+        }
+        Ok(())
+    }
+
+    /// What the two header slots hold.
+    pub(super) fn slots(&self, dev: &mut dyn ReadAt) -> Result<Recovered, OfflineError> {
+        let [a, b] = [0, 1].map(|slot| self.geometry.header_slot_offset(slot));
+        let (a, b) = (self.read(&mut *dev, a, PAGE_BYTES)?, self.read(dev, b, PAGE_BYTES)?);
+        let found = Header::recover(&a, &b);
+        // Another version is refused, not guessed at, in whichever slot it is.
+        for slot in found.report.slots {
+            if let Err(Damage::Version(version)) = slot {
+                return Err(OfflineError::Newer(version));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The header that stands, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Stands {
+    pub(super) header: Header,
+    pub(super) slot: usize,
+}
+
+impl Stands {
+    /// The header that counts, if it fits the place.
+    pub(super) fn of(found: &Recovered, place: &Place) -> Result<Stands, OfflineError> {
+        let Some(header) = found.header.clone() else {
+            return Err(OfflineError::Damaged(found.report.to_string()));
+        };
+        if header.block_size != place.geometry.block_size || header.pages != place.geometry.pages() {
+            return Err(OfflineError::Damaged(format!(
+                "its header is for {} pages and blocks of {} bytes, its place has {} and the volume {}",
+                header.pages,
+                header.block_size.bytes(),
+                place.geometry.pages(),
+                place.geometry.block_size.bytes(),
+            )));
+        }
+        Ok(Stands { header, slot: found.slot })
+    }
+
+    fn write_next(
+        &mut self,
+        place: &Place,
+        devices: &mut Devices<'_>,
+        mark: Option<Box<Mark>>,
+    ) -> Result<(), OfflineError> {
+        let (header, slot) = (self.header.next(mark), 1 - self.slot);
+        place.write(devices, place.geometry.header_slot_offset(slot), &header.encode())?;
+        devices.flush()?;
+        *self = Stands { header, slot };
+        Ok(())
+    }
+
+    /// Erases the mark, durably (O2).
+    pub(super) fn erase_mark(
+        &mut self,
+        place: &Place,
+        devices: &mut Devices<'_>,
+    ) -> Result<(), OfflineError> {
+        self.write_next(place, devices, None)
+    }
+
+    /// Writes a mark for the volume as `layout` and `sums` say; what it vouches for is durable (O2).
+    pub(super) fn write_mark(
+        &mut self,
+        place: &Place,
+        devices: &mut Devices<'_>,
+        layout: &Layout,
+        sums: &BitmapChecksums,
+    ) -> Result<(), OfflineError> {
+        place.write(devices, place.geometry.checksums_offset(1 - self.slot), &sums.encode())?;
+        devices.flush()?;
+        let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+        let mark = Mark { token, bitmap_checksums_hash: sums.hash(self.header.volume_id) };
+        self.write_next(place, devices, Some(Box::new(mark)))
+    }
+}
+
+/// Reads every block bitmap: its checksum, and whether it agrees with its descriptor.
+pub(super) fn read_bitmaps(
+    layout: &Layout,
+    dev: &mut dyn ReadAt,
+    progress: &mut dyn FnMut(Progress),
+    mut each: impl FnMut(u32, &FreeMap<'_>),
+) -> Result<BitmapChecksums, OfflineError> {
+    let total = u64::from(layout.group_count());
+    let mut sums = Vec::with_capacity(layout.group_count() as usize);
+    layout.for_each_bitmap(dev, |group, bytes| {
+        let map = FreeMap::new(layout, group, bytes)?;
+        let says = u32::from(layout.groups()[group as usize].free_blocks);
+        if map.free_count() != says {
+            return Err(Problem::corrupt(
+                format!("block {}, block bitmap of group {group}", layout.bitmap_block(group)),
+                format!("{} blocks are free, its descriptor says {says}", map.free_count()),
+            ));
+        }
+        sums.push(BitmapChecksums::of_bitmap(bytes));
+        each(group, &map);
+        progress(Progress { phase: Phase::Bitmaps, done: u64::from(group) + 1, total });
+        Ok(())
+    })?;
+    Ok(BitmapChecksums(sums))
+}
+
+/// Runs of blocks that follow each other, from a sorted list; none longer than `max`.
+pub(super) fn runs(blocks: impl IntoIterator<Item = BlockNo>, max: u32) -> Vec<BlockRange> {
+    let mut runs: Vec<BlockRange> = Vec::new();
+    for block in blocks {
+        match runs.last_mut() {
+            Some(last) if last.contains(block) => {}
+            Some(last) if last.end() == block.0 && last.len() < max => {
+                *last = BlockRange::new(last.start(), block.0 + 1);
+            }
+            _ => runs.push(BlockRange::one(block)),
+        }
+    }
+    runs
+}

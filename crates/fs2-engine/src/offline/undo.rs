@@ -1,0 +1,195 @@
+//! An FS2 volume becomes an ext2 volume again: replicas and table are scrubbed, inode 5 is given back.
+
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, BlockRange, WriteAt};
+use fs2_ext2::{Layout, Liveness, TableFile, convert};
+use fs2_table::{Header, Limits, PAGE_BYTES, Recovery, ReplicaTable, Report};
+
+use super::create::zero_pages;
+use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
+use super::{Devices, OfflineError, Phase, Progress};
+
+/// What was undone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Undone {
+    /// Bytes of the table that is gone.
+    pub table_bytes: u64,
+    /// Blocks that held replicas and were overwritten with zeroes.
+    pub scrubbed: u64,
+    /// Entries whose replica was in a block that is in use now, and so left alone.
+    pub in_use: u64,
+    /// Why replicas may be left in free blocks that nothing names any more.
+    pub damaged: Option<String>,
+}
+
+/// Takes the table away: erases its mark, overwrites every free block that it calls a replica, and the
+/// table, and frees inode 5 (or leaves the place given all zero). Files are not touched.
+///
+/// A damaged table is taken away too; where its replicas are is then not known.
+///
+/// # Errors
+/// Before anything is written: [`OfflineError::Volume`] for a volume that is not clean or has no table;
+/// [`OfflineError::OtherVolume`], [`OfflineError::Newer`]. Device errors later leave the volume to
+/// `e2fsck -p`; then undo once more.
+pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Undone, OfflineError> {
+    let layout = Layout::read(&mut *devices.volume)?;
+    layout.check_usable()?;
+    let place = Place::find(devices, &layout)?;
+    let found = place.slots(devices.home())?;
+    let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
+    let stands = match Stands::of(&found, &place) {
+        Ok(stands) => Some(stands),
+        // Something that never was a table is not ours to overwrite.
+        Err(_) if devices.table.is_some() && found.header.is_none() => {
+            return Err(OfflineError::Damaged(found.report.to_string()));
+        }
+        Err(e) => {
+            undone.damaged = Some(e.to_string());
+            None
+        }
+    };
+    if let Some(stands) = &stands {
+        refuse_other_volume(&stands.header, &layout)?;
+    }
+    let scrub = match &stands {
+        Some(stands) => {
+            let live = Liveness::new(Arc::new(layout.clone()), &place.blocks);
+            let (table, report) = load(devices, &place, stands, &live, false)?;
+            let lost = report.pages_damaged + report.pages_unread;
+            if lost > 0 {
+                undone.damaged = Some(format!("{lost} of its pages cannot be read"));
+            }
+            let mut free = Vec::new();
+            read_bitmaps(&layout, &mut *devices.volume, progress, |_, map| {
+                let here = table.replicas_in(map.blocks());
+                let all = here.len() as u64;
+                // Keeps O4.
+                let here: Vec<BlockNo> =
+                    here.into_iter().map(|r| r.replica).filter(|&r| map.is_free(r)).collect();
+                undone.in_use += all - here.len() as u64;
+                undone.scrubbed += here.len() as u64;
+                free.extend(runs(here, IO_BYTES as u32 / layout.block_size().bytes()));
+            })?;
+            free
+        }
+        None => Vec::new(),
+    };
+    if devices.table.is_some() {
+        undo_apart(devices, &place, stands, &scrub, &layout, progress)?;
+    } else {
+        undo_inside(&mut *devices.volume, &place, stands, &scrub, progress)?;
+    }
+    Ok(undone)
+}
+
+/// Refuses a table whose mark is for a volume with another UUID.
+pub(super) fn refuse_other_volume(header: &Header, layout: &Layout) -> Result<(), OfflineError> {
+    let Some(mark) = &header.mark else { return Ok(()) };
+    let uuid = &mark.token.superblock[104..120];
+    if uuid == layout.superblock().uuid() {
+        return Ok(());
+    }
+    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    Err(OfflineError::OtherVolume(hex))
+}
+
+fn undo_inside(
+    volume: &mut dyn WriteAt,
+    place: &Place,
+    stands: Option<Stands>,
+    scrub: &[BlockRange],
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), OfflineError> {
+    let mut stands = stands;
+    let mut step = |dev: &mut dyn WriteAt, _: &TableFile, layout: &Layout| {
+        let mut devices = Devices::new(dev, None);
+        if let Some(stands) = &mut stands {
+            stands.erase_mark(place, &mut devices).map_err(super::create::into_io)?;
+        }
+        zero_blocks(devices.volume, scrub, layout, progress).map_err(super::create::into_io)
+    };
+    convert::undo(volume, &mut step)?;
+    Ok(())
+}
+
+fn undo_apart(
+    devices: &mut Devices<'_>,
+    place: &Place,
+    stands: Option<Stands>,
+    scrub: &[BlockRange],
+    layout: &Layout,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), OfflineError> {
+    if let Some(mut stands) = stands {
+        stands.erase_mark(place, devices)?;
+    }
+    zero_blocks(devices.volume, scrub, layout, progress)?;
+    devices.flush()?;
+    // The header goes last: until then undo can be called again.
+    zero_pages(place, devices, progress)?;
+    devices.flush()?;
+    place.zero(devices, 0, 2 * PAGE_BYTES as u64)?;
+    devices.flush()
+}
+
+pub(super) fn zero_blocks(
+    volume: &mut dyn WriteAt,
+    blocks: &[BlockRange],
+    layout: &Layout,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), OfflineError> {
+    let total = blocks.iter().map(|r| u64::from(r.len())).sum();
+    let mut done = 0;
+    for range in blocks {
+        let extent = range.extent(layout.block_size());
+        volume
+            .write_zeroes(extent.offset(), extent.len())
+            .map_err(OfflineError::io(format!("zeroing blocks {range}")))?;
+        done += u64::from(range.len());
+        progress(Progress { phase: Phase::Scrub, done, total });
+    }
+    Ok(())
+}
+
+/// Reads the table's pages, filtered as a daemon would, but for the degree: any.
+pub(super) fn load(
+    devices: &mut Devices<'_>,
+    place: &Place,
+    stands: &Stands,
+    live: &Liveness,
+    trust_verified: bool,
+) -> Result<(ReplicaTable, Report), OfflineError> {
+    let layout = live.layout();
+    let forbidden = |b: BlockNo| !live.in_universe(b);
+    let own = |b: BlockNo| place.blocks.iter().any(|r| r.contains(b));
+    let limits = Limits {
+        first_block: BlockNo(layout.first_data_block()),
+        blocks: layout.blocks(),
+        degree: u8::MAX,
+        forbidden: &forbidden,
+        forbidden_original: &own,
+        trust_verified,
+    };
+    let mut recovery = Recovery::new(place.geometry, &stands.header, limits);
+    let pages_at_once = (IO_BYTES / PAGE_BYTES) as u32;
+    let pages = recovery.pages();
+    let mut page = 0;
+    while page < pages {
+        let n = (pages - page).min(pages_at_once);
+        match place.read(devices.home(), place.geometry.page_offset(page), n as usize * PAGE_BYTES) {
+            Ok(bytes) => recovery.feed(page, &bytes),
+            // Page by page: one that cannot be read costs its own entries only.
+            Err(_) => {
+                for page in page..page + n {
+                    let at = place.geometry.page_offset(page);
+                    if let Ok(bytes) = place.read(devices.home(), at, PAGE_BYTES) {
+                        recovery.feed(page, &bytes);
+                    }
+                }
+            }
+        }
+        page += n;
+    }
+    Ok(recovery.finish())
+}

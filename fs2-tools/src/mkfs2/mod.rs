@@ -1,0 +1,316 @@
+//! `mkfs2`: an ext2 volume becomes an FS2 volume, and an ext2 volume again.
+//!
+//! [`run`] is the whole program but for the process around it; what it does to a volume is
+//! [`fs2_engine::offline`]'s. Opening, locking and talking are done here.
+
+mod bar;
+mod percent;
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+use fs2_block::Permille;
+use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
+use fs2_store::{FileStore, Lock, OpenError, OpenOptions, StoreIo};
+
+pub(crate) use bar::Bar;
+pub(crate) use percent::bytes;
+pub use percent::parse_percent;
+
+/// Exit code: done.
+const DONE: i32 = 0;
+/// Exit code: something was refused or failed.
+const FAILED: i32 = 1;
+/// Exit code: the command line makes no sense.
+const USAGE: i32 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  mkfs2 /dev/sdb1                      keep replicas in up to 5 % of the volume
+  mkfs2 --space 12.5% volume.img       in up to 12.5 %
+  mkfs2 --table /ssd/sdb1.fs2 /dev/sdb1   keep the table elsewhere; the volume is not written
+  mkfs2 --undo /dev/sdb1               make it a plain ext2 volume again
+
+The volume must be ext2, unmounted and clean. No file is touched, nothing is moved; it stays an ext2
+volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
+sees them as it sees deleted files; --undo overwrites them.
+
+Exit codes: 0 done, 1 refused or failed, 2 usage.";
+
+/// Turn an ext2 volume into an FS2 volume, or back.
+#[derive(Parser, Debug)]
+#[command(name = "mkfs2", version, after_help = EXAMPLES)]
+struct Args {
+    /// Share of the volume that replicas may take; the table is made for as many
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_percent)]
+    space: Permille,
+
+    /// Keep the replica table in this file or device instead of on inode 5
+    #[arg(long, value_name = "PATH")]
+    table: Option<PathBuf>,
+
+    /// Take the table away and overwrite the replicas
+    #[arg(long)]
+    undo: bool,
+
+    /// Print one JSON object instead of sentences
+    #[arg(long)]
+    json: bool,
+
+    /// Print nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+
+    /// An ext2 volume: a block device or an image file
+    #[arg(value_name = "DEVICE")]
+    device: PathBuf,
+}
+
+/// Why nothing was made: what, and what to do next.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) what: String,
+    pub(crate) next: Option<String>,
+}
+
+impl From<OpenError> for Refusal {
+    fn from(e: OpenError) -> Refusal {
+        // These messages name the path and the next step themselves.
+        Refusal { what: e.to_string(), next: None }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn of(e: OfflineError, device: &Path, table: Option<&Path>) -> Refusal {
+        let name = device.display().to_string();
+        let table = table.map(|t| t.display().to_string());
+        Refusal { what: format!("{name}: {e}"), next: e.remedy(&name, table.as_deref()) }
+    }
+
+    fn io(path: &Path, doing: &str, e: std::io::Error) -> Refusal {
+        Refusal { what: format!("{}: {doing}: {e}", path.display()), next: None }
+    }
+
+    /// Tells people on `err`, or programs on `out`.
+    pub(crate) fn tell(&self, program: &str, json: bool, out: &mut dyn Write, err: &mut dyn Write) {
+        if json {
+            let said = serde_json::json!({ "error": self.what, "next": self.next });
+            let _ = writeln!(out, "{said}");
+            return;
+        }
+        let _ = match &self.next {
+            Some(next) => writeln!(err, "{program}: {}\n{program}: {next}", self.what),
+            None => writeln!(err, "{program}: {}", self.what),
+        };
+    }
+}
+
+/// Runs the program: `args` with its own name first. Returns its exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(e) => return usage(&e, out, err, USAGE),
+    };
+    let done = if args.undo { undo(&args, out) } else { create(&args, out) };
+    match done {
+        Ok(()) => DONE,
+        Err(refusal) => {
+            refusal.tell("mkfs2", args.json, out, err);
+            FAILED
+        }
+    }
+}
+
+/// Prints what clap says: help and version are no errors.
+pub(crate) fn usage(e: &clap::Error, out: &mut dyn Write, err: &mut dyn Write, code: i32) -> i32 {
+    if e.use_stderr() {
+        let _ = write!(err, "{}", e.render());
+        code
+    } else {
+        let _ = write!(out, "{}", e.render());
+        DONE
+    }
+}
+
+/// Opens a volume or a table's place for itself alone.
+pub(crate) fn open(path: &Path, write: bool) -> Result<FileStore, OpenError> {
+    FileStore::open(path, OpenOptions { write, lock: Lock::Exclusive, ..OpenOptions::default() })
+}
+
+fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
+    let volume = open(&args.device, true)?;
+    let refused = |e| Refusal::of(e, &args.device, args.table.as_deref());
+    let options = CreateOptions { space: args.space, volume_id: random()?, now_secs: now_secs() };
+    let bytes = offline::table_bytes(&mut StoreIo::new(&volume), args.space).map_err(refused)?;
+    let table = args.table.as_deref().map(|path| TablePlace::open(path, bytes)).transpose()?;
+    let mut bar = Bar::new(args.quiet || args.json);
+    let made = {
+        let mut volume_io = StoreIo::new(&volume);
+        let mut table_io = table.as_ref().map(|t| StoreIo::new(&t.store));
+        let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
+        let mut devices = Devices::new(&mut volume_io, table_io);
+        offline::create(&mut devices, &options, &mut |p| bar.update(p))
+    };
+    bar.clear();
+    let made = made.map_err(refused)?;
+    if let Some(table) = table {
+        table.keep();
+    }
+    say_created(args, &made, fs2_store::Store::size_bytes(&volume), out);
+    Ok(())
+}
+
+fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Write) {
+    let device = args.device.display();
+    if args.json {
+        let said = serde_json::json!({
+            "device": args.device,
+            "table": args.table,
+            "table_bytes": made.table_bytes,
+            "volume_bytes_taken": made.volume_bytes_taken,
+            "table_blocks": made.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "replicas_max": made.replicas_max,
+            "replicas_bytes_max": made.replicas_bytes_max,
+        });
+        let _ = writeln!(out, "{said}");
+        return;
+    }
+    if args.quiet {
+        return;
+    }
+    let place = match &args.table {
+        Some(path) => path.display().to_string(),
+        None => format!(
+            "inode 5 ({:.3} % of the volume)",
+            made.volume_bytes_taken as f64 * 100.0 / volume_bytes.max(1) as f64
+        ),
+    };
+    let table_option = args.table.as_ref().map_or(String::new(), |t| format!(" --table {}", t.display()));
+    let _ = writeln!(
+        out,
+        "{device}: is an FS2 volume now\n\
+         table: {} on {place}, for {} replicas ({})\n\
+         next:  fs2 mount{table_option} {device} DIR",
+        bytes(made.table_bytes),
+        made.replicas_max,
+        bytes(made.replicas_bytes_max),
+    );
+}
+
+fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
+    let volume = open(&args.device, true)?;
+    let table = args.table.as_deref().map(|path| open(path, true)).transpose()?;
+    let mut bar = Bar::new(args.quiet || args.json);
+    let undone = {
+        let mut volume_io = StoreIo::new(&volume);
+        let mut table_io = table.as_ref().map(|t| StoreIo::new(t));
+        let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
+        let mut devices = Devices::new(&mut volume_io, table_io);
+        offline::undo(&mut devices, &mut |p| bar.update(p))
+    };
+    bar.clear();
+    let undone = undone.map_err(|e| Refusal::of(e, &args.device, args.table.as_deref()))?;
+    if let (Some(path), Some(store)) = (&args.table, &table)
+        && !store.is_device()
+    {
+        fs::remove_file(path).map_err(|e| Refusal::io(path, "removing the empty table", e))?;
+    }
+    say_undone(args, &undone, out);
+    Ok(())
+}
+
+fn say_undone(args: &Args, undone: &Undone, out: &mut dyn Write) {
+    if args.json {
+        let said = serde_json::json!({
+            "device": args.device,
+            "table_bytes": undone.table_bytes,
+            "scrubbed_blocks": undone.scrubbed,
+            "left_in_use": undone.in_use,
+            "damaged": undone.damaged,
+        });
+        let _ = writeln!(out, "{said}");
+        return;
+    }
+    if args.quiet {
+        return;
+    }
+    let device = args.device.display();
+    let _ = writeln!(
+        out,
+        "{device}: is a plain ext2 volume again\n\
+         overwritten: a table of {}, {} replicas",
+        bytes(undone.table_bytes),
+        undone.scrubbed
+    );
+    if undone.in_use > 0 {
+        let _ = writeln!(out, "left alone:  {} replicas whose blocks are in use since", undone.in_use);
+    }
+    if let Some(why) = &undone.damaged {
+        let _ = writeln!(out, "the table was damaged ({why}): copies of blocks may be left in free space");
+    }
+}
+
+/// The place given with `--table`; a file made for it goes again unless it is kept.
+struct TablePlace {
+    store: FileStore,
+    made: Option<PathBuf>,
+}
+
+impl TablePlace {
+    /// Opens a device or a file, or makes a file of `bytes`.
+    fn open(path: &Path, bytes: u64) -> Result<TablePlace, Refusal> {
+        let empty = match fs::metadata(path) {
+            Ok(meta) => meta.is_file() && meta.len() == 0,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
+            Err(e) => return Err(Refusal::io(path, "looking at it", e)),
+        };
+        let mut made = None;
+        if empty {
+            let file = File::options().create(true).truncate(false).write(true).open(path);
+            let sized = file.and_then(|f| f.set_len(bytes).map(|()| f));
+            let file = sized.map_err(|e| Refusal::io(path, "making the table", e))?;
+            file.sync_all().map_err(|e| Refusal::io(path, "making the table", e))?;
+            made = Some(path.to_owned());
+        }
+        match open(path, true) {
+            Ok(store) => Ok(TablePlace { store, made }),
+            Err(e) => {
+                if let Some(path) = made {
+                    let _ = fs::remove_file(path);
+                }
+                Err(e.into())
+            }
+        }
+    }
+
+    fn keep(mut self) {
+        self.made = None;
+    }
+}
+
+impl Drop for TablePlace {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// A number nobody can guess.
+fn random() -> Result<u64, Refusal> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 8];
+    File::open(path)
+        .and_then(|mut f| f.read_exact(&mut bytes))
+        .map_err(|e| Refusal::io(path, "drawing the table's key", e))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn now_secs() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
+}
