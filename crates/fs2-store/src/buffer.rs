@@ -44,6 +44,22 @@ impl AlignedBuf {
         self.len = self.len.min(len);
     }
 
+    /// Bytes it can have without new memory, a multiple of 4096.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Sets the length within the capacity. Bytes that come into view are what they last were: whoever
+    /// uses a buffer again fills it.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.capacity, "{len} bytes in a buffer of {}", self.capacity);
+        // All of the capacity was initialised when it was allocated.
+        self.len = len;
+    }
+
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, ALIGN).expect("a buffer's size fits the address space")
     }
@@ -92,5 +108,8 @@ mod tests {
             assert!(len == 0 || b.as_ptr().addr().is_multiple_of(ALIGN));
         }
         assert_eq!(&AlignedBuf::copy_of(b"abc")[..], b"abc");
+        let mut again = AlignedBuf::copy_of(b"abc");
+        again.set_len(again.capacity());
+        assert_eq!((again.len(), &again[..4]), (4096, &b"abc\0"[..]));
     }
 }

@@ -29,6 +29,10 @@ use super::socket::Socket;
 /// over one call each is had at ten.
 const BATCH_REPLIES: usize = 64;
 
+/// Bytes after which a batch is closed, so that what has been sent of a long queue is counted as sent.
+/// Guess: several times what a socket holds.
+const BATCH_BYTES: usize = 1 << 20;
+
 /// How long a reply completed on the reader's own thread may wait for company. Guess: ten times what a
 /// send costs, a tenth of what a fast device takes.
 const COMPANY_WAIT: Duration = Duration::from_micros(50);
@@ -243,11 +247,18 @@ impl Outbox {
     /// Sends one batch outside the lock. False where the socket took only a part of it.
     fn round<'a>(&'a self, mut s: MutexGuard<'a, State>, wait: bool) -> (MutexGuard<'a, State>, bool) {
         s.waiting_since = None;
+        let (mut n, mut bytes) = (0, 0);
+        for reply in s.queue.iter().take(BATCH_REPLIES) {
+            if bytes >= BATCH_BYTES {
+                break;
+            }
+            (n, bytes) = (n + 1, bytes + reply.len());
+        }
         let mut batch = std::mem::take(&mut s.spare);
-        if s.queue.len() <= BATCH_REPLIES {
+        if n == s.queue.len() {
             std::mem::swap(&mut batch, &mut s.queue);
         } else {
-            batch.extend(s.queue.drain(..BATCH_REPLIES));
+            batch.extend(s.queue.drain(..n));
         }
         let mut skip = s.sent_of_first;
         drop(s);
