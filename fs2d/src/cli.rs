@@ -1,5 +1,6 @@
 //! `fs2d serve`: arguments, frontends, signals, the end.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,8 +71,8 @@ pub struct Serve {
     pub settings: Settings,
 }
 
-/// Threads of the FUSE frontend. Measured on two cores: beyond four nothing is gained.
-const FUSE_THREADS: usize = 8;
+/// Threads of the FUSE frontend. Each serves one request at a time: so many may queue for the drive.
+const FUSE_THREADS: usize = 16;
 
 /// Runs the daemon with these arguments; what `main` returns.
 pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
@@ -107,7 +108,7 @@ fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FS2_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second call, from a test in one process, changes nothing.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).try_init();
 }
 
 enum Frontend {

@@ -318,6 +318,28 @@ fn is_alive(pid: u32) -> bool {
     }
 }
 
+/// Makes everything read from the volume come from its daemon again: unmounts it, drops the block
+/// device's buffers and mounts it anew. The daemon stays.
+///
+/// # Errors
+/// Where it is in use, or what the kernel says.
+pub fn cold(record: &MountRecord) -> Result<(), VolumeError> {
+    let what = || format!("mounting {} anew", record.dir.display());
+    let mounted = crate::kernel::mount_at(&record.dir).map_err(io_error(what()))?;
+    let Some(mounted) = mounted else {
+        return Err(VolumeError::Other(format!("nothing is mounted on {}", record.dir.display())));
+    };
+    // Held open, or the loop device would go with the mount.
+    let _open = std::fs::File::open(&record.block_device).map_err(io_error(what()))?;
+    let (discard, read_only) = (mounted.has_option("discard"), mounted.has_option("ro"));
+    let extra = ["noatime", "nodiratime"].into_iter().filter(|o| mounted.has_option(o)).map(String::from).collect();
+    unmount(&record.dir, false).map_err(io_error(what()))?;
+    crate::kernel::drop_caches_of(&record.block_device).map_err(io_error(what()))?;
+    let options = MountOptions { read_only, discard, extra };
+    mount_ext2(&record.block_device, &record.dir, options).map_err(io_error(what()))?.keep();
+    Ok(())
+}
+
 /// The status of a mounted volume's daemon.
 ///
 /// # Errors

@@ -1,0 +1,314 @@
+//! `fs2 demo`: plain ext2 and FS2 side by side on a modelled drive, nothing left behind.
+
+mod image;
+mod in_process;
+mod through_kernel;
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fs2_control::Status;
+use fs2_trace::{Reader, Record, RecordFlags};
+use fs2d::settings::Settings;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::report::{AddressSeries, DemoReport, ImageFacts, RunRow, render_html, render_table};
+
+/// Options of `fs2 demo`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Two regions of a sparse 8 GiB ext2 image are read file by file in turns, cold, several times: once
+as plain ext2, once as an FS2 volume, in alternation. As root through the kernel (FUSE, loop, mount);
+without root in this process. Needs mke2fs and debugfs (package e2fsprogs).
+
+EXAMPLES:
+  fs2 demo
+  fs2 demo --drive nearline-hc310 --runs 7 --report nearline.html
+  fs2 demo --json > demo.json")]
+pub struct Options {
+    /// Runs of each system.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// Pairs of files read in a run.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pairs: u32,
+    /// The drive to model: a profile's name or file.
+    #[arg(long, default_value = "wd800-repaired", value_name = "PROFILE")]
+    drive: String,
+    /// Real seconds to one of the modelled drive's.
+    #[arg(long, default_value_t = 0.5, value_name = "FACTOR")]
+    time_scale: f64,
+    /// The policy shown against plain ext2.
+    #[arg(long, default_value = "fs2", value_name = "POLICY")]
+    policy: String,
+    /// Run in this process though root could go through the kernel.
+    #[arg(long)]
+    in_process: bool,
+    /// Where the report goes [default: target/fs2-demo.html where there is a target directory, else
+    /// fs2-demo.html].
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Print the figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why the demo ends early.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// A step failed.
+    #[error("{0}")]
+    Step(String),
+    /// Ctrl-C.
+    #[error("interrupted; everything was cleaned up")]
+    Interrupted,
+}
+
+impl From<crate::volume::VolumeError> for DemoError {
+    fn from(e: crate::volume::VolumeError) -> DemoError {
+        DemoError::Step(e.to_string())
+    }
+}
+
+fn step(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> DemoError {
+    move |e| DemoError::Step(format!("{what}: {e}"))
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::SeqCst);
+}
+
+fn check_interrupt() -> Result<(), DemoError> {
+    if INTERRUPTED.load(Ordering::SeqCst) { Err(DemoError::Interrupted) } else { Ok(()) }
+}
+
+/// What a run reads through: a mounted volume, or one in this process.
+trait System {
+    /// How the volume is reached, for people.
+    fn frontend(&self) -> String;
+    /// Forgets everything that was read.
+    fn cold(&mut self) -> Result<(), DemoError>;
+    /// Reads a file whole.
+    fn read(&mut self, path: &str) -> Result<Vec<u8>, DemoError>;
+    /// The daemon's figures.
+    fn status(&mut self) -> Result<Status, DemoError>;
+    /// Begins a trace.
+    fn trace_start(&mut self, path: &Path) -> Result<(), DemoError>;
+    /// Ends it.
+    fn trace_stop(&mut self) -> Result<(), DemoError>;
+    /// Ends the volume cleanly.
+    fn end(self: Box<Self>) -> Result<(), DemoError>;
+}
+
+/// Runs the demo; what `main` returns.
+pub fn main(options: &Options) -> ExitCode {
+    // SAFETY: the handler only stores to an atomic.
+    let caught = unsafe {
+        nix::sys::signal::signal(nix::sys::signal::Signal::SIGINT, nix::sys::signal::SigHandler::Handler(interrupt))
+    };
+    drop(caught);
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(DemoError::Interrupted) => {
+            eprintln!("fs2: {}", DemoError::Interrupted);
+            ExitCode::from(130)
+        }
+        Err(e) => {
+            eprintln!("fs2: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn settings(options: &Options, plain: bool) -> Result<Settings, DemoError> {
+    use clap::Parser;
+    #[derive(Parser)]
+    struct Only {
+        #[command(flatten)]
+        settings: Settings,
+    }
+    let policy = if plain { "none" } else { &options.policy };
+    let scale = options.time_scale.to_string();
+    let mut args = vec!["fs2", "--policy", policy, "--drive", &options.drive, "--time-scale", &scale];
+    args.push(if plain { "--passive" } else { "--require-active" });
+    Only::try_parse_from(args).map(|o| o.settings).map_err(|e| DemoError::Step(e.to_string()))
+}
+
+fn run(options: &Options) -> Result<(), DemoError> {
+    let started = Instant::now();
+    let root = nix::unistd::geteuid().is_root() && !options.in_process;
+    let dir = tempfile::Builder::new().prefix("fs2-demo-").tempdir().map_err(step("a temporary directory"))?;
+    let say = |text: &str| {
+        if !options.json {
+            println!("{text}");
+        }
+    };
+    say("making a sparse 8 GiB ext2 image with two trees of files, 5 GiB apart ...");
+    let made = image::make(dir.path())?;
+    check_interrupt()?;
+    let mut notes = Vec::new();
+    let (plain, fs2) = (settings(options, true)?, settings(options, false)?);
+    let open = |image: &Path, s: &Settings| -> Result<Box<dyn System>, DemoError> {
+        if root {
+            through_kernel::open(dir.path(), image, s)
+        } else {
+            in_process::open(image, s)
+        }
+    };
+    let mut systems = vec![("ext2", open(&made.plain, &plain)?), ("FS2", open(&made.fs2, &fs2)?)];
+    let frontend = systems[0].1.frontend();
+    say(&format!("reading {} pairs of files, cold, on a modelled {} ({frontend}) ...", options.pairs, options.drive));
+    let steps = u64::from(options.runs * options.pairs * 2);
+    let bar = progress(steps, options.json);
+    let mut rows: Vec<RunRow> = Vec::new();
+    let mut addresses = Vec::new();
+    for run in 1..=options.runs {
+        for (name, system) in &mut systems {
+            let (row, points) = one_run(name, &mut **system, &made, options, run, dir.path(), &bar)?;
+            bar.suspend(|| {
+                let r = &row;
+                let share = 100 * r.from_replica / r.reads.max(1);
+                say(&format!("  run {run} {name:>4}: {:7.2} s, {:5.2} ms an access, {share:3} % of the reads from replicas", r.elapsed_s, r.access_ms));
+            });
+            if run == 1 || run == options.runs {
+                addresses.push(AddressSeries { system: (*name).into(), run, points });
+            }
+            rows.push(row);
+        }
+    }
+    bar.finish_and_clear();
+    let copies_written = systems[1].1.status()?.copies_written;
+    for (name, system) in systems {
+        system.end().map_err(|e| DemoError::Step(format!("ending {name}: {e}")))?;
+    }
+    image::check(&made.fs2)?;
+    notes.push("Every byte read was compared with what was written; e2fsck found the FS2 volume clean afterwards.".into());
+    if !root {
+        notes.push("Ran in this process; as root it goes through the kernel (FUSE, loop device, mount).".into());
+    }
+    let report = DemoReport {
+        title: "FS2 against plain ext2".into(),
+        machine_note: format!("modelled drive {}, {} real seconds to a modelled one", options.drive, options.time_scale),
+        drive: options.drive.clone(),
+        image: ImageFacts { bytes: image::IMAGE_BYTES, files: made.files.len() as u64, file_bytes: made.bytes() },
+        frontend,
+        time_scale: options.time_scale,
+        runs: rows,
+        addresses,
+        copies_written,
+        notes,
+    };
+    let place = options.report.clone().unwrap_or_else(|| {
+        let target = Path::new("target");
+        if target.is_dir() { target.join("fs2-demo.html") } else { "fs2-demo.html".into() }
+    });
+    std::fs::write(&place, render_html(&report)).map_err(step(place.display()))?;
+    drop(dir);
+    if options.json {
+        let text = serde_json::to_string(&report).map_err(|e| DemoError::Step(e.to_string()))?;
+        println!("{text}");
+    } else {
+        println!("\n{}", render_table(&report));
+        println!("report: {}  ({:.0} s in all; nothing else is left)", place.display(), started.elapsed().as_secs_f64());
+    }
+    std::io::stdout().flush().map_err(step("standard output"))
+}
+
+fn progress(steps: u64, json: bool) -> ProgressBar {
+    if json || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} files  {elapsed} of about {duration}");
+    ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// One run: every pair, cold; then idle until what was captured is copied.
+fn one_run(
+    name: &str,
+    system: &mut dyn System,
+    made: &image::Made,
+    options: &Options,
+    run: u32,
+    dir: &Path,
+    bar: &ProgressBar,
+) -> Result<(RunRow, Vec<(f64, u64)>), DemoError> {
+    system.cold()?;
+    let trace = dir.join("trace");
+    let before = system.status()?;
+    system.trace_start(&trace)?;
+    let started = Instant::now();
+    for pair in 0..options.pairs as usize {
+        for file in made.pair(pair) {
+            check_interrupt()?;
+            let bytes = system.read(&file.path)?;
+            if !file.is_right(&bytes) {
+                return Err(DemoError::Step(format!("{name}, run {run}: {} has other content than was written", file.path)));
+            }
+            bar.inc(1);
+        }
+    }
+    let elapsed_s = started.elapsed().as_secs_f64() / options.time_scale;
+    system.trace_stop()?;
+    let after = system.status()?;
+    settle(system)?;
+    let records = read_trace(&trace)?;
+    let reads: Vec<&Record> = records.iter().filter(|r| is_client_read(r)).collect();
+    let mut times: Vec<f64> = reads.iter().filter_map(|r| r.service).map(|t| t.as_millis_f64()).collect();
+    times.sort_by(f64::total_cmp);
+    let mean = times.iter().sum::<f64>() / times.len().max(1) as f64;
+    let p99 = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0.0);
+    let part = |get: fn(&Status) -> Option<f64>| -> f64 {
+        let total = |s: &Status| get(s).unwrap_or(0.0) * s.access_ms.accesses as f64;
+        (total(&after) - total(&before)) / (after.access_ms.accesses - before.access_ms.accesses).max(1) as f64
+    };
+    let row = RunRow {
+        system: name.into(),
+        run,
+        reads: reads.len() as u64,
+        from_replica: reads.iter().filter(|r| r.flags.contains(RecordFlags::REPLICA)).count() as u64,
+        elapsed_s,
+        access_ms: mean,
+        seek_ms: part(|s| s.access_ms.seek),
+        rotation_ms: part(|s| s.access_ms.rotation),
+        transfer_ms: part(|s| s.access_ms.transfer),
+        energy_j: after.energy_j.value.unwrap_or(0.0) - before.energy_j.value.unwrap_or(0.0),
+        p99_ms: p99,
+    };
+    let first = reads.first().map_or(0.0, |r| r.at.as_secs_f64());
+    let points = reads.iter().map(|r| (r.at.as_secs_f64() - first, r.extent.sector().0)).collect();
+    Ok((row, points))
+}
+
+fn is_client_read(r: &Record) -> bool {
+    let own = r.flags.contains(RecordFlags::COPY) || r.flags.contains(RecordFlags::HASH);
+    r.op == fs2_block::Op::Read && !own
+}
+
+fn read_trace(path: &Path) -> Result<Vec<Record>, DemoError> {
+    let file = std::fs::File::open(path).map_err(step("the trace"))?;
+    let reader = Reader::new(file).map_err(|e| DemoError::Step(format!("the trace: {e}")))?;
+    let mut records = reader.collect::<Result<Vec<_>, _>>().map_err(|e| DemoError::Step(format!("the trace: {e}")))?;
+    records.sort_by_key(|r| r.at);
+    Ok(records)
+}
+
+/// Waits until what was captured is copied, for a bounded time.
+fn settle(system: &mut dyn System) -> Result<(), DemoError> {
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut quiet = 0;
+    let mut last = None;
+    while quiet < 3 && Instant::now() < until {
+        check_interrupt()?;
+        std::thread::sleep(Duration::from_millis(50));
+        let s = system.status()?;
+        let now = (s.copies_written, s.copies_waiting);
+        quiet = if last == Some(now) { quiet + 1 } else { 0 };
+        last = Some(now);
+    }
+    Ok(())
+}
