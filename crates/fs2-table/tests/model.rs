@@ -210,11 +210,14 @@ fn run(steps: &[Step], capacity: usize, degree: u8) -> Result<(), TestCaseError>
             Step::Touch(r) => table.touch(BlockNo(r)),
             Step::Age => table.age(),
             Step::Flush => {
-                let mut after = None;
-                while let Some(page) = table.next_dirty_page(after) {
+                let mut pages = Vec::new();
+                while let Some(page) = table.next_dirty_page(pages.last().copied()) {
+                    pages.push(page);
+                }
+                pages.extend(table.pages_needing_flag_change(true));
+                for page in pages {
                     let encoded = table.encode_page(page, 1, 1, true);
                     table.mark_written(page, &encoded);
-                    after = Some(page);
                 }
                 prop_assert_eq!(table.dirty_pages(), 0);
                 prop_assert_eq!(table.pages_needing_flag_change(true).count(), 0);
