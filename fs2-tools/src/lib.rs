@@ -2,3 +2,4 @@
 
 pub mod kernel;
 pub mod mkfs2;
+pub mod report;
