@@ -93,7 +93,12 @@ pub fn run(serve: &Serve) -> ExitCode {
     log();
     match serve_volume(serve) {
         Ok(report) if report.as_ref().is_none_or(|r| r.marked) => ExitCode::SUCCESS,
-        Ok(report) if report.as_ref().is_some_and(|r| r.replicas == 0 && r.why_not.as_deref().is_some_and(|w| w.starts_with("the volume was served inactive"))) => {
+        Ok(report)
+            if report.as_ref().is_some_and(|r| {
+                r.replicas == 0
+                    && r.why_not.as_deref().is_some_and(|w| w.starts_with("the volume was served inactive"))
+            }) =>
+        {
             ExitCode::SUCCESS
         }
         Ok(_) => ExitCode::from(4),
@@ -108,7 +113,11 @@ fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("FS2_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // A second call, from a test in one process, changes nothing.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .try_init();
 }
 
 enum Frontend {
@@ -209,7 +218,8 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
         FrontendKind::Nbd => {
             let (listen, place) = nbd_address(serve)?;
             let options = nbd::Options { allow_remote: serve.allow_remote, ..nbd::Options::default() };
-            let server = nbd::Server::bind(listen, service, options).map_err(io_error(format!("NBD on {place}")))?;
+            let server =
+                nbd::Server::bind(listen, service, options).map_err(io_error(format!("NBD on {place}")))?;
             let place = server.tcp_address().map_or(place, |a| format!("tcp:{a}"));
             Ok((Frontend::Nbd(server), format!("nbd {place}")))
         }
@@ -244,7 +254,8 @@ fn nbd_address(serve: &Serve) -> Result<(nbd::Listen, String), DaemonError> {
     {
         return Ok((nbd::Listen::Tcp(address), listen.clone()));
     }
-    let what = format!("--listen {listen}: neither unix:PATH nor tcp:ADDRESS:PORT such as tcp:127.0.0.1:10809");
+    let what =
+        format!("--listen {listen}: neither unix:PATH nor tcp:ADDRESS:PORT such as tcp:127.0.0.1:10809");
     Err(DaemonError::Setting(what))
 }
 
@@ -271,7 +282,11 @@ fn answer(
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
-            Reply::error("the detach is taking long; it goes on", served.device.display().to_string(), "wait for the daemon to end")
+            Reply::error(
+                "the detach is taking long; it goes on",
+                served.device.display().to_string(),
+                "wait for the daemon to end",
+            )
         }
         Command::TraceStart { path } => served.start_trace(&path).map_or_else(said, |()| Reply::Done),
         Command::TraceStop => match served.stop_trace() {

@@ -90,7 +90,10 @@ pub fn profile(name: &str) -> Result<DriveProfile, DaemonError> {
     }
     if !Path::new(name).exists() {
         let names: Vec<_> = DriveProfile::names().collect();
-        return Err(setting(format!("no drive profile '{name}': neither a file nor one of {}", names.join(", "))));
+        return Err(setting(format!(
+            "no drive profile '{name}': neither a file nor one of {}",
+            names.join(", ")
+        )));
     }
     let text = std::fs::read_to_string(name).map_err(|e| setting(format!("{name}: {e}")))?;
     DriveProfile::parse(&text, name).map_err(|e| setting(e.to_string()))
@@ -102,7 +105,8 @@ pub fn profile(name: &str) -> Result<DriveProfile, DaemonError> {
 /// Why not.
 pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     let wait = Some(Duration::from_secs(settings.lock_wait));
-    let options = OpenOptions { write: true, lock: Lock::Exclusive, lock_wait: wait, ..OpenOptions::default() };
+    let options =
+        OpenOptions { write: true, lock: Lock::Exclusive, lock_wait: wait, ..OpenOptions::default() };
     let file = FileStore::open(device, options)?;
     let written_since = runtime::written_since(device, &file);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
@@ -144,7 +148,8 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         }
     };
     let named = device.display().to_string();
-    let (volume, report) = attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
+    let (volume, report) =
+        attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
     if let Standing::Inactive(why) = volume.standing() {
         let remedy = why.remedy(&named);
         if settings.require_active {
@@ -153,7 +158,11 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         let next = remedy.map(|r| format!("; to activate it: {r}")).unwrap_or_default();
         tracing::warn!("{named} is served as a plain device: {why}{next}");
     } else {
-        tracing::info!("{named} is active: {} replicas trusted, {} to be verified", report.verified, report.unverified);
+        tracing::info!(
+            "{named} is active: {} replicas trusted, {} to be verified",
+            report.verified,
+            report.unverified
+        );
     }
     // From here on the backing changes; a stamp of before would speak against it.
     if let Err(e) = runtime::forget_stamp(device) {
@@ -219,7 +228,9 @@ impl Served {
     /// # Errors
     /// What went wrong in writing it.
     pub fn stop_trace(&self) -> Result<Option<u64>, DaemonError> {
-        let Some(t) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(None) };
+        let Some(t) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(None);
+        };
         let lost = self.server.trace_to(None);
         drop(t.sender);
         if lost > 0 {
@@ -255,7 +266,11 @@ impl Served {
         let report = self.server.detach();
         match &report.why_not {
             None => {
-                tracing::info!("{} detached cleanly with {} replicas", self.device.display(), report.replicas);
+                tracing::info!(
+                    "{} detached cleanly with {} replicas",
+                    self.device.display(),
+                    report.replicas
+                );
                 if let Err(e) = runtime::remember_stamp(&self.device, &**self.server.store()) {
                     tracing::warn!("no stamp of {} is kept: {e}", self.device.display());
                 }

@@ -195,7 +195,14 @@ impl Server {
         }
     }
 
-    fn complete(&self, core: &mut Core, dispatched: Nanos, io: &Io, buffer: AlignedBuf, result: Result<(), i32>) {
+    fn complete(
+        &self,
+        core: &mut Core,
+        dispatched: Nanos,
+        io: &Io,
+        buffer: AlignedBuf,
+        result: Result<(), i32>,
+    ) {
         let now = self.now();
         if core.trace.is_some() {
             self.trace(core, dispatched, now, io, result);
@@ -292,7 +299,12 @@ impl Server {
         }
     }
 
-    fn take<'a>(&'a self, mut core: MutexGuard<'a, Core>, request: ClientRequest, done: Completion) -> MutexGuard<'a, Core> {
+    fn take<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        request: ClientRequest,
+        done: Completion,
+    ) -> MutexGuard<'a, Core> {
         let id = RequestId(core.next_request);
         core.next_request += 1;
         let ClientRequest { connection, op, extent, flags, buffer } = request;
@@ -329,7 +341,11 @@ impl Server {
             if let Some(report) = core.volume.detached() {
                 break report;
             }
-            core = self.work.wait_timeout(core, Duration::from_millis(50)).unwrap_or_else(|_| std::process::abort()).0;
+            core = self
+                .work
+                .wait_timeout(core, Duration::from_millis(50))
+                .unwrap_or_else(|_| std::process::abort())
+                .0;
         };
         core.stopping = true;
         core.trace = None;
@@ -365,7 +381,9 @@ impl Service for Server {
 
     fn stretches(&self, extent: Extent, limit: usize) -> Result<Vec<Stretch>, Errno> {
         let store = &self.store;
-        store.stretches(extent.offset(), extent.len(), limit).map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))
+        store
+            .stretches(extent.offset(), extent.len(), limit)
+            .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))
     }
 
     fn call(&self, request: ClientRequest) -> (AlignedBuf, Result<(), Errno>) {

@@ -147,9 +147,11 @@ impl Settings {
         if let Some(depth) = self.depth {
             put("--depth=", depth.to_string().into());
         }
-        for (name, on) in
-            [("--require-active", self.require_active), ("--passive", self.passive), ("--paranoid", self.paranoid)]
-        {
+        for (name, on) in [
+            ("--require-active", self.require_active),
+            ("--passive", self.passive),
+            ("--paranoid", self.paranoid),
+        ] {
             if on {
                 args.push(name.into());
             }
@@ -189,7 +191,12 @@ impl DiscardKind {
 /// # Errors
 /// What was wrong with it.
 pub fn parse_share(s: &str) -> Result<Permille, String> {
-    let n: f64 = s.trim().trim_end_matches('%').trim().parse().map_err(|_| format!("'{s}' is not a share such as 5%"))?;
+    let n: f64 = s
+        .trim()
+        .trim_end_matches('%')
+        .trim()
+        .parse()
+        .map_err(|_| format!("'{s}' is not a share such as 5%"))?;
     if !(0.0..=100.0).contains(&n) {
         return Err(format!("{s} is not between 0% and 100%"));
     }
@@ -199,8 +206,9 @@ pub fn parse_share(s: &str) -> Result<Permille, String> {
 fn parse_watermarks(s: &str) -> Result<Watermarks, String> {
     let marks: Result<Vec<Permille>, String> = s.split(',').map(parse_share).collect();
     match marks?[..] {
-        [high, low, critical] => Watermarks::new(high, low, critical)
-            .ok_or_else(|| format!("{s}: the high mark must be above the low one, and that above the critical one")),
+        [high, low, critical] => Watermarks::new(high, low, critical).ok_or_else(|| {
+            format!("{s}: the high mark must be above the low one, and that above the critical one")
+        }),
         _ => Err(format!("'{s}' is not three shares such as 15,10,5")),
     }
 }

@@ -45,7 +45,8 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             free_share: f64::from(v.free_share().get()) / 1000.0,
             watermark_state,
             discard_seen: s.discards > 0,
-            hot_region: hot.map(|r| HotRegion { first_block: r.start().into(), last_block: u64::from(r.end()) - 1 }),
+            hot_region: hot
+                .map(|r| HotRegion { first_block: r.start().into(), last_block: u64::from(r.end()) - 1 }),
             replicas: v.table().len() as u64,
             replica_bytes: v.table().len() as u64 * u64::from(v.block_size().bytes()),
             replicas_unverified: v.table().unverified_count() as u64,
@@ -91,8 +92,11 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
     };
     status.uptime_s = served.server.now().as_secs_f64();
     status.trace = served.trace_path();
-    status.detach =
-        detach.map(|d| DetachInfo { marked: d.marked, why_not: d.why_not.clone(), replicas: d.replicas as u64 });
+    status.detach = detach.map(|d| DetachInfo {
+        marked: d.marked,
+        why_not: d.why_not.clone(),
+        replicas: d.replicas as u64,
+    });
     status.pid = std::process::id();
     status.version = env!("CARGO_PKG_VERSION").into();
     status

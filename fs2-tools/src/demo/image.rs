@@ -4,9 +4,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use fs2_block::Permille;
-use fs2_store::{FileStore, Lock, OpenOptions, StoreIo};
-
 use super::{DemoError, step};
 
 /// Bytes of the image; sparse, about 40 MB are stored.
@@ -126,7 +123,8 @@ pub(super) fn make(dir: &Path) -> Result<Made, DemoError> {
         }
     }
     let (plain, fs2) = (dir.join("ext2.img"), dir.join("fs2.img"));
-    let image = plain.to_str().ok_or_else(|| DemoError::Step("the temporary directory's name is not text".into()))?;
+    let image =
+        plain.to_str().ok_or_else(|| DemoError::Step("the temporary directory's name is not text".into()))?;
     std::fs::File::create(&plain).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(step("the image"))?;
     let inodes = (GROUPS * GROUP_INODES).to_string();
     let args = ["-q", "-F", "-t", "ext2", "-b", "4096", "-m", "0", "-N", &inodes, image];
@@ -144,10 +142,12 @@ pub(super) fn make(dir: &Path) -> Result<Made, DemoError> {
 }
 
 fn convert(image: &Path) -> Result<(), DemoError> {
-    let options = OpenOptions { write: true, lock: Lock::Exclusive, ..OpenOptions::default() };
-    let store = FileStore::open(image, options).map_err(|e| DemoError::Step(e.to_string()))?;
-    let space = Permille::new(50).expect("below 1000");
-    crate::mkfs2::convert(&mut StoreIo::new(&store), space).map_err(|e| DemoError::Step(e.to_string()))
+    let args = ["mkfs2".into(), "--quiet".into(), image.as_os_str().to_owned()];
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    match crate::mkfs2::run(args, &mut out, &mut err) {
+        0 => Ok(()),
+        _ => Err(DemoError::Step(String::from_utf8_lossy(&err).trim().to_owned())),
+    }
 }
 
 /// The image is consistent.

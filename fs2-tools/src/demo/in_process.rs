@@ -89,7 +89,8 @@ impl System for InProcess {
 
     fn read(&mut self, path: &str) -> Result<Vec<u8>, DemoError> {
         let wrong = |e: fs2_ext2::Problem| DemoError::Step(format!("{path}: {e}"));
-        let dev = &mut ClientIo { served: &self.served, connection: self.connection, blocks: &mut self.blocks };
+        let dev =
+            &mut ClientIo { served: &self.served, connection: self.connection, blocks: &mut self.blocks };
         let inode = fs2_ext2::lookup(&self.layout, dev, path).map_err(wrong)?;
         let mut bytes = vec![0; inode.size as usize];
         let map = fs2_ext2::BlockMap::read(&self.layout, dev, &inode).map_err(wrong)?;

@@ -16,18 +16,20 @@ use fs2_trace::{Reader, Record, RecordFlags};
 use fs2d::settings::Settings;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::report::{AddressSeries, DemoReport, ImageFacts, RunRow, render_html, render_table};
+use crate::report::{self, AddressSeries, DemoReport, ImageFacts, RunRow, render_html, render_table};
 
 /// Options of `fs2 demo`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Two regions of a sparse 8 GiB ext2 image are read file by file in turns, cold, several times: once
+#[command(
+    after_help = "Two regions of a sparse 8 GiB ext2 image are read file by file in turns, cold, several times: once
 as plain ext2, once as an FS2 volume, in alternation. As root through the kernel (FUSE, loop, mount);
 without root in this process. Needs mke2fs and debugfs (package e2fsprogs).
 
 EXAMPLES:
   fs2 demo
   fs2 demo --drive nearline-hc310 --runs 7 --report nearline.html
-  fs2 demo --json > demo.json")]
+  fs2 demo --json > demo.json"
+)]
 pub struct Options {
     /// Runs of each system.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -109,9 +111,14 @@ trait System {
 pub fn main(options: &Options) -> ExitCode {
     // SAFETY: the handler only stores to an atomic.
     let caught = unsafe {
-        nix::sys::signal::signal(nix::sys::signal::Signal::SIGINT, nix::sys::signal::SigHandler::Handler(interrupt))
+        nix::sys::signal::signal(
+            nix::sys::signal::Signal::SIGINT,
+            nix::sys::signal::SigHandler::Handler(interrupt),
+        )
     };
-    drop(caught);
+    if let Err(e) = caught {
+        eprintln!("fs2: Ctrl-C will not clean up: {e}");
+    }
     match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(DemoError::Interrupted) => {
@@ -142,7 +149,10 @@ fn settings(options: &Options, plain: bool) -> Result<Settings, DemoError> {
 fn run(options: &Options) -> Result<(), DemoError> {
     let started = Instant::now();
     let root = nix::unistd::geteuid().is_root() && !options.in_process;
-    let dir = tempfile::Builder::new().prefix("fs2-demo-").tempdir().map_err(step("a temporary directory"))?;
+    let dir =
+        tempfile::Builder::new().prefix("fs2-demo-").tempdir().map_err(step("a temporary directory"))?;
+    // SAFETY: this process has one thread yet. Sockets, logs and stamps go where all of it is removed.
+    unsafe { std::env::set_var("FS2_RUNTIME_DIR", dir.path().join("run")) };
     let say = |text: &str| {
         if !options.json {
             println!("{text}");
@@ -154,48 +164,62 @@ fn run(options: &Options) -> Result<(), DemoError> {
     let mut notes = Vec::new();
     let (plain, fs2) = (settings(options, true)?, settings(options, false)?);
     let open = |image: &Path, s: &Settings| -> Result<Box<dyn System>, DemoError> {
-        if root {
-            through_kernel::open(dir.path(), image, s)
-        } else {
-            in_process::open(image, s)
-        }
+        if root { through_kernel::open(dir.path(), image, s) } else { in_process::open(image, s) }
     };
-    let mut systems = vec![("ext2", open(&made.plain, &plain)?), ("FS2", open(&made.fs2, &fs2)?)];
+    let mut systems = vec![
+        (report::System::Ext2, open(&made.plain, &plain)?),
+        (report::System::Fs2, open(&made.fs2, &fs2)?),
+    ];
     let frontend = systems[0].1.frontend();
-    say(&format!("reading {} pairs of files, cold, on a modelled {} ({frontend}) ...", options.pairs, options.drive));
+    say(&format!(
+        "reading {} pairs of files, cold, on a modelled {} ({frontend}) ...",
+        options.pairs, options.drive
+    ));
     let steps = u64::from(options.runs * options.pairs * 2);
     let bar = progress(steps, options.json);
     let mut rows: Vec<RunRow> = Vec::new();
     let mut addresses = Vec::new();
     for run in 1..=options.runs {
-        for (name, system) in &mut systems {
-            let (row, points) = one_run(name, &mut **system, &made, options, run, dir.path(), &bar)?;
+        for (which, system) in &mut systems {
+            let (row, points) = one_run(*which, &mut **system, &made, options, run, dir.path(), &bar)?;
             bar.suspend(|| {
                 let r = &row;
                 let share = 100 * r.from_replica / r.reads.max(1);
-                say(&format!("  run {run} {name:>4}: {:7.2} s, {:5.2} ms an access, {share:3} % of the reads from replicas", r.elapsed_s, r.access_ms));
+                say(&format!("  run {run} {:>4}: {:7.2} s, {:5.2} ms an access, {share:3} % of the reads from replicas", which.name(), r.elapsed_s, r.access_ms));
             });
             if run == 1 || run == options.runs {
-                addresses.push(AddressSeries { system: (*name).into(), run, points });
+                addresses.push(AddressSeries { system: *which, run, points });
             }
             rows.push(row);
         }
     }
     bar.finish_and_clear();
     let copies_written = systems[1].1.status()?.copies_written;
-    for (name, system) in systems {
-        system.end().map_err(|e| DemoError::Step(format!("ending {name}: {e}")))?;
+    for (which, system) in systems {
+        system.end().map_err(|e| DemoError::Step(format!("ending {}: {e}", which.name())))?;
     }
     image::check(&made.fs2)?;
-    notes.push("Every byte read was compared with what was written; e2fsck found the FS2 volume clean afterwards.".into());
+    notes.push(
+        "Every byte read was compared with what was written; e2fsck found the FS2 volume clean afterwards."
+            .into(),
+    );
     if !root {
-        notes.push("Ran in this process; as root it goes through the kernel (FUSE, loop device, mount).".into());
+        notes.push(
+            "Ran in this process; as root it goes through the kernel (FUSE, loop device, mount).".into(),
+        );
     }
     let report = DemoReport {
         title: "FS2 against plain ext2".into(),
-        machine_note: format!("modelled drive {}, {} real seconds to a modelled one", options.drive, options.time_scale),
+        machine_note: format!(
+            "modelled drive {}, {} real seconds to a modelled one",
+            options.drive, options.time_scale
+        ),
         drive: options.drive.clone(),
-        image: ImageFacts { bytes: image::IMAGE_BYTES, files: made.files.len() as u64, file_bytes: made.bytes() },
+        image: ImageFacts {
+            bytes: image::IMAGE_BYTES,
+            files: made.files.len() as u64,
+            file_bytes: made.bytes(),
+        },
         frontend,
         time_scale: options.time_scale,
         runs: rows,
@@ -214,7 +238,11 @@ fn run(options: &Options) -> Result<(), DemoError> {
         println!("{text}");
     } else {
         println!("\n{}", render_table(&report));
-        println!("report: {}  ({:.0} s in all; nothing else is left)", place.display(), started.elapsed().as_secs_f64());
+        println!(
+            "report: {}  ({:.0} s in all; nothing else is left)",
+            place.display(),
+            started.elapsed().as_secs_f64()
+        );
     }
     std::io::stdout().flush().map_err(step("standard output"))
 }
@@ -229,7 +257,7 @@ fn progress(steps: u64, json: bool) -> ProgressBar {
 
 /// One run: every pair, cold; then idle until what was captured is copied.
 fn one_run(
-    name: &str,
+    which: report::System,
     system: &mut dyn System,
     made: &image::Made,
     options: &Options,
@@ -247,7 +275,11 @@ fn one_run(
             check_interrupt()?;
             let bytes = system.read(&file.path)?;
             if !file.is_right(&bytes) {
-                return Err(DemoError::Step(format!("{name}, run {run}: {} has other content than was written", file.path)));
+                return Err(DemoError::Step(format!(
+                    "{}, run {run}: {} has other content than was written",
+                    which.name(),
+                    file.path
+                )));
             }
             bar.inc(1);
         }
@@ -264,10 +296,11 @@ fn one_run(
     let p99 = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0.0);
     let part = |get: fn(&Status) -> Option<f64>| -> f64 {
         let total = |s: &Status| get(s).unwrap_or(0.0) * s.access_ms.accesses as f64;
-        (total(&after) - total(&before)) / (after.access_ms.accesses - before.access_ms.accesses).max(1) as f64
+        (total(&after) - total(&before))
+            / (after.access_ms.accesses - before.access_ms.accesses).max(1) as f64
     };
     let row = RunRow {
-        system: name.into(),
+        system: which,
         run,
         reads: reads.len() as u64,
         from_replica: reads.iter().filter(|r| r.flags.contains(RecordFlags::REPLICA)).count() as u64,
@@ -292,7 +325,8 @@ fn is_client_read(r: &Record) -> bool {
 fn read_trace(path: &Path) -> Result<Vec<Record>, DemoError> {
     let file = std::fs::File::open(path).map_err(step("the trace"))?;
     let reader = Reader::new(file).map_err(|e| DemoError::Step(format!("the trace: {e}")))?;
-    let mut records = reader.collect::<Result<Vec<_>, _>>().map_err(|e| DemoError::Step(format!("the trace: {e}")))?;
+    let mut records =
+        reader.collect::<Result<Vec<_>, _>>().map_err(|e| DemoError::Step(format!("the trace: {e}")))?;
     records.sort_by_key(|r| r.at);
     Ok(records)
 }
