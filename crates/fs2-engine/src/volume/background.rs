@@ -199,8 +199,7 @@ impl Volume {
         // The mark must be gone before the first copy of a session.
         if !self.mark.is_gone() && !self.planted(Plant::CopyKeepsMark) {
             self.want_mark_erased();
-            let u = self.urgent.pop_front()?;
-            return Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose));
+            return self.dispatch_urgent(now);
         }
         if self.mark.erase_failed() {
             self.copies_off = true;
@@ -354,8 +353,7 @@ impl Volume {
             return None;
         }
         self.urge_table_write(offset, bytes, purpose);
-        let u = self.urgent.pop_front()?;
-        Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose))
+        self.dispatch_urgent(now)
     }
 
     /// Free share against the watermarks, after every event.

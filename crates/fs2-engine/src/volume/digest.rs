@@ -69,8 +69,7 @@ impl Volume {
             debug(&io.op, h);
             self.digest_purpose(&io.purpose, h);
         }
-        let mut holds: Vec<_> =
-            self.holds.iter().map(|x| (self.rank(x.io), x.extent, x.exclusive)).collect();
+        let mut holds: Vec<_> = self.holds.iter().map(|x| (self.rank(x.io), x.extent, x.exclusive)).collect();
         holds.sort_unstable();
         holds.hash(h);
         for u in &self.urgent {

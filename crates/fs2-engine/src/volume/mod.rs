@@ -412,8 +412,8 @@ impl Volume {
     }
 
     fn next_dispatch(&mut self, now: Nanos) -> Option<Io> {
-        if let Some(u) = self.urgent.pop_front() {
-            return Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose));
+        if let Some(io) = self.dispatch_urgent(now) {
+            return Some(io);
         }
         if self.flush_active.is_none() && !self.flush_waiting.is_empty() {
             let waiters = std::mem::take(&mut self.flush_waiting);
@@ -434,12 +434,33 @@ impl Volume {
         if self.detach.is_some() {
             if self.requests.is_empty() && self.in_flight.is_empty() && self.flush_waiting.is_empty() {
                 self.step_detach();
-                let u = self.urgent.pop_front()?;
-                return Some(self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose));
+                return self.dispatch_urgent(now);
             }
             return None;
         }
         self.dispatch_background(now)
+    }
+
+    /// The next of what goes before everything else.
+    fn dispatch_urgent(&mut self, now: Nanos) -> Option<Io> {
+        while let Some(u) = self.urgent.pop_front() {
+            let background = matches!(u.purpose, Purpose::TablePage { .. } | Purpose::EraseOldSlot);
+            // R7: a client may have taken the table's blocks since this was queued.
+            if background && !self.table_write_possible() {
+                if let Purpose::TablePage { page } = u.purpose {
+                    self.table.mark_dirty(page);
+                }
+                continue;
+            }
+            let held = background && u.target == Target::Volume;
+            let io = self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose);
+            // R7: a client's write to these blocks comes after this one.
+            if held && !self.planted(Plant::TableWriteHoldsNothing) {
+                self.hold(io.id, self.widened(u.extent), true);
+            }
+            return Some(io);
+        }
+        None
     }
 
     fn dispatch(
