@@ -1,0 +1,17 @@
+//! Where the model meets the product: the image is given a table, the engine is driven, a checker
+//! rewrites the mark. Nothing in here judges.
+
+mod checker;
+mod ground;
+mod policy;
+
+pub use checker::check_table;
+pub use ground::{Ground, Setup};
+pub use policy::Scripted;
+
+use fs2_table::content_hash;
+
+/// The hash that a table's entries carry of a block's content.
+pub fn hash_of(volume_id: u64, block: &[u8]) -> u64 {
+    content_hash(volume_id, block)
+}

@@ -1,0 +1,73 @@
+//! A policy that does as it is told.
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::{Head, Log};
+
+/// Captures what it is told to, copies it where it is told, reads what it is told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Scripted {
+    /// Reads are captured.
+    pub capture: bool,
+    /// A read takes a replica where there is one.
+    pub prefer: bool,
+    /// The next payload goes there, vacant or not.
+    pub target: Option<u32>,
+    /// To be evicted at the next event.
+    pub evict: Option<BlockRange>,
+    /// Background work may begin.
+    pub eager: bool,
+}
+
+impl Policy for Scripted {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::None
+    }
+
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, copies: &[BlockNo]) -> Option<usize> {
+        if self.prefer { copies.len().checked_sub(1) } else { None }
+    }
+
+    fn read_seen(&mut self, seen: &ReadSeen<'_>, _: &dyn Space, log: &mut Log) {
+        if !self.capture || seen.data.is_empty() {
+            return;
+        }
+        let run = log.open();
+        let bytes = seen.data.len() / seen.hashes.len();
+        for (i, block) in seen.blocks.iter().enumerate() {
+            log.push(run, block, seen.hashes[i], &seen.data[i * bytes..][..bytes]);
+        }
+        log.close(run);
+    }
+
+    fn idle(&mut self, _: Nanos, _: &mut Log) {}
+
+    fn eager(&self) -> bool {
+        self.eager
+    }
+
+    fn place(&mut self, want: u32, _: &Head, space: &dyn Space) -> Place {
+        match self.target {
+            // The model's volume has one group.
+            Some(_) if space.vacant(0).is_none() => Place::NeedsGroup(0),
+            Some(at) => Place::At(BlockRange::at(BlockNo(at), want)),
+            None => Place::Nowhere,
+        }
+    }
+
+    fn evict(&mut self) -> Option<BlockRange> {
+        self.evict.take()
+    }
+
+    fn hot_region(&self) -> Option<BlockRange> {
+        None
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+
+    fn digest(&self) -> String {
+        format!("{self:?}")
+    }
+}

@@ -1,0 +1,212 @@
+//! A device with a volatile cache: what was written since the last completed flush may be lost in part.
+//!
+//! V1: a write that was completed before a flush began survives once that flush has completed; any
+//!     other write in the cache survives a loss of power or does not, each for itself.
+//! V2: of two writes to one block that both survive, the later counts.
+//! V3: a failed flush leaves what it covered in the cache for ever: readable, never durable.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::sync::Arc;
+
+use fs2_block::{Extent, ReadAt};
+
+use super::content::{BLOCK, Content, SECTOR};
+
+/// One write in the cache: the blocks it changed.
+#[derive(Clone, Debug)]
+struct Cached {
+    seq: u32,
+    blocks: Vec<(u32, Content)>,
+    stuck: bool,
+}
+
+/// A device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    base: Arc<Vec<u8>>,
+    durable: BTreeMap<u32, Content>,
+    cache: Vec<Cached>,
+    next: u32,
+}
+
+impl Device {
+    /// A device that holds `base`, durably.
+    ///
+    /// # Panics
+    /// Where that is not of whole blocks.
+    pub fn new(base: Arc<Vec<u8>>) -> Device {
+        assert!(base.len().is_multiple_of(BLOCK), "a device of whole blocks");
+        Device { base, durable: BTreeMap::new(), cache: Vec::new(), next: 0 }
+    }
+
+    /// What a read of `block` brings.
+    pub fn block(&self, block: u32) -> Content {
+        let cached = self.cache.iter().rev().find_map(|c| c.blocks.iter().find(|b| b.0 == block));
+        match cached.map(|b| &b.1).or_else(|| self.durable.get(&block)) {
+            Some(content) => content.clone(),
+            None => Content::from_bytes(&self.base[block as usize * BLOCK..][..BLOCK]),
+        }
+    }
+
+    /// What a read of `extent`, of whole sectors, brings.
+    ///
+    /// # Panics
+    /// Where it is not of whole sectors inside the device.
+    pub fn read(&self, extent: Extent) -> Vec<u8> {
+        let (from, len) = (extent.offset() as usize, extent.len() as usize);
+        assert!(from.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR), "{extent} is not of sectors");
+        let first = from / BLOCK;
+        let end = (from + len).div_ceil(BLOCK);
+        let mut bytes = vec![0; (end - first) * BLOCK];
+        for (block, to) in (first as u32..).zip(bytes.chunks_exact_mut(BLOCK)) {
+            self.block(block).put(to);
+        }
+        bytes[from - first * BLOCK..][..len].to_vec()
+    }
+
+    /// Writes whole sectors into the cache.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        let blocks = self.merged(offset, bytes);
+        self.cache.push(Cached { seq: self.next, blocks, stuck: false });
+        self.next += 1;
+    }
+
+    /// Writes whole sectors, durable at once: FUA, or who writes with no daemon attached and waits.
+    pub fn write_through(&mut self, offset: u64, bytes: &[u8]) {
+        for (block, content) in self.merged(offset, bytes) {
+            for c in &mut self.cache {
+                c.blocks.retain(|b| b.0 != block);
+            }
+            self.durable.insert(block, content);
+        }
+        self.cache.retain(|c| !c.blocks.is_empty());
+    }
+
+    fn merged(&self, offset: u64, bytes: &[u8]) -> Vec<(u32, Content)> {
+        let extent = Extent::new(offset, bytes.len() as u64);
+        let first = offset as usize / BLOCK;
+        let end = (extent.end() as usize).div_ceil(BLOCK);
+        let whole = Extent::new((first * BLOCK) as u64, ((end - first) * BLOCK) as u64);
+        let mut now = self.read(whole);
+        now[offset as usize - first * BLOCK..][..bytes.len()].copy_from_slice(bytes);
+        (first as u32..).zip(now.chunks_exact(BLOCK).map(Content::from_bytes)).collect()
+    }
+
+    /// What a flush that begins now will cover.
+    pub fn flush_covers(&self) -> u32 {
+        self.next
+    }
+
+    /// A flush that covers what [`Device::flush_covers`] said is done.
+    pub fn flushed(&mut self, covers: u32) {
+        let (done, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.cache).into_iter().partition(|c| c.seq < covers && !c.stuck);
+        self.durable.extend(done.into_iter().flat_map(|c| c.blocks));
+        self.cache = left;
+    }
+
+    /// A flush failed (V3).
+    pub fn flush_failed(&mut self, covers: u32) {
+        self.cache.iter_mut().filter(|c| c.seq < covers).for_each(|c| c.stuck = true);
+    }
+
+    /// Writes in the cache.
+    pub fn cached(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// The blocks of the write in the cache at `index`.
+    pub fn cached_blocks(&self, index: usize) -> impl Iterator<Item = u32> + '_ {
+        self.cache[index].blocks.iter().map(|b| b.0)
+    }
+
+    /// Power is lost; of the writes in the cache those with their bit in `keep` survive.
+    pub fn power_loss(&mut self, keep: u64) {
+        for (i, c) in std::mem::take(&mut self.cache).into_iter().enumerate() {
+            if keep >> i & 1 == 1 {
+                self.durable.extend(c.blocks);
+            }
+        }
+    }
+
+    /// Everything it holds, as bytes.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut all = self.base.to_vec();
+        for (block, content) in self.durable.iter().chain(
+            self.cache
+                .iter()
+                .flat_map(|c| c.blocks.iter().map(|(b, content)| (b, content)).collect::<Vec<_>>()),
+        ) {
+            content.put(&mut all[*block as usize * BLOCK..][..BLOCK]);
+        }
+        all
+    }
+}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, h: &mut H) {
+        self.durable.hash(h);
+        for c in &self.cache {
+            (&c.blocks, c.stuck).hash(h);
+        }
+    }
+}
+
+/// A device as a new daemon or a checker reads it.
+pub struct Reader<'a>(pub &'a Device);
+
+impl ReadAt for Reader<'_> {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64).filter(|&e| e <= self.0.base.len() as u64);
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let from = offset / SECTOR as u64 * SECTOR as u64;
+        let bytes = self.0.read(Extent::new(from, end.next_multiple_of(SECTOR as u64) - from));
+        buf.copy_from_slice(&bytes[(offset - from) as usize..][..buf.len()]);
+        Ok(())
+    }
+
+    fn size_bytes(&mut self) -> io::Result<u64> {
+        Ok(self.0.base.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device() -> Device {
+        Device::new(Arc::new(vec![0; 8 * BLOCK]))
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_written_before_it_began() {
+        let mut d = device();
+        d.write(0, &Content::of(1).bytes());
+        let covers = d.flush_covers();
+        d.write(BLOCK as u64, &Content::of(2).bytes());
+        d.flushed(covers);
+        d.power_loss(0);
+        assert_eq!((d.block(0), d.block(1)), (Content::of(1), Content::of(0)));
+    }
+
+    #[test]
+    fn a_failed_flush_is_never_made_good() {
+        let mut d = device();
+        d.write(0, &Content::of(1).bytes());
+        d.flush_failed(d.flush_covers());
+        d.flushed(d.flush_covers());
+        assert_eq!(d.block(0), Content::of(1));
+        d.power_loss(0);
+        assert_eq!(d.block(0), Content::of(0));
+    }
+
+    #[test]
+    fn parts_of_blocks_are_merged() {
+        let mut d = device();
+        d.write(512, &[1; 512]);
+        assert_eq!(d.block(0), Content::Cells([0, 0x0101]));
+        assert_eq!(d.read(Extent::new(512, 1024))[..512], [1; 512]);
+    }
+}

@@ -1,0 +1,472 @@
+//! The client: a file system's kernel, or a tool, and what it may see.
+//!
+//! It knows which blocks it has allocated, what it wrote and what was acknowledged, and from that which
+//! values a read may bring. It shares nothing with the daemon's notion of free blocks.
+//!
+//! K1: a block is written, read or freed only while it is allocated, and allocated only while it is free
+//!     and no discard of it is outstanding (unless the client has given the discard up).
+//! K2: one block bitmap is in flight at a time; its content is any that the bitmap had since it was sent.
+//! K3: a request is answered once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+
+use super::content::Value;
+
+/// A block the model speaks of, as an index into its list.
+pub type Tracked = usize;
+
+/// What a client asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// Read a block.
+    Read(Tracked),
+    /// Fill a block.
+    Write(Tracked, Value),
+    /// Fill one of its sectors.
+    WritePart(Tracked, usize, Value),
+    /// Write zeroes.
+    Zero(Tracked),
+    /// Discard.
+    Discard(Tracked),
+    /// Punch a hole.
+    Punch(Tracked),
+    /// The block bitmap, tracked bits as in the mask.
+    Bitmap(u16),
+    /// The superblock: mount count and state.
+    Super {
+        /// Mount count.
+        mounts: u16,
+        /// State: 1 is clean.
+        state: u16,
+    },
+    /// Flush.
+    Flush,
+}
+
+/// A request that is not answered yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Outstanding {
+    /// What.
+    pub ask: Ask,
+    /// Over which connection.
+    pub connection: u32,
+    /// A read or write: candidates and flags for each sector.
+    sectors: [Sector; 2],
+    /// A read: what the block held on the device since it was asked.
+    pub held: BTreeSet<Content0>,
+    /// A discard: the client no longer waits for it.
+    pub given_up: bool,
+    /// A flush: what it makes durable.
+    snapshot: Vec<[Snapshot; 2]>,
+    order: u32,
+}
+
+/// Values of a block's two sectors.
+pub type Content0 = [Value; 2];
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Sector {
+    /// A read: values it may bring. A write: values settled when it was asked. `None`: anything.
+    values: Option<BTreeSet<Value>>,
+    /// A read: no write was in flight since it was asked.
+    quiet: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Snapshot {
+    settled: Option<BTreeSet<Value>>,
+    in_flight: Vec<Value>,
+    written: u32,
+    era: u32,
+}
+
+/// What may stand in a sector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Cell {
+    /// If nothing were in flight; `None`: anything (the block is free, or was never written).
+    settled: Option<BTreeSet<Value>>,
+    in_flight: Vec<Value>,
+    /// After a loss of power, beside what was written since.
+    durable: Option<BTreeSet<Value>>,
+    since: Vec<(u32, Value)>,
+    /// Writes sent so far.
+    written: u32,
+    /// Times it was forgotten, and the last flush that told of it.
+    era: u32,
+    flush: u32,
+}
+
+impl Cell {
+    fn of(value: Option<Value>) -> Cell {
+        let set = value.map(|v| BTreeSet::from([v]));
+        Cell { settled: set.clone(), durable: set, ..Cell::default() }
+    }
+
+    fn possible(&self) -> Option<BTreeSet<Value>> {
+        let mut set = self.settled.clone()?;
+        set.extend(&self.in_flight);
+        Some(set)
+    }
+}
+
+/// What a client saw that it must not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong(pub String);
+
+/// A client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// Blocks it speaks of.
+    names: &'static [&'static str],
+    /// A kernel's mount, or a tool that needs none.
+    pub mounted: bool,
+    /// Bit n: block n is allocated, in memory.
+    pub allocated: u16,
+    /// Bit n: a client's write to block n reached the device since it was allocated.
+    pub landed: u16,
+    cells: Vec<[Cell; 2]>,
+    /// By request.
+    pub outstanding: BTreeMap<u64, Outstanding>,
+    /// Requests whose client is gone: answers to them are no one's.
+    pub ghosts: BTreeSet<u64>,
+    next_value: Vec<Value>,
+    flushes: u32,
+}
+
+impl Hash for Kernel {
+    fn hash<H: Hasher>(&self, h: &mut H) {
+        (self.mounted, self.allocated, self.landed, &self.cells).hash(h);
+        (&self.outstanding, &self.ghosts, &self.next_value, self.flushes).hash(h);
+    }
+}
+
+impl Kernel {
+    /// A client that finds these values in blocks; `None` for a free block.
+    pub fn new(names: &'static [&'static str], found: &[Option<Value>]) -> Kernel {
+        let bits = found.iter().enumerate().filter(|(_, v)| v.is_some());
+        let allocated = bits.map(|(i, _)| 1 << i).sum();
+        Kernel {
+            names,
+            mounted: false,
+            allocated,
+            landed: allocated,
+            cells: found.iter().map(|v| [Cell::of(*v), Cell::of(*v)]).collect(),
+            outstanding: BTreeMap::new(),
+            ghosts: BTreeSet::new(),
+            flushes: 0,
+            next_value: (0..found.len()).map(|i| ((i as Value + 1) << 8) + 1).collect(),
+        }
+    }
+
+    /// Whether a block is allocated.
+    pub fn is_allocated(&self, block: Tracked) -> bool {
+        self.allocated >> block & 1 == 1
+    }
+
+    /// Whether the daemon must leave a block alone: it is allocated and what it holds counts.
+    pub fn is_live(&self, block: Tracked) -> bool {
+        self.is_allocated(block) && self.landed >> block & 1 == 1
+    }
+
+    /// Allocates a block, in memory.
+    pub fn allocate(&mut self, block: Tracked) {
+        self.allocated |= 1 << block;
+        self.landed &= !(1 << block);
+    }
+
+    /// A tool claims a block as it is: what it holds counts from the acknowledgement on.
+    pub fn claim(&mut self, block: Tracked) {
+        self.allocated |= 1 << block;
+        self.landed |= 1 << block;
+        self.forget(block);
+    }
+
+    /// Frees a block, in memory.
+    pub fn free(&mut self, block: Tracked) {
+        self.allocated &= !(1 << block);
+        self.landed &= !(1 << block);
+    }
+
+    /// Whatever a block holds, it is no one's.
+    pub fn forget(&mut self, block: Tracked) {
+        for cell in &mut self.cells[block] {
+            *cell = Cell { era: cell.era + 1, ..Cell::default() };
+        }
+        for o in self.outstanding.values_mut() {
+            if o.ask == Ask::Read(block) {
+                o.sectors.iter_mut().for_each(|s| s.values = None);
+            }
+        }
+    }
+
+    /// Outstanding requests of this kind.
+    pub fn waits_for(&self, what: impl Fn(&Outstanding) -> bool) -> bool {
+        self.outstanding.values().any(what)
+    }
+
+    /// Whether a discard or punch of a block is awaited.
+    pub fn discarding(&self, block: Tracked) -> bool {
+        let is = |a: Ask| matches!(a, Ask::Discard(b) | Ask::Punch(b) if b == block);
+        self.waits_for(|o| is(o.ask) && !o.given_up)
+    }
+
+    /// Whether a write of a block is outstanding.
+    pub fn writing(&self, block: Tracked) -> bool {
+        self.waits_for(|o| o.ask.writes(block))
+    }
+
+    /// Whether any request for a block is outstanding.
+    pub fn busy(&self, block: Tracked) -> bool {
+        self.waits_for(|o| o.ask.block() == Some(block) && !o.given_up)
+    }
+
+    /// The next value to write to a block, never used before.
+    pub fn fresh_value(&mut self, block: Tracked) -> Value {
+        let v = self.next_value[block];
+        self.next_value[block] += 1;
+        v
+    }
+
+    /// Sends a request under the smallest free number. `now` is what the block it is for holds on the
+    /// device, where it is made of values.
+    pub fn send(&mut self, ask: Ask, connection: u32, now: Option<Content0>) -> u64 {
+        let taken = |id: &u64| self.outstanding.contains_key(id) || self.ghosts.contains(id);
+        let id = (0..).find(|id| !taken(id)).expect("numbers never end");
+        let mut o = Outstanding {
+            ask,
+            connection,
+            sectors: [Sector::default(), Sector::default()],
+            held: now.into_iter().collect(),
+            given_up: false,
+            snapshot: Vec::new(),
+            order: 0,
+        };
+        match ask {
+            Ask::Read(block) => {
+                for (s, cell) in o.sectors.iter_mut().zip(&self.cells[block]) {
+                    *s = Sector { values: cell.possible(), quiet: cell.in_flight.is_empty() };
+                }
+            }
+            Ask::Flush => {
+                self.flushes += 1;
+                o.order = self.flushes;
+                let of = |c: &Cell| Snapshot {
+                    settled: c.settled.clone(),
+                    in_flight: c.in_flight.clone(),
+                    written: c.written,
+                    era: c.era,
+                };
+                o.snapshot = self.cells.iter().map(|[a, b]| [of(a), of(b)]).collect();
+            }
+            _ => {
+                for (sector, value) in ask.written() {
+                    let block = ask.block().expect("a write has a block");
+                    let cell = &mut self.cells[block][sector];
+                    o.sectors[sector].values = cell.settled.clone();
+                    cell.in_flight.push(value);
+                    cell.since.push((cell.written, value));
+                    cell.written += 1;
+                    for r in self.outstanding.values_mut().filter(|r| r.ask == Ask::Read(block)) {
+                        r.sectors[sector].quiet = false;
+                        if let Some(values) = &mut r.sectors[sector].values {
+                            values.insert(value);
+                        }
+                    }
+                }
+            }
+        }
+        self.outstanding.insert(id, o);
+        id
+    }
+
+    /// A block's content on the device changed: reads in flight may bring it.
+    pub fn content_changed(&mut self, block: Tracked, to: Option<Content0>) {
+        for o in self.outstanding.values_mut().filter(|o| o.ask == Ask::Read(block)) {
+            o.held.extend(to);
+        }
+    }
+
+    /// A request is answered; `data` is what a read brought.
+    ///
+    /// # Errors
+    /// What is wrong with the answer.
+    pub fn answered(&mut self, id: u64, ok: bool, data: Option<Content0>) -> Result<Option<Ask>, Wrong> {
+        if self.ghosts.remove(&id) {
+            return Ok(None);
+        }
+        let Some(o) = self.outstanding.remove(&id) else {
+            return Err(Wrong(format!("an answer to request {id}, which nobody awaits")));
+        };
+        match o.ask {
+            Ask::Read(block) if ok => self.read_answered(block, &o, data)?,
+            Ask::Flush if ok => self.flush_answered(&o),
+            _ => self.write_answered(&o, ok),
+        }
+        Ok(Some(o.ask))
+    }
+
+    fn read_answered(&mut self, block: Tracked, o: &Outstanding, got: Option<Content0>) -> Result<(), Wrong> {
+        let name = self.names[block];
+        if !self.is_live(block) || o.sectors.iter().all(|s| s.values.is_none()) {
+            return Ok(());
+        }
+        let Some(got) = got else {
+            return Err(Wrong(format!("a read of {name} brought what nobody wrote")));
+        };
+        if !o.held.contains(&got) {
+            return Err(Wrong(format!("a read of {name} brought {got:x?}, but it held {:x?}", o.held)));
+        }
+        for (s, value) in got.into_iter().enumerate() {
+            let cell = &mut self.cells[block][s];
+            let allowed = if o.sectors[s].quiet { &cell.settled } else { &o.sectors[s].values };
+            if let Some(allowed) = allowed
+                && !allowed.contains(&value)
+            {
+                return Err(Wrong(format!("a read of {name} brought {value:x}, not one of {allowed:x?}")));
+            }
+            if o.sectors[s].quiet && cell.in_flight.is_empty() && cell.settled.is_some() {
+                cell.settled = Some(BTreeSet::from([value]));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_answered(&mut self, o: &Outstanding, ok: bool) {
+        for (sector, value) in o.ask.written() {
+            let block = o.ask.block().expect("a write has a block");
+            let cell = &mut self.cells[block][sector];
+            if let Some(at) = cell.in_flight.iter().position(|v| *v == value) {
+                cell.in_flight.remove(at);
+            }
+            let before = o.sectors[sector].values.clone();
+            match (&mut cell.settled, ok) {
+                (Some(settled), true) => {
+                    if let Some(before) = before {
+                        settled.retain(|v| !before.contains(v));
+                    }
+                    settled.insert(value);
+                }
+                // Nothing was known: now it is this, or what was written at the same time.
+                (none, true) => *none = Some(BTreeSet::from([value])),
+                // A failed write may have been carried out.
+                (Some(settled), false) => {
+                    settled.insert(value);
+                }
+                (None, false) => {}
+            }
+        }
+    }
+
+    fn flush_answered(&mut self, o: &Outstanding) {
+        for (cells, snapshots) in self.cells.iter_mut().zip(&o.snapshot) {
+            for (cell, s) in cells.iter_mut().zip(snapshots) {
+                if cell.era != s.era || cell.flush >= o.order {
+                    continue;
+                }
+                cell.flush = o.order;
+                cell.durable = s.settled.clone();
+                cell.since.retain(|(n, v)| *n >= s.written || s.in_flight.contains(v));
+            }
+        }
+    }
+
+    /// Nobody answers any more: what was in flight may have happened.
+    pub fn cut_off(&mut self) {
+        self.ghosts.extend(std::mem::take(&mut self.outstanding).into_keys());
+        self.mounted = false;
+        for cell in self.cells.iter_mut().flatten() {
+            let maybe = std::mem::take(&mut cell.in_flight);
+            if let Some(settled) = &mut cell.settled {
+                settled.extend(maybe);
+            }
+        }
+    }
+
+    /// Power was lost; the device holds `found` in a block that is still referred to.
+    ///
+    /// # Errors
+    /// Where that is neither what was flushed nor anything written since.
+    pub fn after_power_loss(&mut self, block: Tracked, found: Option<Content0>) -> Result<(), Wrong> {
+        let name = self.names[block];
+        for s in 0..2 {
+            let cell = &mut self.cells[block][s];
+            let Some(durable) = &cell.durable else {
+                cell.settled = None;
+                continue;
+            };
+            let mut legal = durable.clone();
+            legal.extend(cell.since.iter().map(|w| w.1));
+            let found = found.map(|f| f[s]);
+            match found.filter(|v| legal.contains(v)) {
+                Some(v) => *cell = Cell::of(Some(v)),
+                None => {
+                    return Err(Wrong(format!(
+                        "after the loss of power {name} holds {found:x?}, not one of {legal:x?}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A new session finds `found` in a block that is referred to; nothing is in flight.
+    ///
+    /// # Errors
+    /// Where that is nothing it may hold.
+    pub fn found(&mut self, block: Tracked, found: Option<Content0>) -> Result<(), Wrong> {
+        let name = self.names[block];
+        for s in 0..2 {
+            let cell = &mut self.cells[block][s];
+            let Some(settled) = &cell.settled else {
+                // Never written: whatever is there is its content from now on.
+                *cell = Cell::of(found.map(|f| f[s]));
+                continue;
+            };
+            match found.map(|f| f[s]).filter(|v| settled.contains(v)) {
+                Some(v) => cell.settled = Some(BTreeSet::from([v])),
+                None => {
+                    return Err(Wrong(format!("{name} holds {found:x?}, not one of {settled:x?}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody else wrote a block.
+    pub fn rewritten(&mut self, block: Tracked, value: Value) {
+        self.cells[block] = [Cell::of(Some(value)), Cell::of(Some(value))];
+        self.allocated |= 1 << block;
+        self.landed |= 1 << block;
+    }
+}
+
+impl Ask {
+    /// The tracked block it is for.
+    pub fn block(self) -> Option<Tracked> {
+        match self {
+            Ask::Read(b)
+            | Ask::Write(b, _)
+            | Ask::WritePart(b, _, _)
+            | Ask::Zero(b)
+            | Ask::Discard(b)
+            | Ask::Punch(b) => Some(b),
+            Ask::Bitmap(_) | Ask::Super { .. } | Ask::Flush => None,
+        }
+    }
+
+    /// Whether it writes to `block`.
+    pub fn writes(self, block: Tracked) -> bool {
+        self.block() == Some(block) && !self.written().is_empty()
+    }
+
+    /// Sectors and values it writes.
+    pub fn written(self) -> Vec<(usize, Value)> {
+        match self {
+            Ask::Write(_, v) => vec![(0, v), (1, v)],
+            Ask::WritePart(_, s, v) => vec![(s, v)],
+            Ask::Zero(_) => vec![(0, 0), (1, 0)],
+            _ => Vec::new(),
+        }
+    }
+}
