@@ -129,7 +129,7 @@ impl Fs2 {
     }
 
     /// The next vacant stretch from the cursor, in ascending order, of runs that are large enough.
-    fn from_cursor(&mut self, want: u32, space: &dyn Space) -> Option<Place> {
+    fn after_cursor(&mut self, want: u32, space: &dyn Space) -> Option<Place> {
         let (at, end) = self.cursor?;
         let mut group = self.shape.group_of(BlockNo(at));
         while group < self.shape.groups() && self.shape.first_block + group * self.shape.group_blocks < end {
@@ -235,7 +235,7 @@ impl Policy for Fs2 {
     }
 
     fn place(&mut self, want: u32, head: &Head, space: &dyn Space) -> Place {
-        if let Some(place) = self.from_cursor(want, space) {
+        if let Some(place) = self.after_cursor(want, space) {
             return place;
         }
         // A new window: the cheapest group by mean seek from the heat that has a large free run; the
@@ -249,7 +249,7 @@ impl Policy for Fs2 {
                 if let Some(run) = runs.iter().find(|r| r.len() >= self.free_run) {
                     self.cursor =
                         Some((run.start(), run.start().saturating_add(window).min(self.shape.blocks)));
-                    return self.from_cursor(want, space).unwrap_or(Place::Nowhere);
+                    return self.after_cursor(want, space).unwrap_or(Place::Nowhere);
                 }
             }
             if self.free_run <= 1 {
