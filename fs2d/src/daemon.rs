@@ -132,6 +132,7 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         drive: belief.filter(DriveProfile::rotational),
         watermarks: settings.watermarks,
         space: settings.space,
+        degree: settings.degree,
         discard: settings.discard.mode(),
         punch: settings.discard == DiscardKind::Pass,
         distrust: settings.trust == TrustKind::Verify,

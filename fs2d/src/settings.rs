@@ -68,6 +68,10 @@ pub struct Settings {
     #[arg(long, default_value = "5%", value_name = "SHARE", value_parser = parse_share)]
     pub space: Permille,
 
+    /// At most this many replicas of a block.
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub degree: u8,
+
     /// High, low and critical mark of the free share, in percent: copying resumes at the first and
     /// stops below the second; below the third whole regions of replicas go.
     #[arg(long, default_value = "15,10,5", value_name = "H,L,C", value_parser = parse_watermarks)]
@@ -131,6 +135,7 @@ impl Settings {
         put("--trust=", value_name(&self.trust));
         put("--discard=", value_name(&self.discard));
         put("--host-reserve=", percent(self.host_reserve).into());
+        put("--degree=", self.degree.to_string().into());
         put("--lock-wait=", self.lock_wait.to_string().into());
         if let Some(drive) = &self.drive {
             put("--drive=", absolute_if_file(drive));
@@ -235,7 +240,7 @@ mod tests {
         use clap::Parser;
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
                     --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --require-active \
-                    --depth 3 --lock-wait 0 --paranoid";
+                    --depth 3 --degree 2 --lock-wait 0 --paranoid";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
         let two = Only::try_parse_from(again).unwrap();
