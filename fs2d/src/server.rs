@@ -8,7 +8,7 @@
 //! - S4: every request is answered once, also when the machine is shutting down.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -144,7 +144,7 @@ impl Server {
     fn work(&self) {
         let mut core = self.lock();
         loop {
-            core = self.run(core);
+            core = self.run(core, None);
             if core.stopping {
                 return;
             }
@@ -163,10 +163,14 @@ impl Server {
         }
     }
 
-    /// Runs whatever is ready, until nothing is.
-    fn run<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+    /// Runs whatever is ready, until nothing is, or until `mine` was answered: then others go on, or a
+    /// client under load would wait for everyone else's I/O.
+    fn run<'a>(&'a self, mut core: MutexGuard<'a, Core>, mine: Option<&AtomicBool>) -> MutexGuard<'a, Core> {
         loop {
             core = self.answer(core);
+            if mine.is_some_and(|m| m.load(Ordering::Acquire)) {
+                return core;
+            }
             let now = self.now();
             if core.at_device >= self.drive.depth {
                 return core;
@@ -337,7 +341,7 @@ impl Server {
         let now = self.now();
         core.volume.begin_detach(now);
         let report = loop {
-            core = self.run(core);
+            core = self.run(core, None);
             if let Some(report) = core.volume.detached() {
                 break report;
             }
@@ -389,14 +393,16 @@ impl Service for Server {
     fn call(&self, request: ClientRequest) -> (AlignedBuf, Result<(), Errno>) {
         type Slot = (Mutex<Option<(AlignedBuf, Result<(), Errno>)>>, Condvar);
         let slot: Arc<Slot> = Arc::default();
-        let theirs = slot.clone();
+        let answered = Arc::new(AtomicBool::new(false));
+        let (theirs, told) = (slot.clone(), answered.clone());
         let done: Completion = Box::new(move |buffer, result| {
             *theirs.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((buffer, result));
+            told.store(true, Ordering::Release);
             theirs.1.notify_one();
         });
         // The thread that brings a request runs the machine; what it cannot run, others do.
         let core = self.take(self.lock(), request, done);
-        let core = self.run(core);
+        let core = self.run(core, Some(&answered));
         let more = core.at_device < self.drive.depth && !core.clients.is_empty();
         drop(core);
         if more {
