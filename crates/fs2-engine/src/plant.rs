@@ -23,7 +23,8 @@ plants! {
     CopyKeepsMark,
     /// Counterexample 2: what a replica read brought is not hashed.
     ReplicaNotHashed,
-    /// Counterexample 3: the checker writes the mark over pages it has not verified.
+    /// Counterexample 3: the checker writes the mark over pages it has not verified. The model of the
+    /// checker listens to it.
     CheckerLaunders,
     /// Counterexamples 4 and R4's old wording: a discard over any connection frees.
     AnyConnectionFrees,
@@ -85,7 +86,8 @@ plants! {
     TableLossIgnored,
     /// R7: a client's write does not wait for a table write in flight.
     TableWriteHoldsNothing,
-    /// R8: a read of a block that holds a replica is answered with zeroes.
+    /// R8: a read of a block that holds a replica is answered with zeroes. The model's driver listens to
+    /// it: the machine has no other way to answer a read than from the device.
     ReplicaMasked,
     /// The mark stays through the first write of a session.
     MarkKept,
@@ -93,7 +95,7 @@ plants! {
     EraseNotFlushed,
     /// At a clean detach, mark and pages share one flush.
     MarkSharesFlush,
-    /// Pages of the last session stay flagged as verified, whoever wrote the mark.
+    /// A clean detach flags every page as verified, whatever became of its entries.
     FlagNotPerPage,
     /// The mark is written although F was not valid.
     MarkThoughInvalid,

@@ -204,7 +204,15 @@ impl Volume {
         };
         if let Some(why) = why {
             let stands = mark.is_some() && differs.is_none();
+            let though_invalid = planted(Plant::MarkThoughInvalid);
             let (mut volume, report) = Volume::inactive(bytes, Some(layout.clone()), config, why);
+            if though_invalid {
+                volume.live = Some(Liveness::new(layout.clone(), &[]));
+                volume.bitmap_checksums = Arc::new(vec![0; layout.group_count() as usize]);
+                volume.bitmaps_written = (0..layout.group_count()).collect();
+                volume.home = Some(found.home);
+                return Ok((volume, report));
+            }
             if stands {
                 // A mark that could be believed later must not outlive what clients write now.
                 volume.mark = MarkState::Stands;

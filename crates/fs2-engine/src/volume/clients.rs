@@ -65,8 +65,9 @@ impl Volume {
         self.policy.written(blocks);
         for p in self.requests.values_mut() {
             match p.kind {
-                // R5: what a read in flight brings is no payload for a copy any more.
-                Kind::Read if p.active && p.blocks.overlaps(blocks) => p.tainted = true,
+                // R5: what a read brings is no payload for a copy any more, also of one that still waits:
+                // it will be dispatched before this write is.
+                Kind::Read if p.blocks.overlaps(blocks) => p.tainted = true,
                 // R2: a discard that still waits frees nothing of what was written after it.
                 Kind::Discard if p.blocks.overlaps(blocks) => p.overwritten.push(blocks),
                 _ => {}
@@ -188,7 +189,7 @@ impl Volume {
             self.void_payloads(p.covered);
         }
         for q in self.requests.values_mut() {
-            if q.kind == Kind::Read && q.active && q.blocks.overlaps(p.covered) {
+            if q.kind == Kind::Read && q.blocks.overlaps(p.covered) {
                 q.tainted = true;
             }
         }
@@ -255,7 +256,9 @@ impl Volume {
         let exclusive = !matches!(op, IoOp::Read);
         let purpose = Purpose::Client { seq, source: Source::Original };
         let io = self.dispatch(now, Target::Volume, op, extent, data, purpose);
-        self.hold(io.id, lock, exclusive);
+        if op != IoOp::Discard || !self.planted(Plant::DiscardBeforeEnd) {
+            self.hold(io.id, lock, exclusive);
+        }
         self.waiting.remove(&seq);
         self.requests.get_mut(&seq).expect("it was waiting").active = true;
         io

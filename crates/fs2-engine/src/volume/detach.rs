@@ -123,7 +123,7 @@ impl Volume {
         if self.mark.erase_failed() {
             return Some("the old mark could not be erased".into());
         }
-        if !live.is_clean() {
+        if !live.is_clean() && !self.planted(Plant::DirtyIsValid) {
             return Some("the file system was not cleanly unmounted".into());
         }
         None
@@ -224,6 +224,12 @@ impl Volume {
         let possible = self.table_write_possible();
         let verified = self.detach.as_ref().is_some_and(|d| d.why_not.is_none());
         if possible && self.detach.as_ref().is_some_and(|d| d.pages.is_none()) {
+            if verified && self.planted(Plant::FlagNotPerPage) {
+                let all: Vec<_> = self.table.iter().map(|e| e.replica).collect();
+                for replica in all {
+                    self.table.set_trust(replica, fs2_table::Trust::Verified);
+                }
+            }
             let mut pages: Vec<u32> = Vec::new();
             let mut after = None;
             while let Some(page) = self.table.next_dirty_page(after) {

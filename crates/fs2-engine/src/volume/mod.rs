@@ -71,7 +71,7 @@ struct Pending {
     active: bool,
     /// A read: the original only (its copy failed).
     original_only: bool,
-    /// A read: a write of what it reads arrived while it was in flight.
+    /// A read: a write of what it reads arrived before it ended.
     tainted: bool,
     /// A discard: what was written since it arrived.
     overwritten: Vec<BlockRange>,
@@ -314,11 +314,7 @@ impl Volume {
     /// Where a write's payload has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
         self.last_activity = now;
-        for (range, connection) in std::mem::take(&mut self.late_discards) {
-            if let Some(live) = &mut self.live {
-                live.discarded(range, connection, true);
-            }
-        }
+        let late = std::mem::take(&mut self.late_discards);
         let refuse = |errno| Reply { request: request.id, result: Err(errno) };
         if self.detach.is_some() {
             self.replies.push_back(refuse(ESHUTDOWN));
@@ -343,6 +339,11 @@ impl Volume {
                 assert_eq!(len, request.extent.len(), "a write's payload is as long as its extent");
             }
             self.request_arrives(request, kind, payload);
+        }
+        for (range, connection) in late {
+            if let Some(live) = &mut self.live {
+                live.discarded(range, connection, true);
+            }
         }
         self.settle(now);
     }
@@ -542,6 +543,13 @@ impl Volume {
     /// Puts another policy in force, one of a test's or a simulator's own.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
+    }
+
+    /// Breaks these rules from now on; the engine's own checks are silent where one is broken.
+    #[cfg(feature = "planted-bugs")]
+    pub fn set_plants(&mut self, plants: &[Plant]) {
+        self.config.plants = plants.to_vec();
+        self.config.paranoid = plants.is_empty();
     }
 
     /// The driver noticed that something else wrote to the backing.
