@@ -55,5 +55,7 @@ fn words(phase: Phase) -> &'static str {
         Phase::Bitmaps => "reading block bitmaps",
         Phase::Table => "writing the table",
         Phase::Scrub => "overwriting replicas",
+        Phase::Originals => "verifying originals",
+        Phase::Replicas => "verifying replicas",
     }
 }

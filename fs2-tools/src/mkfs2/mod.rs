@@ -160,6 +160,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     if let Some(table) = table {
         table.keep();
     }
+    forget_stamp(&args.device)?;
     say_created(args, &made, fs2_store::Store::size_bytes(&volume), out);
     Ok(())
 }
@@ -219,6 +220,7 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     {
         fs::remove_file(path).map_err(|e| Refusal::io(path, "removing the empty table", e))?;
     }
+    forget_stamp(&args.device)?;
     say_undone(args, &undone, out);
     Ok(())
 }
@@ -300,8 +302,14 @@ impl Drop for TablePlace {
     }
 }
 
+/// What a daemon of this boot knew of the volume is no longer so.
+fn forget_stamp(device: &Path) -> Result<(), Refusal> {
+    fs2d::runtime::forget_stamp(device)
+        .map_err(|e| Refusal::io(device, "done, but the daemon's record of it cannot be removed", e))
+}
+
 /// A number nobody can guess.
-fn random() -> Result<u64, Refusal> {
+pub(crate) fn random() -> Result<u64, Refusal> {
     let path = Path::new("/dev/urandom");
     let mut bytes = [0; 8];
     File::open(path)

@@ -1,6 +1,6 @@
 //! The volume while no daemon serves it: made, undone, checked, given replicas by hand.
 //!
-//! What `mkfs2` and `chkfs2` do, without I/O of its own: [`create`], [`undo`] over [`Devices`]. Opening
+//! What `mkfs2` and `chkfs2` do, without I/O of its own: [`create`], [`undo`], [`check`] over [`Devices`]. Opening
 //! and locking devices, running e2fsck and talking to people is left to the programs.
 //!
 //! Invariants:
@@ -23,6 +23,7 @@
 //! assert!(image.iter().all(|&byte| byte == 0));
 //! ```
 
+mod check;
 mod create;
 mod place;
 mod undo;
@@ -32,6 +33,7 @@ use std::io;
 use fs2_block::WriteAt;
 use fs2_ext2::Problem;
 
+pub use check::{CheckOptions, CheckReport, Look, MarkFound, check, look};
 pub use create::{CreateOptions, Created, create, table_bytes};
 pub use undo::{Undone, undo};
 
@@ -74,6 +76,10 @@ pub enum Phase {
     Table,
     /// Overwriting replicas; counted in blocks.
     Scrub,
+    /// Reading originals; counted in blocks.
+    Originals,
+    /// Reading replicas; counted in blocks.
+    Replicas,
 }
 
 /// How far a phase has come.

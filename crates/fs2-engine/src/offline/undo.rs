@@ -49,7 +49,7 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
             None
         }
     };
-    if let Some(stands) = &stands {
+    if let Some(stands) = stands.as_ref().filter(|_| devices.table.is_some()) {
         refuse_other_volume(&stands.header, &layout)?;
     }
     let scrub = match &stands {
@@ -83,7 +83,7 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
     Ok(undone)
 }
 
-/// Refuses a table whose mark is for a volume with another UUID.
+/// Refuses a table given apart whose mark is for a volume with another UUID.
 pub(super) fn refuse_other_volume(header: &Header, layout: &Layout) -> Result<(), OfflineError> {
     let Some(mark) = &header.mark else { return Ok(()) };
     let uuid = &mark.token.superblock[104..120];

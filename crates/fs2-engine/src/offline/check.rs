@@ -1,0 +1,513 @@
+//! The table against the volume, after e2fsck: what does not fit is dropped, what is left is hashed,
+//! and a mark is written for the volume as it is.
+//!
+//! ```text
+//! header, pages | bitmaps | originals, replicas hashed || mark erased | scrub | pages | checksums | mark
+//! ```
+//! Nothing before the double bar writes. A flush follows each step behind it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, BlockRange, ReadAt};
+use fs2_ext2::{Layout, Liveness};
+use fs2_table::{
+    BitmapChecksums, Header, Mark, MarkRefused, Recovered, ReplicaTable, Report, Token, Trust, content_hash,
+};
+
+use super::create::empty_table;
+use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
+use super::undo::{load, refuse_other_volume, zero_blocks};
+use super::{Devices, OfflineError, Phase, Progress};
+use crate::plant::Plant;
+
+/// What the mark that was found is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarkFound {
+    /// There is none: the last session did not end cleanly.
+    None,
+    /// It says what is so.
+    Valid,
+    /// It stands where nobody may believe it.
+    Refused(MarkRefused),
+    /// It is for another state of the volume. What differs.
+    Differs(String),
+    /// The caller knows that the volume was written since.
+    WrittenSince,
+}
+
+impl fmt::Display for MarkFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MarkFound::None => f.write_str("the last session did not end cleanly"),
+            MarkFound::Valid => f.write_str("the last session ended cleanly"),
+            MarkFound::Refused(why) => write!(f, "its mark counts for nothing: {why}"),
+            MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2: {what} differ"),
+            MarkFound::WrittenSince => f.write_str("the volume was written since FS2 last served it"),
+        }
+    }
+}
+
+/// What a first look at a volume says, before anything is run on it.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The layout, where it could be read.
+    pub layout: Layout,
+    /// What the table's mark is worth; bitmaps are not compared. Why there is none to speak of.
+    pub mark: Result<MarkFound, String>,
+}
+
+/// Looks at superblock, descriptors and the table's header. Writes nothing.
+///
+/// # Errors
+/// Where the volume's layout or a device cannot be read.
+pub fn look(devices: &mut Devices<'_>) -> Result<Look, OfflineError> {
+    let layout = Layout::read(&mut *devices.volume)?;
+    let found = || -> Result<MarkFound, OfflineError> {
+        let place = Place::find(devices, &layout)?;
+        let found = place.slots(devices.home())?;
+        let stands = Stands::of(&found, &place)?;
+        Ok(mark_found(&found, &stands, &layout))
+    }();
+    let mark = match found {
+        Ok(mark) => Ok(mark),
+        Err(e @ OfflineError::Io { .. }) => return Err(e),
+        Err(e) => Err(e.to_string()),
+    };
+    Ok(Look { layout, mark })
+}
+
+fn mark_found(found: &Recovered, stands: &Stands, layout: &Layout) -> MarkFound {
+    if let Some(why) = found.report.mark_refused {
+        return MarkFound::Refused(why);
+    }
+    let Some(Mark { token, .. }) = stands.header.mark.as_deref() else { return MarkFound::None };
+    let now = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+    if token.superblock != now.superblock {
+        MarkFound::Differs("superblock".into())
+    } else if token.descriptors_hash != now.descriptors_hash {
+        MarkFound::Differs("group descriptors".into())
+    } else {
+        MarkFound::Valid
+    }
+}
+
+/// How a check is to be done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CheckOptions<'a> {
+    /// `e2fsck -f` ended with 0 or 1 just now, and nobody wrote since: the bitmaps are right.
+    pub checked: bool,
+    /// The backing was written since the last session of this boot: its mark counts for nothing.
+    pub written_since: bool,
+    /// Overwrite every replica and leave an empty table.
+    pub scrub: bool,
+    /// Hash nothing: entries the mark does not vouch for become unverified.
+    pub quick: bool,
+    /// Drawn at random: for a table that has to be made anew.
+    pub new_volume_id: u64,
+    /// Bugs to plant; ignored without the feature `planted-bugs`.
+    pub plants: &'a [Plant],
+}
+
+/// What a check found and did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckReport {
+    /// What the mark was worth.
+    pub mark: MarkFound,
+    /// The header slots, where something is wrong with them.
+    pub header_damage: Option<String>,
+    /// Why the whole table has to be made anew, empty.
+    pub unusable: Option<String>,
+    /// The table's pages.
+    pub table: Report,
+    /// Dropped: the replica's block is in use.
+    pub replica_in_use: u64,
+    /// Dropped: the original's block is free.
+    pub original_free: u64,
+    /// Dropped: the original holds something else.
+    pub originals_differ: u64,
+    /// Dropped: the replica holds something else, or cannot be read.
+    pub replicas_differ: u64,
+    /// Kept unverified: the original could not be read.
+    pub unread: u64,
+    /// Entries in the end that may be used at once.
+    pub verified: usize,
+    /// Entries in the end that wait for their originals to be read.
+    pub unverified: usize,
+    /// Blocks overwritten.
+    pub scrubbed: u64,
+    /// No mark can be written before a full `e2fsck -f`; nothing was compared.
+    pub needs_full_check: bool,
+    /// Something has to be written for the table to be right and marked.
+    pub to_write: bool,
+    /// It was written.
+    pub written: bool,
+    /// A valid mark stands in the end.
+    pub marked: bool,
+}
+
+impl CheckReport {
+    fn new(mark: MarkFound) -> CheckReport {
+        CheckReport {
+            mark,
+            header_damage: None,
+            unusable: None,
+            table: Report::default(),
+            replica_in_use: 0,
+            original_free: 0,
+            originals_differ: 0,
+            replicas_differ: 0,
+            unread: 0,
+            verified: 0,
+            unverified: 0,
+            scrubbed: 0,
+            needs_full_check: false,
+            to_write: false,
+            written: false,
+            marked: false,
+        }
+    }
+
+    /// Whether something in the table was wrong, the mark aside.
+    pub fn has_damage(&self) -> bool {
+        self.header_damage.is_some() || self.unusable.is_some() || !self.table.is_clean() || self.stale() > 0
+    }
+
+    /// Entries dropped because they do not fit the volume.
+    pub fn stale(&self) -> u64 {
+        self.replica_in_use + self.original_free + self.originals_differ + self.replicas_differ
+    }
+}
+
+impl fmt::Display for CheckReport {
+    /// What is worth telling, a line each; nothing where all is well.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(what) = &self.unusable {
+            writeln!(f, "the table cannot be used: {what}")?;
+        } else if let Some(what) = &self.header_damage {
+            writeln!(f, "{what}")?;
+        }
+        if self.mark != MarkFound::Valid && self.unusable.is_none() {
+            writeln!(f, "{}", self.mark)?;
+        }
+        if !self.table.is_clean() {
+            writeln!(f, "table: {}", self.table)?;
+        }
+        for (n, what) in [
+            (self.replica_in_use, "entries dropped: the replica's block is in use"),
+            (self.original_free, "entries dropped: the original's block is free"),
+            (self.originals_differ, "entries dropped: the original has changed"),
+            (self.replicas_differ, "entries dropped: the replica is no copy"),
+            (self.unread, "entries kept unverified: the original cannot be read"),
+        ] {
+            if n > 0 {
+                writeln!(f, "{n} {what}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks the table and, where `confirm` agrees, mends it and writes the mark. `confirm` is asked once,
+/// only where something is to be written, with everything found so far.
+///
+/// Without `checked` and without a valid mark nothing is compared or written: the bitmaps may be wrong.
+/// Entries are never trusted for the flag they were found with unless the mark found is valid.
+///
+/// # Errors
+/// [`OfflineError::Volume`] for a volume that is not clean or has no table; [`OfflineError::Damaged`] for
+/// a place given apart that holds no table; [`OfflineError::OtherVolume`], [`OfflineError::Newer`];
+/// device errors, after which there is no mark if anything was written.
+pub fn check(
+    devices: &mut Devices<'_>,
+    options: &CheckOptions<'_>,
+    confirm: &mut dyn FnMut(&CheckReport) -> bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CheckReport, OfflineError> {
+    let layout = Layout::read(&mut *devices.volume)?;
+    layout.check_usable()?;
+    let place = Place::find(devices, &layout)?;
+    let found = place.slots(devices.home())?;
+    let stands = match Stands::of(&found, &place) {
+        Ok(stands) => stands,
+        Err(OfflineError::Damaged(what)) if devices.table.is_none() => {
+            return remake(devices, &place, &layout, what, options, confirm, progress);
+        }
+        Err(e) => return Err(e),
+    };
+    if devices.table.is_some() {
+        refuse_other_volume(&stands.header, &layout)?;
+    }
+    let mut mark = mark_found(&found, &stands, &layout);
+    if mark == MarkFound::Valid && options.written_since {
+        mark = MarkFound::WrittenSince;
+    }
+    let mut report = CheckReport::new(mark);
+    if found.report.slots.iter().any(Result::is_err) {
+        report.header_damage = Some(found.report.to_string());
+    }
+    let launders = cfg!(feature = "planted-bugs") && options.plants.contains(&Plant::CheckerLaunders);
+    let live = Liveness::new(Arc::new(layout.clone()), &place.blocks);
+    let valid = report.mark == MarkFound::Valid;
+    let (mut table, pages) = load(devices, &place, &stands, &live, valid || launders)?;
+    report.table = pages;
+    let sums = if valid && !options.checked && !options.scrub && pages.is_clean() {
+        None
+    } else if valid || options.checked {
+        let then = valid.then(|| marked_sums(devices, &place, &stands, &layout));
+        let sums = against_bitmaps(devices, &layout, &mut table, &mut report, progress)?;
+        let differs = match then {
+            Some(Ok(then)) => (0..)
+                .zip(then.0.iter().zip(&sums.0))
+                .find(|(_, (then, now))| then != now)
+                .map(|(group, _): (u32, _)| format!("the blocks in use of group {group}")),
+            Some(Err(what)) => Some(what),
+            None => None,
+        };
+        if let Some(what) = differs {
+            report.mark = MarkFound::Differs(what);
+            // Keeps O3: the flags were believed for the sake of this mark.
+            table.all_unverified();
+        }
+        report.needs_full_check = report.mark != MarkFound::Valid && !options.checked;
+        Some(sums)
+    } else {
+        report.needs_full_check = true;
+        None
+    };
+    if report.needs_full_check {
+        report.unverified = table.len();
+        return Ok(report);
+    }
+    if sums.is_some() && !options.quick && !options.scrub && !launders {
+        verify(devices, &layout, stands.header.volume_id, &mut table, &mut report, progress)?;
+    }
+    let mut fix = Fix { stands, place, table, layout };
+    report.to_write = sums.is_some() && fix.is_needed(&report, options);
+    if let Some(sums) = sums.filter(|_| report.to_write)
+        && confirm(&report)
+    {
+        fix.write(devices, &sums, options.scrub, &mut report, progress)?;
+    }
+    report.marked = report.written || !report.to_write;
+    report.unverified = fix.table.unverified_count();
+    report.verified = fix.table.len() - report.unverified;
+    Ok(report)
+}
+
+/// The table has no header that could be used: an empty one takes its place.
+fn remake(
+    devices: &mut Devices<'_>,
+    place: &Place,
+    layout: &Layout,
+    what: String,
+    options: &CheckOptions<'_>,
+    confirm: &mut dyn FnMut(&CheckReport) -> bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CheckReport, OfflineError> {
+    let mut report = CheckReport::new(MarkFound::None);
+    if place.geometry.pages() == 0 {
+        return Err(OfflineError::Damaged(format!("{what}, and its file is too small for one")));
+    }
+    report.unusable = Some(what);
+    report.needs_full_check = !options.checked;
+    report.to_write = true;
+    if report.needs_full_check {
+        return Ok(report);
+    }
+    let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
+    if confirm(&report) {
+        let mut stands = empty_table(place, devices, options.new_volume_id, progress)?;
+        stands.write_mark(place, devices, layout, &sums)?;
+        report.written = true;
+        report.marked = true;
+    }
+    Ok(report)
+}
+
+/// The checksums that the mark was written with.
+fn marked_sums(
+    devices: &mut Devices<'_>,
+    place: &Place,
+    stands: &Stands,
+    layout: &Layout,
+) -> Result<BitmapChecksums, String> {
+    let Header { mark: Some(mark), volume_id, .. } = &stands.header else { return Err("nothing".into()) };
+    let (at, len) = (place.geometry.checksums_offset(stands.slot), place.geometry.checksums_bytes());
+    let bytes = place.read(devices.home(), at, len as usize).map_err(|e| e.to_string())?;
+    BitmapChecksums::decode(&bytes, layout.group_count(), *volume_id, mark.bitmap_checksums_hash)
+        .map_err(|_| "the checksums of the block bitmaps".to_string())
+}
+
+/// Drops entries whose replica is in use or whose original is free; gives the bitmaps' checksums.
+fn against_bitmaps(
+    devices: &mut Devices<'_>,
+    layout: &Layout,
+    table: &mut ReplicaTable,
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<BitmapChecksums, OfflineError> {
+    read_bitmaps(layout, &mut *devices.volume, progress, |_, map| {
+        for entry in table.replicas_in(map.blocks()) {
+            if !map.is_free(entry.replica) && table.remove(entry.replica).is_some() {
+                report.replica_in_use += 1;
+            }
+        }
+        for entry in table.originals_in(map.blocks()) {
+            if map.is_free(entry.original) && table.remove(entry.replica).is_some() {
+                report.original_free += 1;
+            }
+        }
+    })
+}
+
+/// Hashes both blocks of every entry, in address order. An entry is verified if both are equal to its
+/// hash (O3), and dropped if one differs.
+fn verify(
+    devices: &mut Devices<'_>,
+    layout: &Layout,
+    key: u64,
+    table: &mut ReplicaTable,
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), OfflineError> {
+    table.all_unverified();
+    let mut unread = BTreeSet::new();
+    let total = table.len() as u64;
+    let mut done = 0;
+    for group in 0..layout.group_count() {
+        let entries = table.originals_in(layout.group_blocks(group));
+        let blocks = entries.iter().map(|e| e.original);
+        let mut next = entries.iter().peekable();
+        hash_blocks(&mut *devices.volume, layout, key, blocks, |block, hash| {
+            while let Some(entry) = next.next_if(|e| e.original == block) {
+                match hash {
+                    Some(hash) if hash == entry.hash => {}
+                    Some(_) => {
+                        table.remove(entry.replica);
+                        report.originals_differ += 1;
+                    }
+                    None => {
+                        unread.insert(entry.replica);
+                    }
+                }
+            }
+        });
+        done += entries.len() as u64;
+        if !entries.is_empty() {
+            progress(Progress { phase: Phase::Originals, done, total });
+        }
+    }
+    report.unread = unread.len() as u64;
+    let total = table.len() as u64;
+    let mut done = 0;
+    for group in 0..layout.group_count() {
+        let entries = table.replicas_in(layout.group_blocks(group));
+        let blocks = entries.iter().map(|e| e.replica);
+        let mut next = entries.iter();
+        hash_blocks(&mut *devices.volume, layout, key, blocks, |_, hash| {
+            let Some(entry) = next.next() else { return };
+            if hash != Some(entry.hash) {
+                table.remove(entry.replica);
+                report.replicas_differ += 1;
+            } else if !unread.contains(&entry.replica) {
+                table.set_trust(entry.replica, Trust::Verified);
+            }
+        });
+        done += entries.len() as u64;
+        if !entries.is_empty() {
+            progress(Progress { phase: Phase::Replicas, done, total });
+        }
+    }
+    Ok(())
+}
+
+/// Reads sorted blocks, those that follow each other together, and hands on each one's hash (`None`:
+/// it cannot be read). Blocks named twice are handed on once.
+pub(super) fn hash_blocks(
+    dev: &mut dyn ReadAt,
+    layout: &Layout,
+    key: u64,
+    blocks: impl IntoIterator<Item = BlockNo>,
+    mut each: impl FnMut(BlockNo, Option<u64>),
+) {
+    let size = layout.block_size();
+    let bytes = size.bytes() as usize;
+    let mut buf = vec![0; IO_BYTES];
+    for run in runs(blocks, (IO_BYTES / bytes) as u32) {
+        let buf = &mut buf[..run.len() as usize * bytes];
+        let whole = dev.read_at(run.extent(size).offset(), buf).is_ok();
+        for (block, content) in run.iter().zip(buf.chunks_exact_mut(bytes)) {
+            // Block by block: one that cannot be read costs its own entries only.
+            let read = whole || dev.read_at(block.extent(size).offset(), content).is_ok();
+            each(block, read.then(|| content_hash(key, content)));
+        }
+    }
+}
+
+/// A table as it is to be on disk.
+pub(super) struct Fix {
+    pub(super) stands: Stands,
+    pub(super) place: Place,
+    pub(super) table: ReplicaTable,
+    pub(super) layout: Layout,
+}
+
+impl Fix {
+    fn is_needed(&self, report: &CheckReport, options: &CheckOptions<'_>) -> bool {
+        report.mark != MarkFound::Valid
+            || report.has_damage()
+            || options.scrub && !self.table.is_empty()
+            || self.table.dirty_pages() > 0
+            || self.table.pages_needing_flag_change(true).next().is_some()
+    }
+
+    fn write(
+        &mut self,
+        devices: &mut Devices<'_>,
+        sums: &BitmapChecksums,
+        scrub: bool,
+        report: &mut CheckReport,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), OfflineError> {
+        // Keeps O2.
+        self.stands.erase_mark(&self.place, devices)?;
+        if scrub {
+            report.scrubbed = self.table.len() as u64;
+            // Keeps O4: entries in blocks that are in use are dropped already.
+            let max = (IO_BYTES / self.layout.block_size().bytes() as usize) as u32;
+            let blocks: Vec<BlockRange> = runs(self.table.iter().map(|e| e.replica), max);
+            zero_blocks(devices.volume, &blocks, &self.layout, progress)?;
+            devices.flush()?;
+            self.table.clear();
+        }
+        self.write_pages(devices, progress)?;
+        self.stands.write_mark(&self.place, devices, &self.layout, sums)?;
+        report.written = true;
+        Ok(())
+    }
+
+    /// Writes every page that is not on disk as it should be, and makes them durable.
+    pub(super) fn write_pages(
+        &mut self,
+        devices: &mut Devices<'_>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), OfflineError> {
+        let mut pages: BTreeSet<u32> = self.table.pages_needing_flag_change(true).collect();
+        let mut after = None;
+        while let Some(page) = self.table.next_dirty_page(after) {
+            pages.insert(page);
+            after = Some(page);
+        }
+        let total = pages.len() as u64;
+        let header = &self.stands.header;
+        for (page, done) in pages.into_iter().zip(1..) {
+            let encoded = self.table.encode_page(page, header.generation, header.volume_id, true);
+            self.place.write(devices, self.place.geometry.page_offset(page), &encoded.bytes[..])?;
+            self.table.mark_written(page, &encoded);
+            progress(Progress { phase: Phase::Table, done, total });
+        }
+        devices.flush()
+    }
+}

@@ -1,0 +1,72 @@
+//! Running e2fsck.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where e2fsck lives when it is not on the path: /sbin is missing from many users' paths.
+const USUAL: &str = "/usr/sbin:/sbin:/usr/local/sbin";
+
+/// The bits of its exit code after which the bitmaps are right: none, or "errors corrected".
+pub(super) const CORRECTED: i32 = 1;
+
+/// The program, on `path` or where it usually is.
+pub(super) fn find(path: Option<&OsStr>, usual: &str) -> Option<PathBuf> {
+    let of = |dirs: &OsStr| std::env::split_paths(dirs).map(|d| d.join("e2fsck")).find(|p| p.is_file());
+    path.and_then(of).or_else(|| of(OsStr::new(usual)))
+}
+
+/// How e2fsck is called, but for `-f` and the device.
+pub(super) struct E2fsck {
+    program: PathBuf,
+    options: Vec<OsString>,
+    /// Its standard output goes to standard error.
+    apart: bool,
+}
+
+impl E2fsck {
+    /// `None` where there is no e2fsck.
+    pub(super) fn new(options: Vec<OsString>, apart: bool) -> Option<E2fsck> {
+        let program = find(std::env::var_os("PATH").as_deref(), USUAL)?;
+        Some(E2fsck { program, options, apart })
+    }
+
+    /// Runs it to its end; its exit code, 8 (operational error) where a signal ended it.
+    pub(super) fn run(&self, force: bool, device: &Path) -> io::Result<i32> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.options);
+        if force {
+            command.arg("-f");
+        }
+        // A device whose name begins with a dash is not an option.
+        command.arg("--").arg(device);
+        if self.apart {
+            command.stdout(Stdio::from(io::stderr()));
+        }
+        let status = command.status()?;
+        Ok(status.code().unwrap_or_else(|| if status.signal().is_some() { 8 } else { 32 }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn found_on_the_path_first_then_where_it_usually_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        for d in [&a, &b] {
+            std::fs::create_dir(d).unwrap();
+        }
+        let path = std::env::join_paths([&a, &b]).unwrap();
+        assert_eq!(find(Some(&path), ""), None);
+        std::fs::create_dir(a.join("e2fsck")).unwrap();
+        std::fs::write(b.join("e2fsck"), "").unwrap();
+        assert_eq!(find(Some(&path), ""), Some(b.join("e2fsck")), "a directory is no program");
+        assert_eq!(find(None, path.to_str().unwrap()), Some(b.join("e2fsck")));
+        assert_eq!(find(Some(OsStr::new("/nowhere")), "/nowhere/else"), None);
+    }
+}

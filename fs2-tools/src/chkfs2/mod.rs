@@ -1,0 +1,366 @@
+//! `chkfs2`: fsck of an FS2 volume: e2fsck first, then the replica table.
+//!
+//! [`run`] is the whole program but for the process around it. What is compared and written is
+//! [`fs2_engine::offline`]'s; here are e2fsck, the lock around it, and the talking.
+
+mod e2fsck;
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+
+use clap::Parser;
+use fs2_block::WriteAt;
+use fs2_engine::offline::{self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError};
+use fs2_ext2::{Layout, Problem};
+use fs2_store::{FileStore, StoreIo};
+
+use crate::mkfs2::{Bar, Refusal, open, random, usage};
+use e2fsck::E2fsck;
+
+/// Exit code: something was wrong and is right now.
+const CORRECTED: i32 = 1;
+/// Exit code: something is wrong still.
+const UNCORRECTED: i32 = 4;
+/// Exit code: it could not be looked at.
+const OPERATIONAL: i32 = 8;
+/// Exit code: the command line makes no sense.
+const USAGE: i32 = 16;
+
+const EXAMPLES: &str = "\
+Examples:
+  chkfs2 -p /dev/sdb1          check and mend without questions, as at boot
+  chkfs2 -f -p /dev/sdb1       check everything even if all seems well
+  chkfs2 -n volume.img         look only
+  chkfs2 -p --scrub /dev/sdb1  also overwrite every replica
+
+Runs e2fsck with the same options (with -f where the last session did not end cleanly), then compares
+the replica table with the volume, reads both blocks of every entry, and marks the volume as good: the
+next session trusts what was verified at once. Replicas that went out of use before are in free blocks
+like deleted files; --scrub overwrites only those the table still names.
+
+Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not corrected, 8 could not look,
+16 usage.";
+
+/// Check an FS2 volume: e2fsck, then the replica table.
+#[derive(Parser, Debug)]
+#[command(name = "chkfs2", version, after_help = EXAMPLES)]
+struct Args {
+    /// Change nothing
+    #[arg(short = 'n', conflicts_with_all = ["preen", "yes", "scrub"])]
+    no: bool,
+
+    /// Correct what can be corrected safely, without questions
+    #[arg(short = 'p', visible_short_alias = 'a', conflicts_with = "yes")]
+    preen: bool,
+
+    /// Answer every question with yes
+    #[arg(short = 'y')]
+    yes: bool,
+
+    /// Check everything even if the volume seems good
+    #[arg(short = 'f')]
+    force: bool,
+
+    /// Overwrite every replica and leave an empty table
+    #[arg(long)]
+    scrub: bool,
+
+    /// Hash nothing: replicas become usable one by one as their originals are read
+    #[arg(long)]
+    quick: bool,
+
+    /// Where the replica table is, if not on inode 5
+    #[arg(long, value_name = "PATH")]
+    table: Option<PathBuf>,
+
+    /// Print one JSON object instead of sentences; what e2fsck says goes to standard error
+    #[arg(long)]
+    json: bool,
+
+    /// For fsck(8): where e2fsck shows its progress
+    #[arg(short = 'C', value_name = "FD", hide = true, allow_negative_numbers = true)]
+    progress: Option<i32>,
+
+    /// An FS2 volume: a block device or an image file
+    #[arg(value_name = "DEVICE")]
+    device: PathBuf,
+}
+
+/// What went wrong, and what it adds to the exit code.
+struct Stop(Refusal, i32);
+
+/// Runs the program: `args` with its own name first. Returns its exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    let args = match Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(e) => return usage(&e, out, err, USAGE),
+    };
+    match Session::new(&args).and_then(|session| session.run(out)) {
+        Ok(code) => code,
+        Err(Stop(refusal, code)) => {
+            refusal.tell("chkfs2", args.json, out, err);
+            code
+        }
+    }
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    e2fsck: E2fsck,
+    /// Where the table lives apart; held all the time.
+    table: Option<FileStore>,
+    /// The exit code so far.
+    code: i32,
+}
+
+/// What is known of the volume before e2fsck ran.
+struct Before {
+    /// A valid mark stands.
+    marked: bool,
+    written_since: bool,
+    /// When it was last mounted, where that could be read.
+    mounted_at: Option<u32>,
+}
+
+impl<'a> Session<'a> {
+    fn new(args: &'a Args) -> Result<Session<'a>, Stop> {
+        let mut options: Vec<OsString> = Vec::new();
+        for (wanted, option) in [(args.no, "-n"), (args.preen, "-p"), (args.yes, "-y")] {
+            options.extend(wanted.then(|| option.into()));
+        }
+        options.extend(args.progress.map(|fd| format!("-C{fd}").into()));
+        let e2fsck = E2fsck::new(options, args.json).ok_or_else(|| {
+            let what = "e2fsck was not found".to_string();
+            Stop(
+                Refusal { what, next: Some("install e2fsprogs, or put e2fsck on the PATH".into()) },
+                OPERATIONAL,
+            )
+        })?;
+        let table = args.table.as_deref().map(|path| open(path, !args.no)).transpose();
+        let table = table.map_err(|e| Stop(e.into(), OPERATIONAL))?;
+        Ok(Session { args, e2fsck, table, code: 0 })
+    }
+
+    fn open_volume(&self) -> Result<FileStore, Stop> {
+        open(&self.args.device, !self.args.no).map_err(|e| Stop(e.into(), self.code | OPERATIONAL))
+    }
+
+    /// Does something with the volume and its table.
+    fn with<T>(&self, volume: &FileStore, work: impl FnOnce(&mut Devices<'_>) -> T) -> T {
+        let mut volume = StoreIo::new(volume);
+        let mut table = self.table.as_ref().map(|t| StoreIo::new(t));
+        let table = table.as_mut().map(|t| t as &mut dyn WriteAt);
+        work(&mut Devices::new(&mut volume, table))
+    }
+
+    fn stop(&self, e: OfflineError) -> Stop {
+        let code = match &e {
+            OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }) => OPERATIONAL,
+            // Not a volume of ours: nothing was looked at.
+            OfflineError::Volume(
+                Problem::NotExt2 | Problem::Truncated { .. } | Problem::Unsupported { .. },
+            )
+            | OfflineError::OtherVolume(_)
+            | OfflineError::TableOnInode
+            | OfflineError::Newer(_) => OPERATIONAL,
+            _ => UNCORRECTED,
+        };
+        let mut refusal = Refusal::of(e, &self.args.device, self.args.table.as_deref());
+        if self.args.no && refusal.next.is_none() {
+            refusal.next = Some(format!("to correct it: chkfs2 -p {}", self.args.device.display()));
+        }
+        Stop(refusal, self.code | code)
+    }
+
+    fn run(mut self, out: &mut dyn Write) -> Result<i32, Stop> {
+        let before = self.look()?;
+        let mut full = self.args.force || !before.marked;
+        let new_volume_id = random().map_err(|e| Stop(e, OPERATIONAL))?;
+        let report = loop {
+            self.run_e2fsck(full, out)?;
+            let volume = self.open_volume()?;
+            self.refuse_changed(&volume, &before, full)?;
+            let mut bar = Bar::new(self.args.json);
+            let options = CheckOptions {
+                checked: full,
+                written_since: before.written_since,
+                scrub: self.args.scrub,
+                quick: self.args.quick,
+                new_volume_id,
+                plants: &[],
+            };
+            let checked = self.with(&volume, |devices| {
+                offline::check(devices, &options, &mut |r| self.confirm(r), &mut |p| bar.update(p))
+            });
+            bar.clear();
+            match checked {
+                Ok(report) if report.needs_full_check && !full => full = true,
+                Err(OfflineError::Volume(Problem::Corrupt { .. } | Problem::Dirty | Problem::Errors))
+                    if !full =>
+                {
+                    full = true
+                }
+                Ok(report) => {
+                    if report.written {
+                        self.forget_stamp();
+                    }
+                    break report;
+                }
+                Err(e) => return Err(self.stop(e)),
+            }
+        };
+        let wrong = report.has_damage() || !before.marked;
+        let mended = report.marked && (report.written || !report.to_write);
+        self.code |= match (wrong, mended) {
+            (_, false) => UNCORRECTED,
+            (true, true) => CORRECTED,
+            (false, true) => 0,
+        };
+        self.tell(&report, out);
+        Ok(self.code)
+    }
+
+    /// The first look, under the lock, before anything is run.
+    fn look(&self) -> Result<Before, Stop> {
+        let volume = self.open_volume()?;
+        let written_since = fs2d::runtime::written_since(&self.args.device, &volume);
+        match self.with(&volume, offline::look) {
+            Ok(look) => {
+                look.layout.unsupported().map_err(|e| self.stop(e.into()))?;
+                let sound = look.layout.is_clean() && !look.layout.has_errors();
+                Ok(Before {
+                    marked: look.mark == Ok(MarkFound::Valid) && !written_since && sound,
+                    written_since,
+                    mounted_at: Some(mounted_at(&look.layout)),
+                })
+            }
+            // What e2fsck may mend.
+            Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
+                Ok(Before { marked: false, written_since, mounted_at: None })
+            }
+            Err(e) => Err(self.stop(e)),
+        }
+    }
+
+    /// Runs e2fsck without our lock, which it needs itself. After a full one the bitmaps are right.
+    fn run_e2fsck(&mut self, full: bool, out: &mut dyn Write) -> Result<(), Stop> {
+        let _ = out.flush();
+        let ran = self.e2fsck.run(full, &self.args.device);
+        let code = ran.map_err(|e| {
+            let what = format!("running e2fsck on {}: {e}", self.args.device.display());
+            Stop(Refusal { what, next: None }, self.code | OPERATIONAL)
+        })?;
+        self.code |= code;
+        if code & !e2fsck::CORRECTED != 0 {
+            let device = self.args.device.display();
+            let what = format!("{device}: e2fsck ended with {code}; the replica table was not checked");
+            let next = (code & UNCORRECTED != 0).then(|| format!("correct the volume: chkfs2 -f {device}"));
+            return Err(Stop(Refusal { what, next }, self.code));
+        }
+        Ok(())
+    }
+
+    /// Whether somebody mounted the volume between e2fsck's end and our lock: then the bitmaps may be
+    /// wrong again.
+    fn refuse_changed(&self, volume: &FileStore, before: &Before, full: bool) -> Result<(), Stop> {
+        if self.args.no {
+            return Ok(());
+        }
+        let layout = Layout::read(&mut StoreIo::new(volume)).map_err(|e| self.stop(e.into()))?;
+        let mounted = before.mounted_at.is_some_and(|at| at < mounted_at(&layout));
+        // e2fsck -f sets the count of mounts to zero.
+        let counted = full && layout.superblock().mnt_count() != 0;
+        if mounted || counted {
+            let device = self.args.device.display();
+            let what = format!("{device}: was mounted while it was being checked");
+            return Err(Stop(
+                Refusal { what, next: Some(format!("unmount it, then: chkfs2 -f -p {device}")) },
+                self.code | OPERATIONAL,
+            ));
+        }
+        Ok(())
+    }
+
+    fn confirm(&self, report: &CheckReport) -> bool {
+        if self.args.no {
+            return false;
+        }
+        if self.args.preen || self.args.yes {
+            return true;
+        }
+        if !io::stdin().is_terminal() {
+            return false;
+        }
+        let mut err = io::stderr();
+        let device = self.args.device.display();
+        for line in report.to_string().lines() {
+            let _ = writeln!(err, "{device}: {line}");
+        }
+        let _ = write!(err, "{device}: write the replica table and mark it good<y>? ");
+        let _ = err.flush();
+        let mut answer = String::new();
+        let read = io::stdin().lock().read_line(&mut answer);
+        read.is_ok_and(|n| n > 0) && matches!(answer.trim(), "" | "y" | "Y" | "yes")
+    }
+
+    fn forget_stamp(&self) {
+        if let Err(e) = fs2d::runtime::forget_stamp(&self.args.device) {
+            eprintln!("chkfs2: {}: the daemon's record of it stays: {e}", self.args.device.display());
+        }
+    }
+
+    fn tell(&self, report: &CheckReport, out: &mut dyn Write) {
+        let device = self.args.device.display();
+        let findings = report.to_string();
+        if self.args.json {
+            let said = serde_json::json!({
+                "device": self.args.device,
+                "exit_code": self.code,
+                "marked": report.marked,
+                "written": report.written,
+                "mark_found": report.mark.to_string(),
+                "findings": findings.lines().collect::<Vec<_>>(),
+                "pages": report.table.pages,
+                "pages_damaged": report.table.pages_damaged,
+                "entries_found": report.table.entries,
+                "entries_dropped": report.table.dropped() + report.stale(),
+                "unread": report.unread,
+                "replicas_verified": report.verified,
+                "replicas_unverified": report.unverified,
+                "scrubbed_blocks": report.scrubbed,
+            });
+            let _ = writeln!(out, "{said}");
+            return;
+        }
+        for line in findings.lines() {
+            let _ = writeln!(out, "{device}: {line}");
+        }
+        if report.scrubbed > 0 {
+            let _ = writeln!(out, "{device}: {} replicas overwritten", report.scrubbed);
+        }
+        let count = report.verified + report.unverified;
+        let _ = match (report.marked, report.written) {
+            (true, true) => writeln!(
+                out,
+                "{device}: replica table written and marked: {count} replicas, {} of them verified",
+                report.verified
+            ),
+            (true, false) => writeln!(
+                out,
+                "{device}: replica table clean: {count} replicas, {} of them verified",
+                report.verified
+            ),
+            (false, _) => writeln!(
+                out,
+                "{device}: replica table NOT corrected, no replica will be used; to correct it: chkfs2 -f -p {device}"
+            ),
+        };
+    }
+}
+
+/// When the volume was last mounted (`s_mtime`), seconds since 1970.
+fn mounted_at(layout: &Layout) -> u32 {
+    let raw = layout.superblock().raw();
+    u32::from_le_bytes([raw[44], raw[45], raw[46], raw[47]])
+}

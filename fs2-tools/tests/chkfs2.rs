@@ -1,0 +1,348 @@
+//! chkfs2 after sessions that ended well and badly. Needs e2fsprogs, no root.
+
+mod mkfs2_support;
+
+use std::path::{Path, PathBuf};
+
+use fs2_block::{BlockNo, BlockRange};
+use fs2_engine::Standing;
+use fs2_ext2::{Layout, TableFile};
+use mkfs2_support::*;
+
+/// A converted image with copies of a file's blocks, left in order.
+fn used(dir: &Path) -> (PathBuf, Vec<BlockRange>, Vec<fs2_table::Replica>) {
+    let path = image(dir, "v", "-b 1024", "24M");
+    ok(dir, MKFS2, &["v"]);
+    let files = data_blocks(&path);
+    let mut session = Session::start(&path, None);
+    let replicas = session.copy(&files);
+    assert!(replicas.len() > 200, "{} copies", replicas.len());
+    assert!(session.end().marked);
+    (path, files, replicas)
+}
+
+/// The bytes of the table's file at `offset`.
+fn damage(path: &Path, offset: u64, len: u64) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let layout = Layout::read(&mut bytes).unwrap();
+    let file = TableFile::find(&layout, &mut bytes).unwrap().unwrap();
+    for e in file.extent_of(offset, len) {
+        bytes[e.offset() as usize..e.end() as usize].iter_mut().for_each(|b| *b ^= 0x55);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn active(path: &Path) -> (usize, usize) {
+    let session = Session::start(path, None);
+    assert!(session.is_active(), "{:?}", session.volume.standing());
+    (session.report.verified, session.report.unverified)
+}
+
+#[test]
+fn nothing_to_do_after_a_clean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let before = hash(&path);
+    for option in ["-n", "-p", "-y"] {
+        let said = ok(dir, CHKFS2, &[option, "v"]);
+        assert!(said.out.contains(&format!("clean: {} replicas", replicas.len())), "{said:?}");
+        assert_eq!(hash(&path), before, "{option}");
+    }
+    assert_eq!(active(&path), (replicas.len(), 0));
+    // -f checks all the same, and all that was verified is so again.
+    let said = ok(dir, CHKFS2, &["-f", "-p", "--json", "v"]).json();
+    assert_eq!(said["replicas_verified"], replicas.len());
+    assert_eq!(active(&path), (replicas.len(), 0));
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn active_again_after_an_unclean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, files, replicas) = used(dir);
+    let (a, b) = (replicas[0].original, replicas[1].original);
+    let mut session = Session::start(&path, None);
+    assert!(session.is_active());
+    session.write(a, 0xA5);
+    session.write(b, 0x5A);
+    session.kill();
+    let session = Session::start(&path, None);
+    assert!(matches!(session.volume.standing(), Standing::Inactive(_)));
+    session.kill();
+
+    // Looking changes nothing and says what is wrong.
+    let before = hash(&path);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.out.contains("did not end cleanly"), "{said:?}");
+    assert!(said.out.contains("entries dropped: the original has changed"), "{said:?}");
+    assert_eq!(hash(&path), before);
+    // Nor does asking where there is no terminal: e2fsck refuses that.
+    assert_eq!(run(dir, CHKFS2, &["v"]).code, 8);
+    assert_eq!(hash(&path), before);
+
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(active(&path), (replicas.len() - 2, 0));
+    e2fsck_clean(dir, "v");
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+
+    // Counterexample 3: the flags of the session before are not believed.
+    let mut session = Session::start(&path, None);
+    let size = session.volume.block_size().bytes() as usize;
+    assert_eq!(session.read(BlockRange::one(a)), vec![0xA5; size]);
+    assert_eq!(session.read(BlockRange::one(b)), vec![0x5A; size]);
+    let bytes = std::fs::read(&path).unwrap();
+    for range in &files {
+        let want = {
+            let e = range.extent(session.volume.block_size());
+            bytes[e.offset() as usize..e.end() as usize].to_vec()
+        };
+        let got: Vec<u8> = range.iter().flat_map(|block| session.read(BlockRange::one(block))).collect();
+        assert!(got == want, "{range}");
+    }
+}
+
+#[test]
+fn a_dirty_volume_is_checked_in_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let mut session = Session::start(&path, None);
+    let mut superblock = std::fs::read(&path).unwrap()[1024..2048].to_vec();
+    superblock[58] &= !1;
+    session.write_bytes(1024, &superblock);
+    session.kill();
+    let said = run(dir, CHKFS2, &["-p", "--json", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+}
+
+#[test]
+fn quick_leaves_everything_unverified() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, files, replicas) = used(dir);
+    let mut session = Session::start(&path, None);
+    session.write(replicas[0].original, 1);
+    session.kill();
+    assert_eq!(run(dir, CHKFS2, &["-p", "--quick", "v"]).code, 1);
+    // The stale entry is among them: it is found when its original is read.
+    assert_eq!(active(&path), (0, replicas.len()));
+    let mut session = Session::start(&path, None);
+    session.read(files[0]);
+    session.idle();
+    assert_eq!(session.volume.table().unverified_count(), 0);
+    assert!(session.end().marked);
+}
+
+#[test]
+fn what_the_bitmaps_contradict_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    // Elsewhere: the file is deleted, and another written over some of its copies.
+    ok(dir, "debugfs", &["-w", "-R", "rm large", "v"]);
+    let taken = replicas[0].replica;
+    ok(dir, "debugfs", &["-w", "-R", &format!("setb {taken} 1"), "v"]);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert!(said.code & 4 != 0, "{said:?}");
+    let said = run(dir, CHKFS2, &["-y", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("entries dropped: the original's block is free"), "{said:?}");
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn damaged_pages_cost_their_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let groups = 3;
+    let geometry = fs2_table::Geometry::new(1 << 30, groups, fs2_block::BlockSize::B1024);
+    damage(&path, geometry.page_offset(0) + 100, 8);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.out.contains("1 pages damaged"), "{said:?}");
+    let said = run(dir, CHKFS2, &["-p", "--json", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let (verified, unverified) = active(&path);
+    assert!(verified < replicas.len() && verified > 0 && unverified == 0, "{verified} of {}", replicas.len());
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+}
+
+#[test]
+fn a_damaged_header_slot_is_written_anew() {
+    for slot in 0..2 {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let (path, _, replicas) = used(dir);
+        damage(&path, slot * 4096 + 200, 4);
+        let said = run(dir, CHKFS2, &["-p", "v"]);
+        assert_eq!(said.code, 1, "slot {slot}: {said:?}");
+        assert!(said.out.contains(&format!("header slot {slot}: checksum differs")), "{said:?}");
+        assert_eq!(active(&path), (replicas.len(), 0), "slot {slot}");
+        assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+    }
+}
+
+#[test]
+fn without_any_header_an_empty_table_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    damage(&path, 0, 8192);
+    let before = hash(&path);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.out.contains("the table cannot be used"), "{said:?}");
+    assert_eq!(hash(&path), before);
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 1);
+    assert_eq!(active(&path), (0, 0));
+    // Nothing of the old pages comes back.
+    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code, 0);
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn scrubbed_replicas_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let files = used_blocks_of_files(&path);
+    let said = run(dir, CHKFS2, &["-p", "--scrub", "--json", "v"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.json()["scrubbed_blocks"], replicas.len());
+    let bytes = std::fs::read(&path).unwrap();
+    for r in &replicas {
+        let at = r.replica.0 as usize * 1024;
+        assert!(bytes[at..at + 1024].iter().all(|&b| b == 0), "{r:?}");
+    }
+    assert_eq!(used_blocks_of_files(&path), files);
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
+/// Used blocks without the table's.
+fn used_blocks_of_files(path: &Path) -> std::collections::BTreeMap<u32, u64> {
+    let mut bytes = std::fs::read(path).unwrap();
+    let layout = Layout::read(&mut bytes).unwrap();
+    let file = TableFile::find(&layout, &mut bytes).unwrap().unwrap();
+    used_blocks(path).into_iter().filter(|(b, _)| !file.owns_block(BlockNo(*b))).collect()
+}
+
+#[test]
+fn a_table_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    let table = dir.join("t");
+    ok(dir, MKFS2, &["--table", "t", "v"]);
+    let files = data_blocks(&path);
+    let mut session = Session::start(&path, Some(&table));
+    let replicas = session.copy(&files);
+    session.kill();
+    let said = run(dir, CHKFS2, &["-p", "--json", "--table", "t", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let session = Session::start(&path, Some(&table));
+    assert!(session.is_active());
+    // What the killed session had not written is not there; what is there was verified.
+    assert_eq!(session.report.unverified, 0);
+    assert!(session.report.verified > 0 && session.report.verified <= replicas.len());
+    session.kill();
+    // Without its table the volume is a plain one.
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert!(said.code == 4 && said.err.contains("no replica table"), "{said:?}");
+    // With another volume's it is refused.
+    let other = image(dir, "other", "-b 1024", "24M");
+    ok(dir, "tune2fs", &["-U", "89abcdef-4567-89ab-cdef-0123456789ab", "other"]);
+    let before = (hash(&table), hash(&other));
+    let said = run(dir, CHKFS2, &["-n", "--table", "t", "other"]);
+    assert!(said.code == 8 && said.err.contains("of another volume"), "{said:?}");
+    assert_eq!((hash(&table), hash(&other)), before);
+}
+
+#[test]
+fn a_cleared_inode_5_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    used(dir);
+    ok(dir, "debugfs", &["-w", "-R", "clri <5>", "v"]);
+    let said = run(dir, CHKFS2, &["-y", "v"]);
+    assert_eq!(said.code, 1 | 4, "{said:?}");
+    assert!(said.err.contains("inode 5 is empty") && said.err.contains("mkfs2 v"), "{said:?}");
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn a_moved_table_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    ok(dir, "resize2fs", &["v", "40M"]);
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+}
+
+#[test]
+fn the_daemons_record_is_heeded_and_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    // What a daemon of this boot leaves at a clean end; then somebody writes the file.
+    let stamp = {
+        let options = fs2_store::OpenOptions { lock: fs2_store::Lock::None, ..Default::default() };
+        let store = fs2_store::FileStore::open(&path, options).unwrap();
+        fs2_store::Store::stamp(&store).unwrap().to_line()
+    };
+    let key = fs2d::runtime::key_of(&path).unwrap();
+    let record = dir.join("run").join(format!("{key}.stamp"));
+    std::fs::create_dir(dir.join("run")).unwrap();
+    std::fs::write(&record, &stamp).unwrap();
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+    assert!(record.exists(), "nothing was written");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = replicas[0].replica.0 as usize * 1024;
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("1 entries dropped: the replica is no copy"), "{said:?}");
+    assert!(!record.exists());
+    assert_eq!(active(&path), (replicas.len() - 1, 0));
+}
+
+#[test]
+fn bad_input_is_refused_and_nothing_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    image(dir, "plain", "-b 1024", "24M");
+    std::fs::write(dir.join("zero"), vec![0; 1 << 20]).unwrap();
+    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext4", "ext4", "24M"]);
+    ok(dir, "debugfs", &["-w", "-R", "ssv state 0", "ext4"]);
+    for (name, code, word) in [
+        ("plain", 4, "no replica table"),
+        ("zero", 8, "not an ext2 volume"),
+        ("ext4", 8, "unsupported: has_journal"),
+    ] {
+        let before = hash(&dir.join(name));
+        let said = run(dir, CHKFS2, &["-p", name]);
+        assert_eq!(said.code & !1, code, "{said:?}");
+        assert!(said.err.contains(word) && said.err.contains(name), "{said:?}");
+        if name != "plain" {
+            assert_eq!(hash(&dir.join(name)), before, "{name}");
+        }
+    }
+    assert_eq!(run(dir, CHKFS2, &["-p", "nowhere"]).code, 8);
+    for args in
+        [&["-n", "-p", "zero"][..], &["-p", "-y", "zero"], &["-n", "--scrub", "zero"], &[], &["-Z", "zero"]]
+    {
+        assert_eq!(run(dir, CHKFS2, args).code, 16, "{args:?}");
+    }
+    assert!(ok(dir, CHKFS2, &["--help"]).out.contains("Examples:"));
+}
