@@ -20,7 +20,7 @@ use fs2_store::Stretch;
 use fs2_tools::kernel::{
     FuseWatchdog, LoopDevice, LoopOptions, MountOptions, loop_of_file, loops, mount_at, mount_ext2,
 };
-use fs2d::frontend::fuse::Server;
+use fs2d::frontend::fuse::{Control, Server};
 use fs2d::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
 use fuse_mem::{BLOCK, MemService, Rig, fuse_is_here};
 
@@ -310,9 +310,10 @@ fn a_killed_server_s_own_reader_is_freed() {
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let connection =
         lines.map_while(Result::ok).find_map(|l| Some(l.strip_prefix("connection ")?.to_owned()));
-    let control = Path::new("/sys/fs/fuse/connections").join(connection.expect("the child mounted"));
+    let connection = connection.and_then(|n| n.parse().ok()).expect("the child mounted");
+    let control = Control::open(connection).unwrap();
     // Until the read is with the server.
-    while fs::read_to_string(control.join("waiting")).unwrap().trim() == "0" {
+    while control.waiting().unwrap() == Some(0) {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(100));

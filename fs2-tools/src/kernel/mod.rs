@@ -17,7 +17,7 @@ mod watchdog;
 pub use loopdev::{LoopDevice, LoopEntry, LoopOptions, loop_of_file, loops};
 pub use mountinfo::{Mount, mount_at, mounts, parse_mountinfo};
 pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, unmount};
-pub use watchdog::{FuseWatchdog, mount_fusectl};
+pub use watchdog::FuseWatchdog;
 
 use std::io;
 use std::path::Path;

@@ -5,7 +5,6 @@
 //! own process keep one of these beside the server.
 
 use std::io;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,38 +12,17 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::mount::{MsFlags, mount};
+use fs2d::frontend::fuse::Control;
 
-use super::told;
-
-const CONTROL: &str = "/sys/fs/fuse/connections";
-
-/// Aborts connection `$1` once process `$2` is gone or a corpse with threads that wait; ends when
-/// the connection has.
+/// Writes to standard output, a connection's end, once process `$1` is gone or a corpse with threads
+/// that wait.
 const MOURNER: &str = r#"
-while [ -e "/sys/fs/fuse/connections/$1" ]; do
-    case "$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$2/status" 2>/dev/null)" in
-        ''|Z|X) echo 1 > "/sys/fs/fuse/connections/$1/abort"; exit;;
+while :; do
+    case "$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)" in
+        ''|Z|X) echo 1; exit;;
     esac
     sleep 1
 done"#;
-
-/// Mounts the fusectl file system at `/sys/fs/fuse/connections`, where it belongs, if it is not
-/// there. It stays: by then others may look there too.
-///
-/// # Errors
-/// `PermissionDenied` for others than root; `NotFound` without FUSE in the kernel.
-pub fn mount_fusectl() -> io::Result<()> {
-    let dir = Path::new(CONTROL);
-    if super::mount_at(dir)?.is_some_and(|m| m.fstype == "fusectl") {
-        return Ok(());
-    }
-    match mount(Some("fusectl"), dir, Some("fusectl"), MsFlags::empty(), None::<&str>) {
-        // Someone was faster.
-        Ok(()) | Err(nix::Error::EBUSY) => Ok(()),
-        Err(e) => Err(told(dir, "cannot mount fusectl", e)),
-    }
-}
 
 /// Watches one connection until it is dropped.
 #[derive(Debug)]
@@ -61,21 +39,17 @@ impl FuseWatchdog {
     /// `patience`, or when this process dies. A connection without requests is only idle.
     ///
     /// # Errors
-    /// As [`mount_fusectl`]; `NotFound` where there is no such connection, or no `sh`.
+    /// As [`Control::open`]; `NotFound` where there is no `sh`.
     pub fn start(
         connection: u32,
         patience: Duration,
         progress: impl Fn() -> u64 + Send + 'static,
     ) -> io::Result<FuseWatchdog> {
-        mount_fusectl()?;
-        let dir = Path::new(CONTROL).join(connection.to_string());
-        if !dir.exists() {
-            return Err(told(&dir, "no such FUSE connection", io::ErrorKind::NotFound));
-        }
+        let control = Control::open(connection)?;
         let mourner = Command::new("sh")
-            .args(["-c", MOURNER, "sh", &connection.to_string(), &std::process::id().to_string()])
+            .args(["-c", MOURNER, "sh", &std::process::id().to_string()])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(control.abort_file()?)
             .spawn()?;
         let (stop, stopped) = channel();
         let mut dog = FuseWatchdog { fired: Arc::default(), stop: Some(stop), thread: None, mourner };
@@ -85,13 +59,13 @@ impl FuseWatchdog {
             let look = (patience / 4).clamp(Duration::from_millis(10), Duration::from_secs(1));
             while stopped.recv_timeout(look) == Err(RecvTimeoutError::Timeout) {
                 let now = progress();
-                if now != last || is_idle(&dir) {
+                if now != last || is_idle(&control) {
                     (last, since) = (now, Instant::now());
                 } else if since.elapsed() >= patience {
                     fired.store(true, Ordering::Relaxed);
-                    eprintln!("{}: no progress for {patience:?}, aborted", dir.display());
+                    eprintln!("FUSE connection {connection}: no progress for {patience:?}, aborted");
                     // Where it is gone, there is nothing to end.
-                    let _ = std::fs::write(dir.join("abort"), "1");
+                    let _ = control.abort();
                     return;
                 }
             }
@@ -106,8 +80,9 @@ impl FuseWatchdog {
     }
 }
 
-fn is_idle(connection: &Path) -> bool {
-    std::fs::read_to_string(connection.join("waiting")).is_ok_and(|n| n.trim() == "0")
+/// One that has ended is idle too.
+fn is_idle(control: &Control) -> bool {
+    control.waiting().is_ok_and(|n| n.unwrap_or(0) == 0)
 }
 
 impl Drop for FuseWatchdog {

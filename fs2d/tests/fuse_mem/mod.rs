@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::Stretch;
-use fs2d::frontend::fuse::Server;
+use fs2d::frontend::fuse::{Control, Server};
 use fs2d::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
 
 /// Bytes of a block of [`MemService`].
@@ -209,27 +209,16 @@ pub struct Mourner(Child);
 impl Mourner {
     fn new(connection: u32) -> io::Result<Mourner> {
         const SCRIPT: &str = r#"
-            while [ -e "/sys/fs/fuse/connections/$1" ]; do
-                case "$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$2/status" 2>/dev/null)" in
-                    ''|Z|X) echo 1 > "/sys/fs/fuse/connections/$1/abort"; exit;;
+            while :; do
+                case "$(sed -n 's/^State:[[:space:]]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null)" in
+                    ''|Z|X) echo 1; exit;;
                 esac
                 sleep 1
             done"#;
-        let control = Path::new("/sys/fs/fuse/connections");
-        if !control.join(connection.to_string()).exists() {
-            // Where the system itself would mount it; it stays, as others may look there by then.
-            nix::mount::mount(
-                Some("fusectl"),
-                control,
-                Some("fusectl"),
-                nix::mount::MsFlags::empty(),
-                None::<&str>,
-            )?;
-        }
         Command::new("sh")
-            .args(["-c", SCRIPT, "sh", &connection.to_string(), &std::process::id().to_string()])
+            .args(["-c", SCRIPT, "sh", &std::process::id().to_string()])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Control::open(connection)?.abort_file()?)
             .spawn()
             .map(Mourner)
     }

@@ -14,6 +14,7 @@
 //! 2. The mount is one connection of the service from mount to the end of its last thread.
 //! 3. Only our own mount is unmounted, never what stands at its place since.
 
+mod control;
 mod mount;
 mod volume;
 
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use crate::service::Service;
 use volume::VolumeFs;
 
+pub use control::Control;
 pub use mount::MountIdentity;
 
 /// The name of the one file.
@@ -127,9 +129,8 @@ impl Server {
         self.dir.join(FILE_NAME)
     }
 
-    /// The kernel's number of this connection: `/sys/fs/fuse/connections/<number>/abort` ends it
-    /// with an error for everyone who waits. `None` once the mount has ended, when the number may
-    /// be another's.
+    /// The kernel's number of this connection, by which [`Control::open`] finds it. `None` once the mount
+    /// has ended, when the number may be another's.
     pub fn fuse_connection(&self) -> Option<u32> {
         self.is_alive().then_some(self.identity.connection())
     }
@@ -190,10 +191,10 @@ impl Server {
     /// [`Server::unmount`].
     ///
     /// # Errors
-    /// `NotFound` where the fusectl file system is not mounted at `/sys/fs/fuse/connections`.
+    /// As [`Control::open`].
     pub fn abort(&self) -> io::Result<()> {
         match self.fuse_connection() {
-            Some(n) => std::fs::write(format!("/sys/fs/fuse/connections/{n}/abort"), "1"),
+            Some(n) => Control::open(n)?.abort(),
             None => Ok(()),
         }
     }
