@@ -1,0 +1,67 @@
+//! The programs themselves: help, version, and the exit codes of a command line that makes no sense.
+
+use std::process::Command;
+
+fn run(program: &str, args: &[&str]) -> (i32, String, String) {
+    let done = Command::new(program).args(args).output().unwrap();
+    let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
+    (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
+}
+
+const FS2: &str = env!("CARGO_BIN_EXE_fs2");
+const MKFS2: &str = env!("CARGO_BIN_EXE_mkfs2");
+const CHKFS2: &str = env!("CARGO_BIN_EXE_chkfs2");
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    for (program, args, says) in [
+        (FS2, &["--help"][..], "EXAMPLES"),
+        (FS2, &["mount", "--help"], "EXIT CODES"),
+        (FS2, &["umount", "--help"], "EXIT CODES"),
+        (FS2, &["demo", "--help"], "EXAMPLES"),
+        (MKFS2, &["--help"], "Exit codes"),
+        (CHKFS2, &["--help"], "Exit codes"),
+        (FS2, &["--version"], env!("CARGO_PKG_VERSION")),
+        (MKFS2, &["--version"], env!("CARGO_PKG_VERSION")),
+        (CHKFS2, &["--version"], env!("CARGO_PKG_VERSION")),
+    ] {
+        let (code, out, err) = run(program, args);
+        assert_eq!((code, err.as_str()), (0, ""), "{program} {args:?}");
+        assert!(out.contains(says), "{program} {args:?}: {out}");
+    }
+}
+
+#[test]
+fn bad_usage_has_the_documented_code() {
+    for (program, code, args) in [
+        (FS2, 1, &[][..]),
+        (FS2, 1, &["mount", "only-a-device"]),
+        (FS2, 1, &["mount", "device", "dir", "--frontend", "pigeon"]),
+        (FS2, 1, &["frobnicate"]),
+        (MKFS2, 2, &[]),
+        (MKFS2, 2, &["--space", "101%", "image"]),
+        (CHKFS2, 16, &[]),
+        (CHKFS2, 16, &["-n", "-y", "image"]),
+    ] {
+        let (got, out, err) = run(program, args);
+        assert_eq!((got, out.as_str()), (code, ""), "{program} {args:?}: {err}");
+        assert!(!err.is_empty(), "{program} {args:?}");
+    }
+}
+
+#[test]
+fn a_volume_that_is_not_there_is_named() {
+    let gone = "/no/such/volume";
+    for (program, code, args) in [
+        (FS2, 2, &["status", gone][..]),
+        (FS2, 32, &["umount", gone]),
+        (FS2, 32, &["mount", gone, "/"]),
+        (MKFS2, 1, &[gone]),
+        (MKFS2, 1, &["--undo", gone]),
+        (CHKFS2, 8, &["-n", gone]),
+    ] {
+        let (got, _, err) = run(program, args);
+        assert_eq!(got, code, "{program} {args:?}: {err}");
+        assert!(err.contains(gone) || !nix::unistd::geteuid().is_root(), "{program} {args:?}: {err}");
+    }
+}

@@ -1,0 +1,116 @@
+//! A volume served by `fs2d serve` over NBD, no root needed. The daemon ends on drop.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::{Done, Scratch, run};
+
+/// A daemon may take this long to start or to end; a guard against hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A daemon of a test's own.
+#[derive(Debug)]
+pub struct Served<'a> {
+    scratch: &'a Scratch,
+    child: Child,
+    socket: PathBuf,
+    control: PathBuf,
+    log: PathBuf,
+}
+
+impl<'a> Served<'a> {
+    /// `fs2d serve --frontend nbd ARGS IMAGE`; `Err` is how it ended before it served anything.
+    ///
+    /// # Panics
+    /// Where it neither serves nor ends.
+    pub fn start(scratch: &'a Scratch, image: &Path, args: &[&str]) -> Result<Served<'a>, Done> {
+        let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let place = |ending: &str| scratch.path(&format!("{name}.{ending}"));
+        let (socket, control, log) = (place("nbd"), place("ctl"), place("log"));
+        let mut command = scratch.command("fs2d");
+        command.args(["serve", "--frontend", "nbd", "--listen"]).arg(format!("unix:{}", socket.display()));
+        command.arg("--control").arg(&control).args(args).arg(image);
+        let said = format!("{command:?}");
+        let out = std::fs::File::create(&log).expect("a log");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(out).spawn().expect("fs2d");
+        let mut served = Served { scratch, child, socket, control, log };
+        let until = Instant::now() + PATIENCE;
+        while !served.log().contains("; control socket ") {
+            if let Some(status) = served.child.try_wait().expect("a child of ours") {
+                let code = status.code().unwrap_or(-1);
+                return Err(Done::new(code, String::new(), served.log(), said));
+            }
+            assert!(Instant::now() < until, "{said} serves nothing: {}", served.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(served)
+    }
+
+    /// As [`Served::start`], where it must serve.
+    ///
+    /// # Panics
+    /// Where it does not.
+    #[track_caller]
+    pub fn new(scratch: &'a Scratch, image: &Path, args: &[&str]) -> Served<'a> {
+        Served::start(scratch, image, args)
+            .unwrap_or_else(|done| panic!("{}: {}: {}", done.command(), done.code, done.err))
+    }
+
+    /// What libnbd's tools and qemu call it.
+    pub fn uri(&self) -> String {
+        format!("nbd+unix:///?socket={}", self.socket.display())
+    }
+
+    /// The socket it serves on.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The daemon's process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// What it said so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// `fs2 status --json` of it.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        run(self.scratch.command("fs2").args(["status", "--json", "--control"]).arg(&self.control))
+            .ended(0)
+            .json()
+    }
+
+    /// Asks it to end with SIGTERM; how it ended and how long it took.
+    ///
+    /// # Panics
+    /// Where it does not end.
+    pub fn stop(mut self) -> (Done, Duration) {
+        let asked = Instant::now();
+        kill(self.pid(), Signal::SIGTERM).expect("the daemon runs");
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                let done =
+                    Done::new(status.code().unwrap_or(-1), String::new(), self.log(), "fs2d serve".into());
+                return (done, asked.elapsed());
+            }
+            assert!(asked.elapsed() < PATIENCE, "the daemon does not end: {}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,172 @@
+//! A volume through its whole life in the host's kernel: converted, mounted, read, changed, unmounted,
+//! mounted again, converted back. What is read is compared with a tree in memory at every step. The drive is
+//! not modelled and no time is measured.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use fs2_tests::{
+    KERNEL, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean, loops_below,
+    mke2fs, mounts_below, needs,
+};
+
+const GIB: u64 = 1 << 30;
+
+/// A sparse ext2 image with `per_dir` files each in its lowest and its highest region.
+fn image(scratch: &Scratch, bytes: u64, per_dir: usize, rng: &mut Rng) -> (PathBuf, Tree) {
+    let image = scratch.path("image");
+    mke2fs(&image, bytes, &["-t", "ext2", "-m", "0", "-b", "4096"]);
+    let plain = PlainMount::new(&image, &scratch.path("plain"), "rw");
+    let dirs = Tree::far_apart(plain.dir());
+    let tree = Tree::make(plain.dir(), &dirs, per_dir, rng);
+    (image, tree)
+}
+
+fn compare_plainly(scratch: &Scratch, image: &Path, tree: &Tree) {
+    tree.compare(PlainMount::new(image, &scratch.path("plain"), "ro").dir());
+}
+
+fn assert_nothing_left(scratch: &Scratch) {
+    assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
+    let left: Vec<_> = std::fs::read_dir(scratch.runtime()).unwrap().flatten().map(|e| e.path()).collect();
+    // The stamp by which a foreign writer is noticed is meant to stay.
+    assert!(left.iter().all(|p| p.extension().is_some_and(|x| x == "stamp")), "{left:?}");
+}
+
+/// No replica was ever wrong and no table write ever failed.
+#[track_caller]
+fn assert_sound(status: &serde_json::Value) {
+    for counter in ["hash_mismatches", "replica_errors", "table_errors"] {
+        assert_eq!(status[counter], 0, "{counter} in {status}");
+    }
+    assert_eq!(status["liveness"], "active");
+}
+
+#[test]
+fn mount_read_copy_change_remount_and_undo() {
+    if !needs(KERNEL) || !needs(&[Need::Program("debugfs")]) {
+        return;
+    }
+    let seed = 20_051_023;
+    println!("seed {seed}");
+    let mut rng = Rng::new(seed);
+    let scratch = Scratch::new();
+    let (image, mut tree) = image(&scratch, GIB, 120, &mut rng);
+    scratch.run("mkfs2", [&image]).ended(0).says("is an FS2 volume now");
+    e2fsck_clean(&image);
+    compare_plainly(&scratch, &image, &tree);
+
+    let mnt = scratch.path("fs2");
+    let torture = ["--policy", "torture", "--paranoid", "--require-active"];
+    let mounted = Mounted::new(&scratch, &image, &mnt, &torture);
+    for _ in 0..3 {
+        mounted.cold();
+        tree.compare(&mnt);
+    }
+    let status = mounted.status();
+    assert_sound(&status);
+    assert!(status["copies_written"].as_u64() > Some(1000), "{status}");
+    assert!(status["reads_from_replica"].as_u64() > Some(300), "{status}");
+
+    let mut did = Vec::new();
+    for i in 0..1500 {
+        match rng.below(150) {
+            0 => mounted.trim(),
+            1..=2 => mounted.cold(),
+            _ => did.push(tree.step(&mnt, &mut rng)),
+        }
+        if i % 300 == 299 {
+            mounted.cold();
+            tree.compare(&mnt);
+        }
+    }
+    println!("{}", did.join("\n"));
+    let status = mounted.status();
+    assert_sound(&status);
+    assert!(
+        status["invalidated"].as_u64() > Some(100) && status["reclaimed"].as_u64() > Some(100),
+        "{status}"
+    );
+    assert_eq!(status["discard_seen"], true);
+    let held = status["replicas"].as_u64();
+    assert!(held > Some(500), "{status}");
+    mounted.umount().ended(0);
+    assert_nothing_left(&scratch);
+    e2fsck_clean(&image);
+    compare_plainly(&scratch, &image, &tree);
+
+    // At once: a file's blocks are read once in this round, so what came from a replica was copied in the
+    // session before.
+    let mounted = Mounted::new(&scratch, &image, &mnt, &torture);
+    let status = mounted.status();
+    assert!(status["replicas"].as_u64() > Some(500) && status["replicas_unverified"] == 0, "{status}");
+    tree.compare(&mnt);
+    let status = mounted.status();
+    assert_sound(&status);
+    assert!(status["reads_from_replica"].as_u64() > Some(20), "{status}");
+    mounted.umount().ended(0);
+    compare_plainly(&scratch, &image, &tree);
+
+    let undone = scratch.run("mkfs2", [Path::new("--undo"), Path::new("--json"), &image]).ended(0).json();
+    assert!(undone["scrubbed_blocks"].as_u64() > Some(500), "{undone}");
+    assert_eq!((&undone["left_in_use"], &undone["damaged"]), (&0.into(), &serde_json::Value::Null));
+    e2fsck_clean(&image);
+    compare_plainly(&scratch, &image, &tree);
+    let inode = debugfs(&image, false, "stat <5>").out;
+    assert!(inode.contains("Size: 0") && inode.contains("Blockcount: 0"), "{inode}");
+    scratch.run("mkfs2", [Path::new("--undo"), &image]).ended(1).says("to make it an FS2 volume: mkfs2 ");
+}
+
+/// With copies that nothing drops before the end (files are only read, space is plenty), no copy of a file's
+/// block is left anywhere once `mkfs2 --undo` has scrubbed.
+#[test]
+fn undo_leaves_no_copy_of_a_file() {
+    if !needs(KERNEL) || !needs(&[Need::Program("dumpe2fs")]) {
+        return;
+    }
+    let mut rng = Rng::new(2);
+    let scratch = Scratch::new();
+    let (image, tree) = image(&scratch, GIB, 100, &mut rng);
+    let blocks: HashSet<u64> =
+        tree.files().values().flat_map(|bytes| bytes.chunks_exact(4096)).map(digest).collect();
+    let copies = || {
+        let digests = dump(&image).block_digests(&image, true);
+        digests.into_iter().filter(|(_, d)| blocks.contains(d)).count()
+    };
+    assert_eq!(copies(), 0);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let mnt = scratch.path("fs2");
+    let options =
+        ["--policy", "fs2", "--drive", "wd800-repaired", "--time-scale", "0.02", "--require-active"];
+    let mounted = Mounted::new(&scratch, &image, &mnt, &options);
+    for _ in 0..2 {
+        mounted.cold();
+        tree.compare(&mnt);
+    }
+    mounted.umount().ended(0);
+    assert!(copies() > 100, "{} copies: the test shows nothing", copies());
+    scratch.run("mkfs2", [Path::new("--undo"), &image]).ended(0);
+    assert_eq!(copies(), 0);
+    e2fsck_clean(&image);
+    compare_plainly(&scratch, &image, &tree);
+}
+
+#[test]
+fn a_test_that_panics_leaves_nothing_behind() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let mut rng = Rng::new(3);
+    let scratch = Scratch::new();
+    let (image, _) = image(&scratch, GIB / 4, 4, &mut rng);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let mut pid = None;
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mounted = Mounted::new(&scratch, &image, &scratch.path("fs2"), &[]);
+        pid = Some(mounted.pid());
+        std::panic::resume_unwind(Box::new("planted"));
+    }));
+    assert!(panicked.is_err());
+    assert_nothing_left(&scratch);
+    assert!(nix::sys::signal::kill(pid.unwrap(), None).is_err(), "the daemon is gone");
+}
