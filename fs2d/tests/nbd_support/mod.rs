@@ -273,7 +273,10 @@ impl Client {
 
     /// The greeting read, flags sent.
     pub fn hello(path: &Path) -> UnixStream {
-        let mut stream = Client::raw(path);
+        Client::greet(Client::raw(path))
+    }
+
+    fn greet(mut stream: UnixStream) -> UnixStream {
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).unwrap();
         assert_eq!(greeting, *b"NBDMAGICIHAVEOPT\0\x03");
@@ -282,7 +285,18 @@ impl Client {
     }
 
     pub fn go(path: &Path, structured: bool) -> Client {
-        let mut stream = Client::hello(path);
+        Client::start(Client::hello(path), structured)
+    }
+
+    /// Over TCP. (The type says Unix; to read, write and close a descriptor that makes no difference.)
+    pub fn go_tcp(address: std::net::SocketAddr) -> Client {
+        let stream: std::os::fd::OwnedFd = std::net::TcpStream::connect(address).unwrap().into();
+        let stream = UnixStream::from(stream);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Client::start(Client::greet(stream), true)
+    }
+
+    fn start(mut stream: UnixStream, structured: bool) -> Client {
         if structured {
             assert_eq!(ask(&mut stream, wire::OPT_STRUCTURED_REPLY, &[]), [(wire::REP_ACK, vec![])]);
             let mut query = vec![0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 15];
