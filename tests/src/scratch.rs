@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::{Done, program, run};
 
 /// A temporary directory with a runtime directory in it, so that tests that run at the same time see
-/// nothing of one another. Removed on drop.
+/// nothing of one another. Removed on drop, with what is still mounted in it.
 #[derive(Debug)]
 pub struct Scratch {
     dir: TempDir,
@@ -62,5 +62,18 @@ impl Scratch {
     #[track_caller]
     pub fn run<A: AsRef<OsStr>>(&self, name: &str, args: impl IntoIterator<Item = A>) -> Done {
         run(self.command(name).args(args))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Each mount has its own undo; this is for one that came about against all expectation.
+        for dir in crate::mounts_below(self.dir()).iter().rev() {
+            let _ = std::io::Write::write_fmt(
+                &mut std::io::stderr(),
+                format_args!("{} was left mounted\n", dir.display()),
+            );
+            let _ = fs2_tools::kernel::unmount(dir, true);
+        }
     }
 }

@@ -79,7 +79,9 @@ pub struct Plan {
 /// Why not; what was set up on the way is undone.
 pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     if !nix::unistd::geteuid().is_root() {
-        return Err(VolumeError::Other("mounting needs root; without it try `fs2 demo` or `fs2d serve`".into()));
+        return Err(VolumeError::Other(
+            "mounting needs root; without it try `fs2 demo` or `fs2d serve`".into(),
+        ));
     }
     let dir = plan.dir.canonicalize().map_err(io_error(format!("{}", plan.dir.display())))?;
     let device = plan.device.canonicalize().map_err(io_error(format!("{}", plan.device.display())))?;
@@ -116,7 +118,8 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         FrontendKind::Fuse => {
             let file = record.carrier.join("volume");
             // A turning drive: what is modelled, or what lies below.
-            let rotational = plan.settings.drive.as_deref().map_or_else(|| turns(&device), |d| !d.starts_with("ssd"));
+            let rotational =
+                plan.settings.drive.as_deref().map_or_else(|| turns(&device), |d| !d.starts_with("ssd"));
             let loopdev = LoopDevice::attach(&file, &LoopOptions { rotational, ..LoopOptions::default() })
                 .map_err(io_error("loop device"))?;
             for warning in loopdev.warnings() {
@@ -188,6 +191,8 @@ impl Daemon {
         loop {
             if let Ok(mut client) = Client::connect(&record.control)
                 && let Ok(Reply::Status(status)) = client.ask(&Command::Status)
+                // A former daemon of the same device answers at the same place: not what was asked for.
+                && status.pid == self.child.id()
             {
                 return Ok(*status);
             }
@@ -232,12 +237,17 @@ impl NbdDevice {
             p.exists() && !Path::new("/sys/block").join(name).join("pid").exists()
         });
         let Some(path) = free else {
-            return Err(VolumeError::Other("this kernel has no free /dev/nbd: modprobe nbd, or --frontend fuse".into()));
+            return Err(VolumeError::Other(
+                "this kernel has no free /dev/nbd: modprobe nbd, or --frontend fuse".into(),
+            ));
         };
         let run = Process::new("nbd-client").arg("-unix").arg(socket).arg(&path).args(["-b", "512"]).output();
         match run {
             Ok(out) if out.status.success() => Ok(NbdDevice { path, kept: false }),
-            Ok(out) => Err(VolumeError::Other(format!("nbd-client: {}", String::from_utf8_lossy(&out.stderr).trim()))),
+            Ok(out) => Err(VolumeError::Other(format!(
+                "nbd-client: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            ))),
             Err(e) => Err(VolumeError::Io { what: "nbd-client (package nbd-client)".into(), source: e }),
         }
     }
@@ -271,8 +281,9 @@ pub struct Unmounted {
 /// # Errors
 /// Where it is in use, or was not mounted by FS2.
 pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
-    let record = find_record(dir)
-        .ok_or_else(|| VolumeError::Other(format!("{} is not mounted by FS2; see fs2 status", dir.display())))?;
+    let record = find_record(dir).ok_or_else(|| {
+        VolumeError::Other(format!("{} is not mounted by FS2; see fs2 status", dir.display()))
+    })?;
     let mounted = crate::kernel::mount_at(&record.dir).map_err(io_error("mount table"))?;
     if mounted.is_some_and(|m| m.source == record.block_device.as_os_str()) {
         unmount(&record.dir, false).map_err(io_error("umount"))?;
@@ -303,7 +314,9 @@ fn wait_gone(pid: u32) -> Result<(), VolumeError> {
     let until = Instant::now() + END_PATIENCE;
     while is_alive(pid) {
         if Instant::now() > until {
-            return Err(VolumeError::Other(format!("daemon {pid} does not end; its volume stays locked until it does")));
+            return Err(VolumeError::Other(format!(
+                "daemon {pid} does not end; its volume stays locked until it does"
+            )));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -332,7 +345,8 @@ pub fn cold(record: &MountRecord) -> Result<(), VolumeError> {
     // Held open, or the loop device would go with the mount.
     let _open = std::fs::File::open(&record.block_device).map_err(io_error(what()))?;
     let (discard, read_only) = (mounted.has_option("discard"), mounted.has_option("ro"));
-    let extra = ["noatime", "nodiratime"].into_iter().filter(|o| mounted.has_option(o)).map(String::from).collect();
+    let extra =
+        ["noatime", "nodiratime"].into_iter().filter(|o| mounted.has_option(o)).map(String::from).collect();
     unmount(&record.dir, false).map_err(io_error(what()))?;
     crate::kernel::drop_caches_of(&record.block_device).map_err(io_error(what()))?;
     let options = MountOptions { read_only, discard, extra };

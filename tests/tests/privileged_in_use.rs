@@ -1,0 +1,74 @@
+//! Volumes that the kernel uses are left alone, by every program.
+
+use std::path::Path;
+use std::process::Command;
+
+use fs2_tests::{KERNEL, Mounted, PlainMount, Scratch, file_digest, loops_below, mke2fs, needs, run};
+
+fn refused_by_all(scratch: &Scratch, volume: &Path, says: &str) {
+    let dir = scratch.make_dir("dir");
+    scratch.run("mkfs2", [volume]).ended(1).says(says);
+    scratch.run("mkfs2", [Path::new("--undo"), volume]).ended(1).says(says);
+    scratch.run("chkfs2", [Path::new("-p"), volume]).ended(8).says(says);
+    scratch
+        .run("fs2d", ["serve", "--lock-wait", "0"].map(Path::new).into_iter().chain([volume]))
+        .ended(2)
+        .says(says);
+    scratch
+        .run("fs2", ["mount", "--lock-wait", "0"].map(Path::new).into_iter().chain([volume, &dir]))
+        .ended(32)
+        .says(says);
+}
+
+#[test]
+fn a_mounted_volume_and_one_on_a_loop_device() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let before = file_digest(&image);
+    let plain = PlainMount::new(&image, &scratch.path("plain"), "ro");
+    let [device] = &loops_below(scratch.dir())[..] else { panic!("one loop device") };
+    let says =
+        format!("{} is mounted at {}; unmount it first: umount", image.display(), plain.dir().display());
+    refused_by_all(&scratch, &image, &says);
+    let says = format!("{} is mounted at {}", device.display(), plain.dir().display());
+    refused_by_all(&scratch, device, &says);
+    drop(plain);
+
+    /// Detaches a loop device.
+    struct Attached(String);
+    impl Drop for Attached {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").args(["-d", &self.0]).status();
+        }
+    }
+    let made = run(Command::new("losetup").args(["-f", "--show", "-r"]).arg(&image)).ended(0);
+    let attached = Attached(made.out.trim().to_owned());
+    let says =
+        format!("{} is the backing of {1}; detach that first: losetup -d {1}", image.display(), attached.0);
+    refused_by_all(&scratch, &image, &says);
+    drop(attached);
+    assert_eq!(file_digest(&image), before);
+}
+
+#[test]
+fn mounted_by_fs2_already() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &[]);
+    let says = format!("{} is in use by process {}", image.display(), mounted.pid());
+    refused_by_all(&scratch, &image, &says);
+    let again = scratch.run("fs2", [Path::new("mount"), &image, mounted.dir()]).ended(32);
+    again.says(&format!("fs2 umount {} first", mounted.dir().display()));
+    mounted.umount().ended(0);
+    scratch.run("fs2", [Path::new("umount"), &image]).ended(32).says("is not mounted by FS2");
+}
