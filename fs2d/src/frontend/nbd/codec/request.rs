@@ -110,8 +110,8 @@ impl RawRequest {
                 "beyond the end of the volume",
             );
         };
-        // A fast zero must not be slower than a write of the same bytes would be... and the service
-        // cannot promise that. A refusal at once is what the flag is for: the client plans without it.
+        // A fast zero must not be slower than a write of the same bytes, and the service cannot promise
+        // that. A refusal at once is what the flag is for: the client plans without it.
         if self.flags & wire::CMD_FLAG_FAST_ZERO != 0 {
             return refuse(WireError::NotSup, "zeros are stored; they would not be fast");
         }
