@@ -52,6 +52,11 @@ impl Filter {
         }
     }
 
+    /// Entries counted.
+    pub(crate) fn total(&self) -> u64 {
+        self.counts.iter().map(|&c| u64::from(c)).sum()
+    }
+
     pub(crate) fn memory_bytes(&self) -> usize {
         self.counts.capacity() * size_of::<u32>()
     }

@@ -87,11 +87,8 @@ pub(crate) fn pages_for(entries: u64) -> u64 {
 
 /// The largest number of entries for which `pages` are enough.
 pub(crate) fn entries_for(pages: u32) -> usize {
-    let pages = u64::from(pages);
-    let mut full = pages * SLACK / (SLACK + 1);
-    while full > 0 && full + full.div_ceil(SLACK) > pages {
-        full -= 1;
-    }
+    // full + ⌈full / SLACK⌉ ≤ pages, because full / SLACK ≤ pages − full and that is whole.
+    let full = u64::from(pages) * SLACK / (SLACK + 1);
     full as usize * PAGE_ENTRIES
 }
 
@@ -120,6 +117,7 @@ mod tests {
             let g = Geometry::new(bytes, groups, BlockSize::B1024);
             prop_assert!(g.pages() == 0 || g.page_offset(g.pages()) <= bytes);
             prop_assert!(g.max_entries() <= g.pages() as usize * PAGE_ENTRIES);
+            prop_assert!(g.pages() < 2 || pages_for(g.max_entries() as u64) <= g.pages().into());
         }
     }
 

@@ -16,8 +16,9 @@ pub(crate) const VALUE_MAX: u8 = 0x7f;
 const HALVING: u64 = 4;
 /// Ages are kept below this, so that stamps, which wrap at 256, stay readable between two sweeps.
 const AGE_MAX: u64 = 128;
-/// The ageing step a table begins at: high enough that every age has a step it began at.
-pub(crate) const FIRST_STEP: u64 = 256;
+/// The ageing step a table begins at: high enough that every age has a step it began at, and such
+/// that an age read from disk has had one halving for each [`HALVING`] steps of it.
+pub(crate) const FIRST_STEP: u64 = 256 + HALVING - 1;
 
 /// When an entry was last used, how often, and whether it is verified.
 #[derive(Clone, Copy, Debug)]
@@ -311,10 +312,11 @@ impl Leaf {
         (age, of.iter().map(|w| w.value(now)).max().unwrap_or(0))
     }
 
-    /// As [`Leaf::warmest`], with the value as of the use that long ago: what goes to disk.
+    /// As [`Leaf::warmest`], with the value before the halvings that its age implies: what goes to
+    /// disk.
     pub(crate) fn warmest_as_used(&self, slots: Range<usize>, now: u64) -> (u8, u8) {
         let (age, value) = self.warmest(slots, now);
-        let used = u64::from(value).checked_shl(halvings(age, now).min(56)).unwrap_or(0);
+        let used = u64::from(value).checked_shl(u32::from(age) / HALVING as u32).unwrap_or(0);
         (age, used.min(u64::from(VALUE_MAX)) as u8)
     }
 

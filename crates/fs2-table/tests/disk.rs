@@ -28,8 +28,11 @@ fn seal(page: &mut [u8]) {
 fn there_and_back() {
     let mut table = filled(1000, Verified);
     table.set_trust(BlockNo(5000), Unverified);
-    table.touch(BlockNo(5100));
+    (0..100).for_each(|_| table.touch(BlockNo(5100)));
     (0..20).for_each(|_| table.age());
+    (0..100).for_each(|_| table.touch(BlockNo(5150)));
+    (0..9).for_each(|_| table.age());
+    assert_eq!(table.age_and_value(BlockNo(5150)), Some((9, 12)));
     let mut image = Image::new(11);
     assert_eq!(image.flush(&mut table, true), 5);
     let (back, report) = image.recover(limits(1, true));
@@ -46,7 +49,8 @@ fn there_and_back() {
     assert_eq!(back.dirty_pages(), 0);
     assert_eq!(back.pages_needing_flag_change(true).count(), 0);
     assert_eq!(back.age_and_value(BlockNo(5100)), table.age_and_value(BlockNo(5100)));
-    assert_eq!(back.age_and_value(BlockNo(5300)).unwrap().0, 20);
+    assert_eq!(back.age_and_value(BlockNo(5150)), Some((9, 12)));
+    assert_eq!(back.age_and_value(BlockNo(5300)).unwrap().0, 29);
 
     // Trusting nothing is a matter of flags alone.
     let (mut nothing, _) = image.recover(limits(1, false));
@@ -55,6 +59,23 @@ fn there_and_back() {
     assert_eq!(nothing.pages_needing_flag_change(true).count(), 4);
     assert_eq!(image.flush(&mut nothing, true), 4);
     assert_eq!(image.recover(limits(1, true)).0.unverified_count(), 1000);
+}
+
+#[test]
+fn no_page_is_flagged_verified_where_that_is_not_allowed() {
+    let mut table = filled(300, Verified);
+    let forbidden = table.encode_page(0, 1, KEY, false);
+    assert!(!forbidden.verified && forbidden.bytes[30] == 0);
+    let allowed = table.encode_page(0, 1, KEY, true);
+    assert!(allowed.verified && allowed.bytes[30] == 1);
+    let mut image = Image::new(11);
+    image.flush(&mut table, true);
+    assert_eq!(table.pages_needing_flag_change(true).count(), 0);
+    assert_eq!(table.pages_needing_flag_change(false).collect::<Vec<_>>(), [0, 1]);
+    assert!(table.set_trust(BlockNo(5000), Unverified));
+    assert_eq!(table.pages_needing_flag_change(true).collect::<Vec<_>>(), [0]);
+    table.mark_written(0, &forbidden);
+    assert_eq!(table.pages_needing_flag_change(true).count(), 0);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The table beside a plain `BTreeMap`: random operations through both, equal answers.
 
-use fs2_block::{BlockNo, BlockRange};
-use fs2_table::{InsertRefused, PAGE_ENTRIES, Replica, ReplicaTable, Trust};
+use fs2_block::{BlockNo, BlockRange, BlockSize};
+use fs2_table::{
+    Geometry, Header, InsertRefused, Limits, PAGE_BYTES, PAGE_ENTRIES, Recovery, Replica, ReplicaTable, Trust,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,6 +76,7 @@ enum Step {
         replica: u32,
         len: u32,
         trust: Trust,
+        backwards: bool,
     },
     Remove(u32),
     RemoveByOriginal(u32, u32),
@@ -103,8 +106,10 @@ fn trust() -> impl Strategy<Value = Trust> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => (original(), replica(), prop_oneof![Just(1u32), 2..10u32, 60..140u32], trust())
-            .prop_map(|(original, replica, len, trust)| Step::InsertRun { original, replica, len, trust }),
+        12 => (original(), replica(), prop_oneof![Just(1u32), 2..10u32, 60..140u32], trust(), any::<bool>())
+            .prop_map(|(original, replica, len, trust, backwards)| Step::InsertRun {
+                original, replica, len, trust, backwards
+            }),
         2 => replica().prop_map(Step::Remove),
         2 => (original(), prop_oneof![Just(1u32), 1..40u32, 1..400u32]).prop_map(|(a, n)| Step::RemoveByOriginal(a, n)),
         2 => (replica(), prop_oneof![1..8u32, 1..200u32, 1..1500u32]).prop_map(|(a, n)| Step::RemoveByReplica(a, n)),
@@ -112,7 +117,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::AllUnverified),
         1 => prop_oneof![9 => Just(Step::Age), 1 => Just(Step::Clear)],
         2 => replica().prop_map(Step::Touch),
-        1 => Just(Step::Flush),
+        3 => Just(Step::Flush),
         6 => (original(), 0..150u32).prop_map(|(a, n)| Step::Ask(a, n)),
     ]
 }
@@ -144,14 +149,40 @@ fn compare(table: &ReplicaTable, model: &Model, at: u32, len: u32) -> Result<(),
     Ok(())
 }
 
+/// What is on disk after a flush is the table.
+fn on_disk(table: &ReplicaTable, disk: &[u8]) -> Result<(), TestCaseError> {
+    let first = Geometry::new(0, 1, BlockSize::B4096).first_page_offset();
+    let geometry = Geometry::new(first + disk.len() as u64, 1, BlockSize::B4096);
+    let limits = Limits {
+        first_block: BlockNo(0),
+        blocks: u32::MAX,
+        degree: table.degree(),
+        forbidden: &|_| false,
+        forbidden_original: &|_| false,
+        trust_verified: true,
+    };
+    let mut recovery = Recovery::new(geometry, &Header::new(1, BlockSize::B4096, u32::MAX), limits);
+    recovery.feed(0, disk);
+    let (back, report) = recovery.finish();
+    prop_assert!(report.is_clean(), "{}", report);
+    prop_assert_eq!(back.len(), table.len());
+    for (on_disk, in_memory) in back.iter().zip(table.iter()) {
+        prop_assert!(on_disk.trust >= in_memory.trust, "{:?} became verified by a flush", in_memory);
+        prop_assert_eq!(Replica { trust: in_memory.trust, ..on_disk }, in_memory);
+    }
+    Ok(())
+}
+
 fn run(steps: &[Step], capacity: usize, degree: u8) -> Result<(), TestCaseError> {
     let mut table = ReplicaTable::new(capacity, degree);
     let mut model = Model { degree: degree.into(), ..Model::default() };
     let mut hash = 0;
+    let mut disk = Vec::new();
     for step in steps {
         match *step {
-            Step::InsertRun { original, replica, len, trust } => {
+            Step::InsertRun { original, replica, len, trust, backwards } => {
                 for k in 0..len {
+                    let k = if backwards { len - 1 - k } else { k };
                     hash += 1;
                     let new = Replica {
                         original: BlockNo(original + k),
@@ -217,9 +248,13 @@ fn run(steps: &[Step], capacity: usize, degree: u8) -> Result<(), TestCaseError>
                 pages.extend(table.pages_needing_flag_change(true));
                 for page in pages {
                     let encoded = table.encode_page(page, 1, 1, true);
+                    let at = page as usize * PAGE_BYTES;
+                    disk.resize(disk.len().max(at + PAGE_BYTES), 0);
+                    disk[at..at + PAGE_BYTES].copy_from_slice(&encoded.bytes[..]);
                     table.mark_written(page, &encoded);
                 }
                 prop_assert_eq!(table.dirty_pages(), 0);
+                on_disk(&table, &disk)?;
                 prop_assert_eq!(table.pages_needing_flag_change(true).count(), 0);
             }
             Step::Ask(a, n) => compare(&table, &model, a, n)?,
@@ -325,12 +360,71 @@ fn least_valuable_first() {
 }
 
 #[test]
+fn refused_only_when_nearly_full() {
+    // 65 pages; 64 of them full, then each 15th entry goes: no eight neighbours fit into seven.
+    let n = 64 * PAGE_ENTRIES as u32;
+    let mut table = ReplicaTable::new(n as usize, 1);
+    let new = |original: u32, replica: u32| Replica {
+        original: BlockNo(original),
+        replica: BlockNo(replica),
+        hash: 0,
+        trust: Trust::Verified,
+    };
+    for k in 0..n {
+        table.insert(new(10_000_000 + k, 1000 + 100 * k)).unwrap();
+    }
+    assert_eq!(table.insert(new(20_000_000, 1)), Err(InsertRefused::Full));
+    for k in (0..n).step_by(15) {
+        table.remove(BlockNo(1000 + 100 * k)).unwrap();
+    }
+    // Into one place only: two pages' worth of it fits, with the one page that is free.
+    let mut fitted = 0;
+    while table.insert(new(20_000_000 + fitted, 50_001 + fitted / 99 * 100 + fitted % 99)).is_ok() {
+        fitted += 1;
+    }
+    assert!((200..500).contains(&fitted), "{fitted}");
+    assert!(table.len() < table.capacity() && table.len() > table.capacity() * 7 / 8);
+    table.check();
+    // Somewhere else entirely, eight neighbours become exactly as many as seven pages hold.
+    let far = |k: u32| BlockRange::new(1000 + 100 * 40 * 248, 1000 + 100 * (40 * 248 + k));
+    let in_eight = table.count_replicas_in(far(8 * 248));
+    let mut k = 0;
+    while in_eight - table.count_replicas_in(far(k)) > 7 * PAGE_ENTRIES {
+        k += 1;
+    }
+    table.remove_by_replica(far(k));
+    assert_eq!(table.count_replicas_in(far(8 * 248)), 7 * PAGE_ENTRIES);
+    assert_eq!(table.insert(new(20_000_000 + fitted, 50_001 + fitted / 99 * 100 + fitted % 99)), Ok(()));
+    table.check();
+}
+
+#[test]
+fn a_copy_is_verified_only_if_all_of_it_is() {
+    // Blocks 60..70 lie in two granules of the index.
+    let mut table = ReplicaTable::new(100, 1);
+    for k in 60..70 {
+        let (original, replica) = (BlockNo(k), BlockNo(1000 + k));
+        table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
+    }
+    let trust = |table: &ReplicaTable| table.copy_of_run(BlockRange::new(60, 70)).next().map(|c| c.trust);
+    assert_eq!(trust(&table), Some(Trust::Verified));
+    for k in 60..70 {
+        table.set_trust(BlockNo(1000 + k), Trust::Unverified);
+        assert_eq!(trust(&table), Some(Trust::Unverified), "block {k}");
+        table.set_trust(BlockNo(1000 + k), Trust::Verified);
+        assert_eq!(trust(&table), Some(Trust::Verified));
+    }
+}
+
+#[test]
 fn the_hand_goes_round() {
     let mut table = ReplicaTable::new(100_000, 1);
     for k in 0..20_000 {
         let (original, replica) = (BlockNo(100_000 + k), BlockNo(1000 + k));
         table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
     }
+    let (first, second) = (table.victims(1), table.victims(1));
+    assert!(!first[0].overlaps(second[0]), "the hand moves on");
     let mut seen = 0;
     for _ in 0..200 {
         let victims = table.victims(100);
