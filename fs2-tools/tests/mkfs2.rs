@@ -246,3 +246,49 @@ fn a_tebibyte_takes_little_memory() {
     assert!(usage.max_rss() < 256 << 10, "{} KiB", usage.max_rss());
     assert!(Session::start(&dir.join("v"), None).is_active());
 }
+
+#[test]
+fn replicas_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    ok(dir, MKFS2, &["v"]);
+    std::fs::write(dir.join("list"), "large\n\n/sub/file7\n").unwrap();
+    let said = ok(dir, MKFS2, &["replicate", "v", "--files", "list", "--near", "20000", "--json"]).json();
+    let blocks: u64 = said["copied_blocks"].as_u64().unwrap();
+    // 900,000 bytes in 879 blocks, five of their map, and file7's 2317 bytes in three.
+    assert_eq!((blocks, &said["first_block"]), (879 + 5 + 3, &20_000.into()));
+    e2fsck_clean(dir, "v");
+    let mut session = Session::start(&path, None);
+    assert!(session.is_active());
+    assert_eq!((session.report.verified as u64, session.report.unverified), (blocks, 0));
+    // A read of a stretch is served from the copy, and says the same.
+    let bytes = std::fs::read(&path).unwrap();
+    let range = data_blocks(&path).into_iter().max_by_key(|r| r.len()).unwrap();
+    let part = fs2_block::BlockRange::new(range.start(), range.start() + 8);
+    let extent = part.extent(session.volume.block_size());
+    assert_eq!(session.read(part), bytes[extent.offset() as usize..extent.end() as usize]);
+    assert_eq!(session.volume.stats().reads_from_replica, 1);
+    session.kill();
+
+    let one = format!("{}-{}", range.start(), range.start() + 3);
+    let said = ok(dir, MKFS2, &["replicate", "v", "--blocks", &one, "--near", "15000"]);
+    assert!(said.out.contains("4 blocks copied to 15000-15003"), "{said:?}");
+    assert!(said.out.contains("4 replicas elsewhere dropped"), "{said:?}");
+    for (args, word) in [
+        (&["--blocks", "99999999", "--near", "1"][..], "block 99999999 cannot be copied"),
+        (&["--files", "nolist", "--near", "1"], "nolist: reading the list"),
+        (&["--files", "list2", "--near", "1"], "/nothing: no such file"),
+    ] {
+        std::fs::write(dir.join("list2"), "nothing/here\n").unwrap();
+        let before = hash(&path);
+        let said = run(dir, MKFS2, &[&["replicate", "v"], args].concat());
+        assert!(said.code == 1 && said.err.contains(word), "{said:?}");
+        assert_eq!(hash(&path), before);
+    }
+    for args in
+        [&["--near", "1"][..], &["--blocks", "1", "--files", "list", "--near", "1"], &["--blocks", "1"]]
+    {
+        assert_eq!(run(dir, MKFS2, &[&["replicate", "v"], args].concat()).code, 2, "{args:?}");
+    }
+}

@@ -55,6 +55,7 @@ fn words(phase: Phase) -> &'static str {
         Phase::Bitmaps => "reading block bitmaps",
         Phase::Table => "writing the table",
         Phase::Scrub => "overwriting replicas",
+        Phase::Copy => "copying",
         Phase::Originals => "verifying originals",
         Phase::Replicas => "verifying replicas",
     }

@@ -5,6 +5,7 @@
 
 mod bar;
 mod percent;
+mod replicate;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,7 +13,8 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use fs2_block::Permille;
 use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
 use fs2_store::{FileStore, Lock, OpenError, OpenOptions, StoreIo};
@@ -34,6 +36,7 @@ Examples:
   mkfs2 --space 12.5% volume.img       in up to 12.5 %
   mkfs2 --table /ssd/sdb1.fs2 /dev/sdb1   keep the table elsewhere; the volume is not written
   mkfs2 --undo /dev/sdb1               make it a plain ext2 volume again
+  mkfs2 replicate --help               copy some blocks or files by hand
 
 The volume must be ext2, unmounted and clean. No file is touched, nothing is moved; it stays an ext2
 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
@@ -44,6 +47,21 @@ Exit codes: 0 done, 1 refused or failed, 2 usage.";
 /// Turn an ext2 volume into an FS2 volume, or back.
 #[derive(Parser, Debug)]
 #[command(name = "mkfs2", version, after_help = EXAMPLES)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+struct Cli {
+    #[command(subcommand)]
+    what: Option<What>,
+
+    #[command(flatten)]
+    args: Option<Args>,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    Replicate(replicate::ReplicateArgs),
+}
+
+#[derive(clap::Args, Debug)]
 struct Args {
     /// Share of the volume that replicas may take; the table is made for as many
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_percent)]
@@ -111,15 +129,23 @@ impl Refusal {
 
 /// Runs the program: `args` with its own name first. Returns its exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
-    let args = match Args::try_parse_from(args) {
-        Ok(args) => args,
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
         Err(e) => return usage(&e, out, err, USAGE),
     };
-    let done = if args.undo { undo(&args, out) } else { create(&args, out) };
+    let (done, json) = match (&cli.what, &cli.args) {
+        (Some(What::Replicate(args)), _) => (replicate::run(args, out), args.json),
+        (None, Some(args)) if args.undo => (undo(args, out), args.json),
+        (None, Some(args)) => (create(args, out), args.json),
+        (None, None) => {
+            let e = Cli::command().error(ErrorKind::MissingRequiredArgument, "a DEVICE is needed");
+            return usage(&e, out, err, USAGE);
+        }
+    };
     match done {
         Ok(()) => DONE,
         Err(refusal) => {
-            refusal.tell("mkfs2", args.json, out, err);
+            refusal.tell("mkfs2", json, out, err);
             FAILED
         }
     }

@@ -78,7 +78,7 @@ pub fn look(devices: &mut Devices<'_>) -> Result<Look, OfflineError> {
     Ok(Look { layout, mark })
 }
 
-fn mark_found(found: &Recovered, stands: &Stands, layout: &Layout) -> MarkFound {
+pub(super) fn mark_found(found: &Recovered, stands: &Stands, layout: &Layout) -> MarkFound {
     if let Some(why) = found.report.mark_refused {
         return MarkFound::Refused(why);
     }
@@ -327,7 +327,7 @@ fn remake(
 }
 
 /// The checksums that the mark was written with.
-fn marked_sums(
+pub(super) fn marked_sums(
     devices: &mut Devices<'_>,
     place: &Place,
     stands: &Stands,

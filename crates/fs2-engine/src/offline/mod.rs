@@ -1,6 +1,7 @@
 //! The volume while no daemon serves it: made, undone, checked, given replicas by hand.
 //!
-//! What `mkfs2` and `chkfs2` do, without I/O of its own: [`create`], [`undo`], [`check`] over [`Devices`]. Opening
+//! What `mkfs2` and `chkfs2` do, without I/O of its own: [`create`], [`undo`], [`check`], [`replicate`]
+//! over [`Devices`]. Opening
 //! and locking devices, running e2fsck and talking to people is left to the programs.
 //!
 //! Invariants:
@@ -26,15 +27,19 @@
 mod check;
 mod create;
 mod place;
+mod replicate;
+#[cfg(test)]
+mod tests;
 mod undo;
 
 use std::io;
 
-use fs2_block::WriteAt;
+use fs2_block::{BlockNo, WriteAt};
 use fs2_ext2::Problem;
 
 pub use check::{CheckOptions, CheckReport, Look, MarkFound, check, look};
 pub use create::{CreateOptions, Created, create, table_bytes};
+pub use replicate::{ReplicateOptions, Replicated, replicate};
 pub use undo::{Undone, undo};
 
 /// The volume's device and, where the table lives apart, the table's.
@@ -76,6 +81,8 @@ pub enum Phase {
     Table,
     /// Overwriting replicas; counted in blocks.
     Scrub,
+    /// Writing copies; counted in blocks.
+    Copy,
     /// Reading originals; counted in blocks.
     Originals,
     /// Reading replicas; counted in blocks.
@@ -131,6 +138,36 @@ pub enum OfflineError {
     /// Both header slots are unreadable, or say what cannot be.
     #[error("the replica table cannot be used: {0}")]
     Damaged(String),
+    /// The volume would not be served active.
+    #[error("the volume is not marked as good: {0}")]
+    NotMarked(MarkFound),
+    /// A block that may not or cannot be copied.
+    #[error("block {block} cannot be copied: {why}")]
+    NotToCopy {
+        /// Which.
+        block: BlockNo,
+        /// Why.
+        why: &'static str,
+    },
+    /// There is nothing to copy.
+    #[error("every block asked for is free: there is nothing to copy")]
+    NothingToCopy,
+    /// More blocks than the table has entries left.
+    #[error("{needs} blocks are to be copied but the table has room for {has} more")]
+    TableFull {
+        /// Blocks to copy.
+        needs: u64,
+        /// Entries left.
+        has: u64,
+    },
+    /// No free run is long enough.
+    #[error("{needs} blocks in one run are needed but the longest free run has {longest}")]
+    NoRun {
+        /// Blocks to copy.
+        needs: u64,
+        /// The longest run that may take copies.
+        longest: u64,
+    },
     /// Written by a later version of FS2.
     #[error("the replica table has format version {0}, which this program does not know")]
     Newer(u32),
@@ -184,6 +221,14 @@ impl OfflineError {
             OfflineError::Damaged(_) => {
                 format!("if it is a table, empty its place by hand, then: mkfs2{table} {device}")
             }
+            OfflineError::NotMarked(_) => format!("check it first: chkfs2 -f -p{table} {device}"),
+            OfflineError::NotToCopy { .. } | OfflineError::NothingToCopy => {
+                "give blocks that files use; debugfs -R \"blocks PATH\" names a file's".into()
+            }
+            OfflineError::TableFull { .. } => {
+                "copy fewer blocks, or make the table anew with a larger --space".into()
+            }
+            OfflineError::NoRun { .. } => "copy fewer blocks at a time".into(),
             OfflineError::Newer(_) => "use the program that wrote it".into(),
             _ => return None,
         })

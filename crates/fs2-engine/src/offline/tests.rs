@@ -1,0 +1,441 @@
+//! On an image made by hand, in memory. What e2fsck says of it all is asked in fs2-tools' tests.
+
+use std::io;
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, Permille, ReadAt, WriteAt};
+use fs2_ext2::{Layout, Liveness, Problem, TableFile};
+use fs2_table::{Replica, Trust, content_hash};
+
+use super::check::Fix;
+use super::place::{Place, Stands};
+use super::undo::load;
+use super::*;
+use crate::{AttachOptions, EngineConfig, Standing, Volume};
+
+const BLOCK: usize = 1024;
+const GROUP: u32 = 8192;
+const ID: u64 = 0x1234_5678;
+
+/// The first of 200 blocks in use in each group, behind its metadata.
+fn data(group: u32) -> u32 {
+    1 + group * GROUP + 20
+}
+
+/// Two groups of 8192 blocks of 1 KiB; in each 20 blocks of metadata and 200 with content.
+fn image() -> Vec<u8> {
+    let blocks = 1 + 2 * GROUP;
+    let mut image = vec![0; blocks as usize * BLOCK];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    let free = GROUP - 220;
+    for copy in 0..2 {
+        let sb = (1 + copy * GROUP) as usize * BLOCK;
+        let words: [(usize, u32); 11] = [
+            (0, 256),
+            (4, blocks),
+            (12, 2 * free),
+            (16, 245),
+            (20, 1),
+            (32, GROUP),
+            (36, GROUP),
+            (40, 128),
+            (76, 1),
+            (84, 11),
+            (88, 128),
+        ];
+        for (at, value) in words {
+            put(sb + at, &value.to_le_bytes());
+        }
+        put(sb + 56, &0xEF53u16.to_le_bytes());
+        put(sb + 58, &1u16.to_le_bytes());
+        put(sb + 104, b"0123456789abcdef");
+        for group in 0..2 {
+            let first = 1 + group * GROUP;
+            let at = sb + BLOCK + group as usize * 32;
+            for (i, value) in [first + 2, first + 3, first + 4].into_iter().enumerate() {
+                put(at + 4 * i, &value.to_le_bytes());
+            }
+            put(at + 12, &(free as u16).to_le_bytes());
+        }
+    }
+    for group in 0..2 {
+        let bitmap = (1 + group * GROUP + 2) as usize * BLOCK;
+        for bit in 0..220usize {
+            image[bitmap + bit / 8] |= 1 << (bit % 8);
+        }
+        for block in data(group)..data(group) + 200 {
+            let at = block as usize * BLOCK;
+            for (i, byte) in image[at..at + BLOCK].iter_mut().enumerate() {
+                *byte = (block as usize * 31 + i * (1 + block as usize % 7)) as u8;
+            }
+        }
+    }
+    image
+}
+
+fn options() -> CreateOptions {
+    CreateOptions { space: Permille::new(50).unwrap(), volume_id: ID, now_secs: 1_700_000_000 }
+}
+
+fn made() -> Vec<u8> {
+    let mut image = image();
+    create(&mut Devices::new(&mut image, None), &options(), &mut |_| {}).unwrap();
+    image
+}
+
+/// The block's bytes.
+fn block(image: &[u8], block: u32) -> &[u8] {
+    &image[block as usize * BLOCK..][..BLOCK]
+}
+
+fn attach(image: &mut Vec<u8>) -> Volume {
+    Volume::attach(image, None, EngineConfig::default(), &AttachOptions::default()).unwrap().0
+}
+
+fn is_active(volume: &Volume) -> bool {
+    *volume.standing() == Standing::Active
+}
+
+/// Opens the table for the tests' own changes.
+fn fix(image: &mut Vec<u8>) -> Fix {
+    let layout = Layout::read(image).unwrap();
+    let file = TableFile::find(&layout, image).unwrap().unwrap();
+    let place = Place::of_file(&file, &layout);
+    let found = place.slots(image).unwrap();
+    let stands = Stands::of(&found, &place).unwrap();
+    let live = Liveness::new(Arc::new(layout.clone()), &place.blocks);
+    let (table, _) = load(&mut Devices::new(image, None), &place, &stands, &live, true).unwrap();
+    Fix { stands, place, table, layout }
+}
+
+/// A session that copies some blocks and ends cleanly.
+fn copied(image: &mut Vec<u8>, pairs: &[(u32, u32)]) {
+    let mut fix = fix(image);
+    let devices = &mut Devices::new(image, None);
+    fix.stands.erase_mark(&fix.place, devices).unwrap();
+    for &(original, replica) in pairs {
+        let mut content = vec![0; BLOCK];
+        devices.volume.read_at(u64::from(original) * BLOCK as u64, &mut content).unwrap();
+        devices.volume.write_at(u64::from(replica) * BLOCK as u64, &content).unwrap();
+        let hash = content_hash(ID, &content);
+        let entry =
+            Replica { original: BlockNo(original), replica: BlockNo(replica), hash, trust: Trust::Verified };
+        fix.table.insert(entry).unwrap();
+    }
+    fix.write_pages(devices, &mut |_| {}).unwrap();
+    let sums = super::place::read_bitmaps(&fix.layout, devices.volume, &mut |_| {}, |_, _| {}).unwrap();
+    fix.stands.write_mark(&fix.place, devices, &fix.layout, &sums).unwrap();
+}
+
+/// A session that writes a block and is killed: all that is left of it is the mark's erasure.
+fn written_and_killed(image: &mut Vec<u8>, block: u32) {
+    let mut fix = fix(image);
+    fix.stands.erase_mark(&fix.place, &mut Devices::new(image, None)).unwrap();
+    image[block as usize * BLOCK..][..BLOCK].fill(0xA5);
+}
+
+const FULL: CheckOptions<'static> = CheckOptions {
+    checked: true,
+    written_since: false,
+    scrub: false,
+    quick: false,
+    new_volume_id: ID + 1,
+    plants: &[],
+};
+
+fn check_all(image: &mut Vec<u8>, options: &CheckOptions<'_>) -> CheckReport {
+    check(&mut Devices::new(image, None), options, &mut |_| true, &mut |_| {}).unwrap()
+}
+
+/// Entries that an attach trusts although one of their blocks holds something else.
+fn lies(image: &mut Vec<u8>) -> Vec<(u32, u32)> {
+    let volume = attach(image);
+    if !is_active(&volume) {
+        return Vec::new();
+    }
+    let wrong = |e: &Replica| {
+        let hash = |b: BlockNo| content_hash(ID, block(image, b.0));
+        e.trust == Trust::Verified && (hash(e.original) != e.hash || hash(e.replica) != e.hash)
+    };
+    volume.table().iter().filter(wrong).map(|e| (e.original.0, e.replica.0)).collect()
+}
+
+#[test]
+fn made_is_active_and_undone_is_as_before() {
+    let before = image();
+    let mut image = made();
+    let volume = attach(&mut image);
+    assert!(is_active(&volume), "{:?}", volume.standing());
+    let replicas: Vec<(u32, u32)> = (0..50).map(|i| (data(0) + i, 12_000 + 2 * i)).collect();
+    copied(&mut image, &replicas);
+    let volume = attach(&mut image);
+    assert!(is_active(&volume));
+    assert_eq!((volume.table().len(), volume.table().unverified_count()), (50, 0));
+    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {}).unwrap();
+    assert_eq!((undone.scrubbed, undone.in_use), (50, 0));
+    assert!(image == before, "every byte, free blocks included");
+}
+
+#[test]
+fn undo_leaves_what_is_in_use() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
+    // Somebody allocated a block that holds a replica, elsewhere.
+    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
+    let bit = (9000 - 1 - GROUP) as usize;
+    image[bitmap + bit / 8] |= 1 << (bit % 8);
+    let descriptor = 2 * BLOCK + 32 + 12;
+    let free = u16::from_le_bytes([image[descriptor], image[descriptor + 1]]) - 1;
+    image[descriptor..descriptor + 2].copy_from_slice(&free.to_le_bytes());
+    image[9000 * BLOCK..9001 * BLOCK].fill(0x77);
+    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {}).unwrap();
+    assert_eq!((undone.scrubbed, undone.in_use), (1, 1));
+    assert_eq!(block(&image, 9000), [0x77; BLOCK]);
+    assert_eq!(block(&image, 9001), [0; BLOCK]);
+}
+
+#[test]
+fn counterexample_3_the_checker_does_not_launder() {
+    let mut image = made();
+    let pairs = [(data(0), 9000), (data(0) + 1, 9001), (data(0) + 2, 9002)];
+    copied(&mut image, &pairs);
+    written_and_killed(&mut image, data(0) + 1);
+    assert!(!is_active(&attach(&mut image)));
+    // What has changed is in the replica too for the last pair: both blocks are looked at.
+    image[9002 * BLOCK] ^= 1;
+    let report = check_all(&mut image, &FULL);
+    assert_eq!((report.originals_differ, report.replicas_differ, report.verified), (1, 1, 1));
+    assert!(report.marked && report.written);
+    assert!(is_active(&attach(&mut image)));
+    assert_eq!(lies(&mut image), []);
+
+    let mut image = made();
+    copied(&mut image, &pairs);
+    written_and_killed(&mut image, data(0) + 1);
+    let report = check_all(&mut image, &CheckOptions { quick: true, ..FULL });
+    assert_eq!((report.verified, report.unverified), (0, 3));
+    let volume = attach(&mut image);
+    assert!(is_active(&volume));
+    assert_eq!(volume.table().unverified_count(), 3);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_checker_that_launders_is_caught() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
+    written_and_killed(&mut image, data(0) + 1);
+    let plants = [crate::Plant::CheckerLaunders];
+    check_all(&mut image, &CheckOptions { plants: &plants, ..FULL });
+    assert_eq!(lies(&mut image), [(data(0) + 1, 9001)]);
+}
+
+#[test]
+fn without_a_full_e2fsck_no_mark_is_written() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000)]);
+    written_and_killed(&mut image, data(1));
+    let before = image.clone();
+    let report = check_all(&mut image, &CheckOptions { checked: false, ..FULL });
+    assert!(report.needs_full_check && !report.marked && !report.written);
+    assert!(image == before);
+    // Nor where a bitmap is not what the mark was written for.
+    let mut image = made();
+    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
+    image[bitmap + 300] = 0;
+    image[bitmap + 40] ^= 0x80;
+    let before = image.clone();
+    let options = CheckOptions { checked: false, scrub: true, ..FULL };
+    let refused = check(&mut Devices::new(&mut image, None), &options, &mut |_| true, &mut |_| {});
+    assert!(matches!(refused, Err(OfflineError::Volume(Problem::Corrupt { .. }))), "{refused:?}");
+    assert!(image == before);
+}
+
+#[test]
+fn a_valid_mark_needs_no_work_and_a_written_backing_voids_it() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000)]);
+    let before = image.clone();
+    for quick in [false, true] {
+        let options = CheckOptions { checked: false, quick, ..FULL };
+        let report = check_all(&mut image, &options);
+        assert!(report.marked && !report.to_write && report.verified == 1, "{report:?}");
+        let report = check_all(&mut image, &CheckOptions { checked: true, ..options });
+        assert!(report.marked && !report.to_write && report.verified == 1, "{report:?}");
+    }
+    assert!(image == before);
+    let options = CheckOptions { checked: false, written_since: true, ..FULL };
+    assert!(check_all(&mut image, &options).needs_full_check);
+    let report = check_all(&mut image, &CheckOptions { written_since: true, quick: true, ..FULL });
+    assert_eq!((report.verified, report.unverified, report.written), (0, 1, true));
+}
+
+#[test]
+fn declined_is_not_written() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000)]);
+    written_and_killed(&mut image, data(0));
+    let before = image.clone();
+    let mut asked = 0;
+    let report = check(
+        &mut Devices::new(&mut image, None),
+        &FULL,
+        &mut |report| {
+            asked += 1;
+            assert_eq!(report.originals_differ, 1);
+            false
+        },
+        &mut |_| {},
+    );
+    let report = report.unwrap();
+    assert!(asked == 1 && report.to_write && !report.written && !report.marked);
+    assert!(image == before);
+}
+
+#[test]
+fn an_unreadable_block_costs_its_own_entry() {
+    struct Holes(Vec<u8>, [u32; 2]);
+    impl ReadAt for Holes {
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+            let (from, to) = (offset / BLOCK as u64, (offset + buf.len() as u64).div_ceil(BLOCK as u64));
+            if self.1.iter().any(|&hole| (from..to).contains(&u64::from(hole))) {
+                return Err(io::Error::other("a bad sector"));
+            }
+            self.0.read_at(offset, buf)
+        }
+        fn size_bytes(&mut self) -> io::Result<u64> {
+            self.0.size_bytes()
+        }
+    }
+    impl WriteAt for Holes {
+        fn write_at(&mut self, offset: u64, buf: &[u8]) -> io::Result<()> {
+            self.0.write_at(offset, buf)
+        }
+        fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
+            self.0.write_zeroes(offset, len)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut image = made();
+    let pairs: Vec<(u32, u32)> = (0..10).map(|i| (data(0) + i, 9000 + i)).collect();
+    copied(&mut image, &pairs);
+    written_and_killed(&mut image, data(1));
+    let mut device = Holes(image, [data(0) + 3, 9007]);
+    let report = check(&mut Devices::new(&mut device, None), &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.unread, report.replicas_differ), (1, 1));
+    assert_eq!((report.verified, report.unverified), (8, 1));
+    let volume = attach(&mut device.0);
+    // Flags are a page's: one entry that could not be verified takes its neighbours with it.
+    assert!(is_active(&volume));
+    assert_eq!((volume.table().len(), volume.table().unverified_count()), (9, 9));
+}
+
+#[test]
+fn a_table_apart() {
+    let mut image = image();
+    let before = image.clone();
+    let bytes = table_bytes(&mut image, options().space).unwrap();
+    let mut table = vec![0; bytes as usize - 1];
+    let refused = create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {});
+    assert!(matches!(refused, Err(OfflineError::TableTooSmall { .. })), "{refused:?}");
+    table.push(0);
+    table[5000] = 1;
+    let refused = create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {});
+    assert!(matches!(refused, Err(OfflineError::NotEmpty)), "{refused:?}");
+    table[5000] = 0;
+    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
+    assert!(image == before, "the volume is not written");
+    let config = EngineConfig::default();
+    let (volume, _) =
+        Volume::attach(&mut image, Some(&mut table), config, &AttachOptions::default()).unwrap();
+    assert!(is_active(&volume), "{:?}", volume.standing());
+    let again = create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {});
+    assert!(matches!(again, Err(OfflineError::TableThere)), "{again:?}");
+    undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
+    assert!(image == before && table.iter().all(|&b| b == 0));
+}
+
+#[test]
+fn another_format_version_is_not_touched() {
+    let mut image = made();
+    let place = fix(&mut image).place;
+    let at = place.extents[0].1.offset() as usize;
+    image[at + 8] = 2;
+    let sum = crc32(&image[at + 8..at + 4096]);
+    image[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
+    let before = image.clone();
+    let checked = check(&mut Devices::new(&mut image, None), &FULL, &mut |_| true, &mut |_| {});
+    assert!(matches!(checked, Err(OfflineError::Newer(2))), "{checked:?}");
+    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {});
+    assert!(matches!(undone, Err(OfflineError::Newer(2))), "{undone:?}");
+    assert!(image == before);
+}
+
+/// CRC-32C, bit by bit.
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = !0u32;
+    for &byte in bytes {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 };
+        }
+    }
+    !crc
+}
+
+#[test]
+fn replicas_by_hand() {
+    let mut image = made();
+    copied(&mut image, &[(data(0) + 5, 12_000)]);
+    let blocks = [(data(1) + 10, 20), (data(0), 8), (data(0) + 4, 4)]
+        .map(|(first, n)| fs2_block::BlockRange::at(BlockNo(first), n));
+    let options = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
+    let done = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
+    assert_eq!((done.place, done.free, done.dropped), (fs2_block::BlockRange::new(9000, 9028), 0, 1));
+    let mut volume = attach(&mut image);
+    assert!(is_active(&volume));
+    assert_eq!((volume.table().len(), volume.table().unverified_count()), (28, 0));
+    volume.check();
+    for (original, replica) in (data(1) + 10..data(1) + 30).chain(data(0)..data(0) + 8).zip(9000..) {
+        assert_eq!(block(&image, original), block(&image, replica), "{original}");
+        let entry = volume.table().by_replica(BlockNo(replica)).unwrap();
+        assert_eq!(entry.original, BlockNo(original), "in the order given");
+    }
+    assert_eq!(lies(&mut image), []);
+    // Again elsewhere: the copies move.
+    let options = ReplicateOptions { near: BlockNo(11_000), ..options };
+    let done = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
+    assert_eq!((done.place.start(), done.dropped), (11_000, 28));
+    volume = attach(&mut image);
+    assert!(is_active(&volume) && volume.table().len() == 28);
+}
+
+#[test]
+fn replicas_by_hand_refused() {
+    let mut image = made();
+    let before = image.clone();
+    let range = fs2_block::BlockRange::new;
+    let mut refused = |blocks: &[fs2_block::BlockRange]| {
+        let options = ReplicateOptions { blocks, near: BlockNo(9000), written_since: false };
+        let e = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
+        assert!(image == before, "{e}");
+        e.to_string()
+    };
+    let table = fix(&mut before.clone()).place.blocks[0];
+    assert!(refused(&[range(0, 1)]).contains("block 0 cannot be copied: it is outside the volume"));
+    assert!(refused(&[range(16_380, 16_390)]).contains("block 16385 cannot be copied"));
+    assert!(refused(&[range(1, u32::MAX)]).contains("outside the volume"));
+    assert!(refused(&[range(table.start() - 1, table.end())]).contains("holds the replica table"));
+    assert!(refused(&[range(9000, 9010)]).contains("nothing to copy"));
+    assert!(refused(&[]).contains("nothing to copy"));
+    let many = range(table.end(), table.end() + 6000);
+    assert!(refused(&[many]).contains("the table has room for"));
+    let mut image = made();
+    written_and_killed(&mut image, data(0));
+    let options =
+        ReplicateOptions { blocks: &[range(data(0), data(0) + 1)], near: BlockNo(0), written_since: false };
+    let e = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
+    assert!(matches!(e, OfflineError::NotMarked(MarkFound::None)), "{e}");
+}
