@@ -338,7 +338,7 @@ fn least_valuable_first() {
         table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
     }
     // Runs of eight: 0 used a few times long ago, 1 often long ago, 2 once just now, the others never.
-    (0..4).for_each(|_| table.touch(BlockNo(1003)));
+    (0..10).for_each(|_| table.touch(BlockNo(1003)));
     (0..100).for_each(|_| table.touch(BlockNo(1010)));
     (0..9).for_each(|_| table.age());
     table.touch(BlockNo(1016));
@@ -348,7 +348,7 @@ fn least_valuable_first() {
         victims.iter().map(|v| (v.start() - 1000) / 8).collect()
     };
     assert_eq!(order(&mut table)[5..], [0, 2, 1]);
-    assert_eq!(table.age_and_value(BlockNo(1010)), Some((9, 25)), "101 uses, halved twice");
+    assert_eq!(table.age_and_value(BlockNo(1010)), Some((9, 12)), "101 uses, halved three times");
     // What was often used is forgotten in the end, and what is used now is not.
     for _ in 0..300 {
         table.age();
