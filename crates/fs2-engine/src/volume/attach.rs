@@ -161,17 +161,19 @@ impl Volume {
         let layout = Arc::new(layout);
         let inactive = |config, why| Ok(Volume::inactive(bytes, Some(layout.clone()), config, why));
         let planted = |p| cfg!(feature = "planted-bugs") && config.plants.contains(&p);
-        if options.passive {
-            return inactive(config, Inactive::Unsupported("served as a plain device, as asked".into()));
-        }
-        if let Err(p) = layout.unsupported() {
-            return inactive(config, Inactive::Unsupported(p.to_string()));
-        }
+        let plain = if options.passive {
+            Some(Inactive::Unsupported("served as a plain device, as asked".into()))
+        } else {
+            layout.unsupported().err().map(|p| Inactive::Unsupported(p.to_string()))
+        };
+        // Also where the volume is to be served as a plain device: a mark must not outlive its writes.
         let found = match Volume::find_table(&mut backings, &layout) {
             Ok(found) => found,
-            Err(why) => return inactive(config, why),
+            Err(why) => return inactive(config, plain.unwrap_or(why)),
         };
-        let why = if layout.has_errors() {
+        let why = if plain.is_some() {
+            plain
+        } else if layout.has_errors() {
             Some(Inactive::Errors)
         } else if !layout.is_clean() && !planted(Plant::DirtyIsValid) {
             Some(Inactive::NotClean)
@@ -203,7 +205,9 @@ impl Volume {
             (None, Err(what)) => (Some(Inactive::DamagedTable(what)), BitmapChecksums(Vec::new())),
         };
         if let Some(why) = why {
-            let stands = mark.is_some() && differs.is_none();
+            // A mark that could be believed later must not outlive what clients write now, also one whose
+            // token differs today.
+            let stands = if mark.is_some() { MarkState::Stands } else { MarkState::Unflushed };
             let though_invalid = planted(Plant::MarkThoughInvalid);
             let (mut volume, report) = Volume::inactive(bytes, Some(layout.clone()), config, why);
             if though_invalid {
@@ -213,11 +217,8 @@ impl Volume {
                 volume.home = Some(found.home);
                 return Ok((volume, report));
             }
-            if stands {
-                // A mark that could be believed later must not outlive what clients write now.
-                volume.mark = MarkState::Stands;
-                volume.home = Some(found.home);
-            }
+            volume.mark = stands;
+            volume.home = Some(found.home);
             return Ok((volume, report));
         }
         let forbidden = found.file.as_ref().map_or(Vec::new(), |f| f.blocks.clone());
@@ -290,6 +291,7 @@ impl Volume {
             flush_active: None,
             flush_failed: false,
             write_failed: false,
+            distrusted: false,
             late_discards: Vec::new(),
             groups_wanted: BTreeSet::new(),
             log: Log::new(config.log_bytes_max),

@@ -129,7 +129,7 @@ impl Volume {
         io
     }
 
-    fn load_wanted(&mut self, now: Nanos) -> Option<Io> {
+    pub(super) fn load_wanted(&mut self, now: Nanos) -> Option<Io> {
         let busy = |v: &Volume, g: u32| {
             v.in_flight.values().any(|io| matches!(io.purpose, Purpose::LoadGroup(x) if x == g))
         };
@@ -230,6 +230,8 @@ impl Volume {
         if locked || !fits {
             return None;
         }
+        // R5: this is a write of these blocks too. Who reads free blocks may have made originals of them.
+        self.own_write(target);
         let batch = self.log.take(target.len() as usize)?;
         let target = BlockRange::at(target.first(), batch.blocks.len() as u32);
         let extent = target.extent(self.block_size);
@@ -241,6 +243,12 @@ impl Volume {
             self.hold(io.id, extent, true);
         }
         Some(io)
+    }
+
+    /// The daemon itself is about to change what free blocks hold.
+    fn own_write(&mut self, range: BlockRange) {
+        self.drop_originals(range);
+        self.void_payloads(range);
     }
 
     /// Whether every block of `range` is in F and holds no replica.
@@ -277,6 +285,11 @@ impl Volume {
             if !careless && (!self.is_vacant(range) || !self.untouched(extent, true)) {
                 continue;
             }
+            if !self.mark.is_gone() || self.mark.erase_failed() {
+                // Keeps I4; a replica whose space is not given back is no harm.
+                continue;
+            }
+            self.own_write(range);
             let io = self.dispatch(now, Target::Volume, IoOp::Discard, extent, IoData::None, Purpose::Punch);
             if !self.planted(Plant::PunchHoldsNothing) {
                 self.hold(io.id, extent, true);
@@ -315,7 +328,8 @@ impl Volume {
             if !self.untouched(wide, false) {
                 return None;
             }
-            let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, Purpose::LookBelow);
+            let look = Purpose::LookBelow { stale: false };
+            let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, look);
             self.hold(io.id, wide, false);
             return Some(io);
         }

@@ -54,6 +54,8 @@ impl Volume {
             && let Some(live) = &mut self.live
         {
             live.written(blocks, request.connection);
+            // By version, not by address: a discard may bring the block back before the copy ends.
+            self.void_targets(blocks);
         }
         if !self.planted(Plant::WriteKeepsOriginal) {
             self.drop_originals(blocks);
@@ -77,7 +79,7 @@ impl Volume {
     }
 
     /// No copy may be published of what `blocks` held (R5).
-    fn void_payloads(&mut self, blocks: BlockRange) {
+    pub(super) fn void_payloads(&mut self, blocks: BlockRange) {
         if self.planted(Plant::CopyIgnoresVersion) {
             return;
         }
@@ -131,6 +133,13 @@ impl Volume {
             self.groups_wanted.extend(&p.groups);
         }
         let seen = live.payload_seen(p.request.extent, payload);
+        if p.request.extent.overlaps(layout.superblock_extent()) {
+            for io in self.in_flight.values_mut() {
+                if let Purpose::LookBelow { stale } = &mut io.purpose {
+                    *stale = true;
+                }
+            }
+        }
         if self.planted(Plant::BitZeroFrees)
             && let Some(bytes) = payload
         {
@@ -153,6 +162,11 @@ impl Volume {
             }
         }
         if let Some(why) = seen.freeze {
+            // R4 as R3: whoever wrote this may take any block for its own once it is answered.
+            let own = |io: &(&IoId, &super::InFlight)| {
+                matches!(io.1.purpose, Purpose::Copy(_) | Purpose::Punch)
+            };
+            p.ack_after.extend(self.in_flight.iter().filter(own).map(|(&id, _)| id));
             self.freeze(why, false);
             p.groups.clear();
         }

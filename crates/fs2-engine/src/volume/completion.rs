@@ -96,7 +96,7 @@ impl Volume {
                     self.stats.table_errors += 1;
                 }
             }
-            Purpose::LookBelow => self.superblock_read_back(outcome),
+            Purpose::LookBelow { stale } => self.superblock_read_back(stale, outcome),
             Purpose::TablePage { page } => match outcome.result {
                 Ok(()) => self.stats.table_pages_written += 1,
                 Err(_) => {
@@ -264,9 +264,11 @@ impl Volume {
         let recheck = !self.planted(Plant::WriteStaysFree);
         for (i, &(original, hash, alive)) in job.blocks.iter().enumerate() {
             let replica = job.target.first().plus(i as u32);
-            let free = self.live.as_ref().is_some_and(|l| l.is_free(replica));
+            let is_free = |b| self.live.as_ref().is_some_and(|l| l.is_free(b));
+            // A block of no file is not worth a copy, and may hold a replica itself tomorrow.
+            let wanted = alive && !is_free(original);
             // R5: published when neither block changed since.
-            if self.standing == Standing::Active && alive && (free || !recheck) {
+            if self.standing == Standing::Active && wanted && (is_free(replica) || !recheck) {
                 let entry = Replica { original, replica, hash, trust: Trust::Verified };
                 if self.table.insert(entry).is_ok() {
                     self.stats.copies_written += 1;
@@ -326,6 +328,7 @@ impl Volume {
                 self.table.remove(e.replica);
                 self.stats.refuted += 1;
                 self.table.all_unverified();
+                self.want_mark_erased();
                 return;
             }
             self.compare(e, hash);
@@ -333,20 +336,27 @@ impl Volume {
     }
 
     fn unmarked_written(&mut self, retry: bool, result: Result<(), i32>) {
-        let more = |p: &Purpose| matches!(p, Purpose::EraseMark { .. });
+        let piece = |p: &Purpose| matches!(p, Purpose::EraseMark { .. });
+        let MarkState::Erasing { mut failed } = self.mark else { return };
         if result.is_err() {
             self.stats.table_errors += 1;
-            self.urgent.retain(|u| !more(&u.purpose));
-            if retry {
-                self.mark = MarkState::Stuck;
-            } else if !self.in_flight.values().any(|io| more(&io.purpose)) {
-                self.write_unmarked(true);
-            }
+            // The header is no whole any more: what is left of it need not be written.
+            self.urgent.retain(|u| !piece(&u.purpose));
+            failed = true;
+        }
+        self.mark = MarkState::Erasing { failed };
+        let left = self.urgent.iter().any(|u| piece(&u.purpose))
+            || self.in_flight.values().any(|io| piece(&io.purpose));
+        if left {
             return;
         }
-        let left = self.urgent.iter().any(|u| more(&u.purpose))
-            || self.in_flight.values().any(|io| more(&io.purpose));
-        if left || self.mark != MarkState::Erasing {
+        if failed && retry {
+            self.mark = MarkState::Stuck;
+            return;
+        }
+        if failed {
+            self.mark = MarkState::Erasing { failed: false };
+            self.write_unmarked(true);
             return;
         }
         if self.planted(Plant::EraseNotFlushed) {
@@ -400,7 +410,11 @@ impl Volume {
         }
     }
 
-    fn superblock_read_back(&mut self, outcome: Outcome<'_>) {
+    fn superblock_read_back(&mut self, stale: bool, outcome: Outcome<'_>) {
+        if stale {
+            // A client's write waits for this read: what was read is not what the client wrote last.
+            return;
+        }
         let Some(live) = &self.live else { return };
         self.looked_below = outcome.result.is_ok();
         if outcome.result.is_ok() && outcome.data != &live.superblock()[..] {

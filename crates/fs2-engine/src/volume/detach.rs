@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fs2_block::{Extent, Nanos};
+use fs2_ext2::Freeze;
 use fs2_table::{BitmapChecksums, Mark, Token};
 
 use super::home::MarkState;
@@ -178,7 +179,8 @@ impl Volume {
     }
 
     fn detach_start(&mut self) {
-        if self.mark == MarkState::Stands && !self.planted(Plant::MarkKept) {
+        let inactive = matches!(self.standing, Standing::Inactive(_));
+        if self.mark == MarkState::Stands && !inactive && !self.planted(Plant::MarkKept) {
             // Nothing changed in this session: the mark that stands says what is so.
             let d = self.detach.as_mut().expect("detaching");
             d.marked = true;
@@ -188,6 +190,10 @@ impl Volume {
         if let Some(why) = self.why_no_mark() {
             self.give_up(&why);
             self.set_phase(Phase::Pages);
+            // A foreign writer is looked for before table pages are written.
+            if let (true, Some(_), Some(layout)) = (self.table_write_possible(), &self.live, &self.layout) {
+                self.urge_read(layout.superblock_extent(), Step::Superblock);
+            }
             return;
         }
         self.set_phase(Phase::ReadBack);
@@ -215,6 +221,7 @@ impl Volume {
         let d = self.detach.as_ref().expect("detaching");
         let live = self.live.as_ref().expect("an active volume has a notion of liveness");
         if d.why_not.is_none() && d.descriptors != live.descriptors() {
+            self.freeze(Freeze::ForeignWriter, true);
             self.give_up("the group descriptors on disk are not those the client wrote");
         }
         self.set_phase(Phase::Pages);
@@ -308,6 +315,7 @@ impl Volume {
             Step::Superblock => {
                 let live = self.live.as_ref().expect("an active volume has a notion of liveness");
                 if outcome.data != &live.superblock()[..] {
+                    self.freeze(Freeze::ForeignWriter, true);
                     self.give_up("the superblock on disk is not the one the client wrote");
                 }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fs2_block::{BlockRange, BlockSize, Extent};
 use fs2_table::{Geometry, Header};
 
-use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume};
+use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume, Waiter};
 
 /// Where the table's bytes are.
 #[derive(Clone, Debug)]
@@ -55,12 +55,15 @@ impl Home {
 /// The mark on disk: while it stands, nothing on the volume may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MarkState {
-    /// There is none that could ever be trusted.
+    /// There is no table that could bear one.
     Gone,
+    /// None was read, but what was read may be in the device's cache only: a loss of power could bring
+    /// back the one before.
+    Unflushed,
     /// It stands.
     Stands,
-    /// A header without it is being written.
-    Erasing,
+    /// A header without it is being written; `failed` once a piece of it could not be.
+    Erasing { failed: bool },
     /// And being flushed.
     Flushing,
     /// Erased in this session; the slot that held it may still be overwritten.
@@ -83,6 +86,10 @@ impl Volume {
     /// Something wants to change: the mark's erasure begins, if it stands. The one table write that
     /// stays allowed after the table's blocks are lost.
     pub(super) fn want_mark_erased(&mut self) {
+        if self.mark == MarkState::Unflushed {
+            self.mark = MarkState::Flushing;
+            self.flush_home(Waiter::MarkErased);
+        }
         if self.mark != MarkState::Stands || self.planted(Plant::MarkKept) {
             return;
         }
@@ -90,16 +97,16 @@ impl Volume {
             self.mark = MarkState::Gone;
             return;
         }
-        self.mark = MarkState::Erasing;
+        self.mark = MarkState::Erasing { failed: false };
         self.write_unmarked(false);
     }
 
-    /// Writes a header without a mark over the slot that does not stand; with `retry`, over the one
-    /// that does.
+    /// Writes a header without a mark over the slot that does not stand; with `retry`, because that
+    /// failed, over the one that does.
     pub(super) fn write_unmarked(&mut self, retry: bool) {
         let Some(home) = &mut self.home else { return };
         home.generation += 1;
-        home.slot = if retry { home.slot } else { 1 - home.slot };
+        home.slot = 1 - home.slot;
         let header = home.unmarked(home.generation, self.block_size);
         let offset = home.geometry.header_slot_offset(home.slot);
         self.urge_table_write(offset, &header.encode(), || Purpose::EraseMark { retry });
@@ -132,9 +139,10 @@ impl Volume {
         }
     }
 
-    /// Whether table pages may be written now: the table is ours and the mark is gone.
+    /// Whether table pages may be written now: the table is ours, nobody else wrote to the volume, and
+    /// the mark is gone.
     pub(super) fn table_write_possible(&self) -> bool {
         let owned = self.home.as_ref().is_some_and(|h| h.owned || self.planted(Plant::TableLossIgnored));
-        owned && self.mark.is_gone() && !self.mark.erase_failed()
+        owned && !self.distrusted && self.mark.is_gone() && !self.mark.erase_failed()
     }
 }

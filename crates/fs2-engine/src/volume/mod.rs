@@ -121,8 +121,10 @@ enum Purpose {
         retry: bool,
     },
     EraseOldSlot,
-    /// The superblock below, before table pages are written.
-    LookBelow,
+    /// The superblock below, before table pages are written; `stale` once a client writes it.
+    LookBelow {
+        stale: bool,
+    },
     TablePage {
         page: u32,
     },
@@ -195,6 +197,8 @@ pub struct Volume {
     flush_active: Option<IoId>,
     flush_failed: bool,
     write_failed: bool,
+    /// A foreign writer or a broken invariant was seen.
+    distrusted: bool,
 
     /// For [`Plant::DiscardAfterAck`] only.
     late_discards: Vec<(BlockRange, ConnectionId)>,
@@ -437,7 +441,8 @@ impl Volume {
                 self.step_detach();
                 return self.dispatch_urgent(now);
             }
-            return None;
+            // Keeps I5: a client's bitmap may wait for this one read.
+            return self.load_wanted(now);
         }
         self.dispatch_background(now)
     }
@@ -508,7 +513,8 @@ impl Volume {
         Extent::new(start, extent.end().next_multiple_of(b) - start)
     }
 
-    /// Ends trust in F. With `distrust`, every entry goes and the mark with it.
+    /// Ends trust in F. With `distrust`, every entry goes and the mark with it, and nothing else of the
+    /// table is written any more: its blocks may be someone else's.
     fn freeze(&mut self, why: Freeze, distrust: bool) {
         if self.planted(Plant::NeverFreezes) {
             return;
@@ -528,6 +534,7 @@ impl Volume {
         for p in self.requests.values_mut() {
             p.groups.clear();
         }
+        self.distrusted |= distrust;
         if distrust && !self.planted(Plant::ForeignKeepsReplicas) {
             self.table.clear();
             self.alarm.clear();

@@ -25,6 +25,8 @@ pub struct Setup {
     pub slots: usize,
     /// Rules to break.
     pub plants: Vec<Plant>,
+    /// R0: a daemon attaches although I/O of the last one is still in the device.
+    pub no_lock_wait: bool,
 }
 
 impl Default for Setup {
@@ -36,6 +38,7 @@ impl Default for Setup {
             punch: false,
             slots: usize::MAX,
             plants: Vec::new(),
+            no_lock_wait: false,
         }
     }
 }

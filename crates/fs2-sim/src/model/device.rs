@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fs2_block::{Extent, ReadAt};
 
-use super::content::{BLOCK, Content, SECTOR};
+use super::content::{BLOCK, Content};
 
 /// One write in the cache: the blocks it changed.
 #[derive(Clone, Debug)]
@@ -50,13 +50,12 @@ impl Device {
         }
     }
 
-    /// What a read of `extent`, of whole sectors, brings.
+    /// What a read of `extent` brings.
     ///
     /// # Panics
-    /// Where it is not of whole sectors inside the device.
+    /// Where it is not inside the device.
     pub fn read(&self, extent: Extent) -> Vec<u8> {
         let (from, len) = (extent.offset() as usize, extent.len() as usize);
-        assert!(from.is_multiple_of(SECTOR) && len.is_multiple_of(SECTOR), "{extent} is not of sectors");
         let first = from / BLOCK;
         let end = (from + len).div_ceil(BLOCK);
         let mut bytes = vec![0; (end - first) * BLOCK];
@@ -112,6 +111,11 @@ impl Device {
         self.cache.iter_mut().filter(|c| c.seq < covers).for_each(|c| c.stuck = true);
     }
 
+    /// What is left if power fails now and nothing in the cache survives.
+    pub fn durable(&self) -> Device {
+        Device { cache: Vec::new(), ..self.clone() }
+    }
+
     /// Writes in the cache.
     pub fn cached(&self) -> usize {
         self.cache.len()
@@ -161,9 +165,7 @@ impl ReadAt for Reader<'_> {
     fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let end = offset.checked_add(buf.len() as u64).filter(|&e| e <= self.0.base.len() as u64);
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let from = offset / SECTOR as u64 * SECTOR as u64;
-        let bytes = self.0.read(Extent::new(from, end.next_multiple_of(SECTOR as u64) - from));
-        buf.copy_from_slice(&bytes[(offset - from) as usize..][..buf.len()]);
+        buf.copy_from_slice(&self.0.read(Extent::new(offset, end - offset)));
         Ok(())
     }
 

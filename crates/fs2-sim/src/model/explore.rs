@@ -98,7 +98,7 @@ pub fn explore(start: &World, limits: &Limits) -> Found {
     found
 }
 
-/// Runs a step; a panic inside is the engine's own check.
+/// Runs a step; a panic inside is the engine's own check. (Whoever wants silence sets a panic hook.)
 pub fn guarded(f: impl FnOnce() -> Result<(), Violation>) -> Result<(), Violation> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

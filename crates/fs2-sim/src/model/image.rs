@@ -42,7 +42,8 @@ pub enum Shape {
 pub fn make(shape: Shape, data: &[(u32, Value)], keep_free: &[u32]) -> Vec<u8> {
     let mut file: Vec<u32> = data.iter().map(|d| d.0).collect();
     if shape == Shape::Fragmented {
-        let full = |b: &u32| !(1300..1400).contains(b) || b.is_multiple_of(2);
+        // The table takes the lowest of the single blocks.
+        let full = |b: &u32| !(1024..1124).contains(b) || b.is_multiple_of(2);
         let taken = |b: &u32| file.contains(b) || keep_free.contains(b);
         let all: Vec<u32> = (MAP_AT + MAP_MAX..BLOCKS).filter(|b| full(b) && !taken(b)).collect();
         file.extend(all);

@@ -29,8 +29,10 @@ pub enum Ask {
     Zero(Tracked),
     /// Discard.
     Discard(Tracked),
-    /// Punch a hole.
+    /// Punch a hole: a discard.
     Punch(Tracked),
+    /// Punch a hole: zeroes are wanted.
+    PunchZeroes(Tracked),
     /// The block bitmap, tracked bits as in the mask.
     Bitmap(u16),
     /// The superblock: mount count and state.
@@ -121,8 +123,11 @@ pub struct Kernel {
     names: &'static [&'static str],
     /// A kernel's mount, or a tool that needs none.
     pub mounted: bool,
-    /// Bit n: block n is allocated, in memory.
+    /// Bit n: block n is allocated, in memory: a file's, or marked used.
     pub allocated: u16,
+    /// Bit n: its bit in the bitmap is set, in memory. After a crash without a check files may have
+    /// blocks whose bit is not.
+    pub bitmap: u16,
     /// Bit n: a client's write to block n reached the device since it was allocated.
     pub landed: u16,
     cells: Vec<[Cell; 2]>,
@@ -136,7 +141,7 @@ pub struct Kernel {
 
 impl Hash for Kernel {
     fn hash<H: Hasher>(&self, h: &mut H) {
-        (self.mounted, self.allocated, self.landed, &self.cells).hash(h);
+        (self.mounted, self.allocated, self.bitmap, self.landed, &self.cells).hash(h);
         (&self.outstanding, &self.ghosts, &self.next_value, self.flushes).hash(h);
     }
 }
@@ -150,6 +155,7 @@ impl Kernel {
             names,
             mounted: false,
             allocated,
+            bitmap: allocated,
             landed: allocated,
             cells: found.iter().map(|v| [Cell::of(*v), Cell::of(*v)]).collect(),
             outstanding: BTreeMap::new(),
@@ -172,12 +178,14 @@ impl Kernel {
     /// Allocates a block, in memory.
     pub fn allocate(&mut self, block: Tracked) {
         self.allocated |= 1 << block;
+        self.bitmap |= 1 << block;
         self.landed &= !(1 << block);
     }
 
     /// A tool claims a block as it is: what it holds counts from the acknowledgement on.
     pub fn claim(&mut self, block: Tracked) {
         self.allocated |= 1 << block;
+        self.bitmap |= 1 << block;
         self.landed |= 1 << block;
         self.forget(block);
     }
@@ -185,6 +193,7 @@ impl Kernel {
     /// Frees a block, in memory.
     pub fn free(&mut self, block: Tracked) {
         self.allocated &= !(1 << block);
+        self.bitmap &= !(1 << block);
         self.landed &= !(1 << block);
     }
 
@@ -449,6 +458,7 @@ impl Ask {
             | Ask::Write(b, _)
             | Ask::WritePart(b, _, _)
             | Ask::Zero(b)
+            | Ask::PunchZeroes(b)
             | Ask::Discard(b)
             | Ask::Punch(b) => Some(b),
             Ask::Bitmap(_) | Ask::Super { .. } | Ask::Flush => None,
@@ -465,7 +475,7 @@ impl Ask {
         match self {
             Ask::Write(_, v) => vec![(0, v), (1, v)],
             Ask::WritePart(_, s, v) => vec![(s, v)],
-            Ask::Zero(_) => vec![(0, 0), (1, 0)],
+            Ask::Zero(_) | Ask::PunchZeroes(_) => vec![(0, 0), (1, 0)],
             _ => Vec::new(),
         }
     }

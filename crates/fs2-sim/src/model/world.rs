@@ -32,11 +32,16 @@ pub const T: Tracked = 4;
 /// The block in which the file system says which of the others belong to files: bit n for block n.
 pub const P: Tracked = 5;
 
+/// A block of a table page that holds nothing.
+pub const U: Tracked = 6;
+
 /// What they are called.
-pub const NAMES: &[&str] = &["O", "X", "R", "S", "T", "P"];
-const TRACKED: usize = 6;
-const BLOCKS: [u32; TRACKED] = [1100, 1101, 1200, 1201, 0, 1110];
+pub const NAMES: &[&str] = &["O", "X", "R", "S", "T", "P", "U"];
+const TRACKED: usize = 7;
+const BLOCKS: [u32; TRACKED] = [1100, 1101, 1200, 1202, 0, 1110, 0];
 const DATA: [Tracked; 4] = [O, X, R, S];
+const TABLE: [Tracked; 2] = [T, U];
+const TABLE_BITS: u16 = 1 << T | 1 << U;
 
 /// P holds this plus the bits of the blocks in use.
 const REFS: Value = 0x600;
@@ -57,6 +62,8 @@ pub enum From {
 pub enum Action {
     /// The client reads.
     Read(Tracked, From),
+    /// The client reads a block that is nobody's.
+    ReadFree(Tracked, From),
     /// The client writes a new value.
     Write(Tracked),
     /// The same while another write of the block is in flight.
@@ -83,8 +90,12 @@ pub enum Action {
     Claim(Tracked),
     /// The client writes P: what belongs to files.
     WriteRefs,
+    /// A tool has a block zeroed by a frontend that knows punched holes only.
+    PunchZeroes(Tracked),
     /// It flushes.
     Flush,
+    /// It flushes while another flush is in flight.
+    FlushToo,
     /// The kernel mounts.
     Mount,
     /// It unmounts in order; all I/O is done at once.
@@ -104,24 +115,32 @@ pub enum Action {
     Evict(Tracked),
     /// A device slot is free and the engine may do work of its own.
     Background,
+    /// Nothing: there is a replica in a block, or a scripted beginning went wrong.
+    Expect(Tracked),
     /// The device does the I/O at this place of its queue.
     Land(usize),
     /// It fails it.
     Fail(usize),
-    /// The daemon is killed; I/O in the device's queue goes on.
+    /// The daemon is killed, and its clients with it; I/O in the device's queue goes on.
     Kill,
+    /// The daemon is killed; its clients wait and send again what was not answered.
+    KillAlone,
     /// Power fails; of the writes in the caches those with their bit survive.
     PowerLoss(u64),
     /// A daemon attaches.
     Attach,
-    /// The daemon is asked to end in order.
+    /// The daemon is asked to end in order; its clients are done.
     Detach,
+    /// The same while requests are in flight.
+    DetachBusy,
     /// `chkfs2`: e2fsck -f ends 0, then the table is rewritten and marked.
     Check,
     /// With no daemon attached, the volume is mounted elsewhere, a block written, and unmounted.
     ElsewhereWrites(Tracked),
     /// With a daemon attached, something else writes a block.
     ForeignWrites(Tracked),
+    /// With a daemon attached, something else mounts the volume and writes a block of the table.
+    ForeignTakes(Tracked),
     /// And the daemon is told so.
     ForeignNoticed,
 }
@@ -179,6 +198,8 @@ impl fmt::Display for Oracle {
 struct Queued {
     /// `None` once its daemon is dead.
     io: Option<IoId>,
+    /// Not on behalf of a client.
+    own: bool,
     device: usize,
     op: IoOp,
     extent: Extent,
@@ -186,6 +207,8 @@ struct Queued {
     bytes: Arc<[u8]>,
     /// What a flush covers.
     covers: u32,
+    /// Dispatched before a foreign writer was noticed: it could not be helped.
+    excused: bool,
 }
 
 /// Everything there is.
@@ -208,13 +231,19 @@ pub struct World {
     sockets: BTreeMap<u32, Vec<(u64, Tracked)>>,
     connection: u32,
     mounts: u16,
+    /// The client must look at the device before it goes on.
     died: bool,
+    /// A kernel died in this session.
+    kernel_died: bool,
     /// Something below failed: errors are answers.
     failed: bool,
     /// Something else wrote: trust may end.
     foreign: bool,
+    /// And the daemon knows nothing of it.
+    unnoticed: bool,
     /// Power was lost, or blocks were written elsewhere: a replica may fail its hash.
     doubt: bool,
+    foreign_owns: Option<Tracked>,
     menu: Arc<Vec<(Action, u8)>>,
     used: Vec<u8>,
 }
@@ -230,7 +259,9 @@ impl World {
         let ground = Ground::new(&setup, &data, &[BLOCKS[R], BLOCKS[S]]);
         let mut blocks = BLOCKS;
         // The first of the first entry page, behind two slots and two areas of checksums.
-        blocks[T] = if setup.apart { 0 } else { ground.table_blocks[16] };
+        if !setup.apart {
+            (blocks[T], blocks[U]) = (ground.table_blocks[16], ground.table_blocks[20]);
+        }
         let mut found = [None; TRACKED];
         for (block, value) in [(O, 0x100), (X, 0x200), (P, REFS | 0b11)] {
             found[block] = Some(value);
@@ -252,12 +283,25 @@ impl World {
             connection: 0,
             mounts: 0,
             died: false,
+            kernel_died: false,
             failed: false,
             foreign: false,
+            unnoticed: false,
             doubt: false,
+            foreign_owns: None,
             menu: Arc::new(Vec::new()),
             used: Vec::new(),
         }
+    }
+
+    /// Breaks these rules from now on.
+    pub fn with_plants(mut self, plants: &[Plant]) -> World {
+        let setup = Arc::make_mut(&mut self.setup);
+        setup.plants = plants.to_vec();
+        if let Some(v) = &mut self.volume {
+            v.set_plants(plants);
+        }
+        self
     }
 
     /// Sets what may be done from now on, and how often.
@@ -311,7 +355,7 @@ impl World {
         }
         (&self.policy, &self.devices, &self.kernel, &self.used).hash(h);
         for q in &self.queue {
-            (q.io.is_some(), q.device, q.extent, q.client, &q.bytes, q.covers).hash(h);
+            (q.io.is_some(), q.own, q.device, q.extent, q.client, &q.bytes, q.covers, q.excused).hash(h);
             std::mem::discriminant(&q.op).hash(h);
         }
         // The engine's names for I/Os in order, as it sees them.
@@ -320,14 +364,24 @@ impl World {
         let ranks = self.queue.iter().filter_map(|q| q.io).map(|io| order.binary_search(&io).ok());
         ranks.collect::<Vec<_>>().hash(h);
         (&self.buffers, self.bitmap_sent, self.claiming, &self.sockets, self.connection).hash(h);
-        (self.mounts, self.died, self.failed, self.foreign, self.doubt).hash(h);
+        (
+            self.mounts,
+            self.died,
+            self.kernel_died,
+            self.failed,
+            self.foreign,
+            self.unnoticed,
+            self.doubt,
+            self.foreign_owns,
+        )
+            .hash(h);
         h.finish()
     }
 
     /// Everything that may happen next.
     pub fn enabled(&self) -> Vec<Action> {
         let mut all: Vec<Action> = (0..self.queue.len()).map(Action::Land).collect();
-        if self.bitmap_sent.is_some() {
+        if self.is_enabled(Action::BitmapArrives) {
             all.push(Action::BitmapArrives);
         }
         for ((action, most), used) in self.menu.iter().zip(&self.used) {
@@ -372,9 +426,10 @@ impl World {
         let client = self.served() && !self.mounting();
         let gone = self.volume.is_none();
         match action {
-            Action::Read(b, _) => client && (k.is_live(b) || b == T),
+            Action::Read(b, _) => client && (k.is_live(b) || TABLE.contains(&b)),
+            Action::ReadFree(..) => client,
             Action::Write(b) | Action::WritePart(b, _) | Action::Zero(b) => {
-                client && (k.is_allocated(b) || b == T) && !k.busy(b)
+                client && (k.is_allocated(b) || TABLE.contains(&b)) && !k.busy(b)
             }
             Action::WriteToo(b) => client && k.is_allocated(b),
             Action::Alloc(b) => client && !k.is_allocated(b) && !k.discarding(b),
@@ -393,7 +448,9 @@ impl World {
             Action::Claim(b) => {
                 client && !k.is_allocated(b) && !k.discarding(b) && self.is_enabled(Action::SendBitmap)
             }
-            Action::WriteRefs => client && !k.busy(P),
+            Action::WriteRefs => client && k.mounted && !k.busy(P),
+            Action::PunchZeroes(b) => client && k.is_live(b) && !k.mounted && !k.busy(b),
+            Action::FlushToo => client,
             Action::Flush => client && !k.waits_for(|o| o.ask == Ask::Flush),
             Action::Mount => client && !k.mounted && k.outstanding.is_empty() && k.ghosts.is_empty(),
             Action::Unmount => client && k.mounted && k.outstanding.is_empty(),
@@ -401,19 +458,21 @@ impl World {
             Action::Reconnect => client,
             Action::Receive(c) => self.served() && self.sockets.get(&c).is_some_and(|s| !s.is_empty()),
             Action::Target(b) => self.served() && self.policy.target != Some(self.blocks[b]),
-            Action::Evict(b) => {
+            Action::Evict(b) | Action::Expect(b) => {
                 let replica = |v: &Volume| v.table().by_replica(BlockNo(self.blocks[b])).is_some();
                 self.volume.as_ref().is_some_and(replica)
             }
             Action::Background => self.served(),
             Action::Land(i) | Action::Fail(i) => i < self.queue.len(),
-            Action::Kill => !gone,
+            Action::Kill | Action::KillAlone => !gone && !self.unnoticed,
             Action::PowerLoss(_) => true,
             // R0: the lock is free only when the last I/O of the former daemon has ended.
-            Action::Attach => gone && self.queue.is_empty(),
-            Action::Detach => self.served() && !k.mounted && k.outstanding.is_empty(),
+            Action::Attach => gone && (self.queue.is_empty() || self.setup.no_lock_wait),
+            // What nobody ever notices is outside the fault model.
+            Action::DetachBusy => self.served() && !self.unnoticed,
+            Action::Detach => self.served() && !self.unnoticed && k.outstanding.is_empty(),
             Action::Check | Action::ElsewhereWrites(_) => gone && self.queue.is_empty(),
-            Action::ForeignWrites(_) => !gone,
+            Action::ForeignWrites(_) | Action::ForeignTakes(_) => self.served(),
             Action::ForeignNoticed => self.foreign && !gone,
         }
     }
@@ -438,7 +497,7 @@ impl World {
 
     fn act(&mut self, action: Action) -> Result<(), Violation> {
         match action {
-            Action::Read(b, from) => {
+            Action::Read(b, from) | Action::ReadFree(b, from) => {
                 self.policy.prefer = from == From::Replica;
                 self.policy.capture = from == From::Original;
                 self.set_policy();
@@ -467,20 +526,21 @@ impl World {
                 let is = |a: Ask| matches!(a, Ask::Discard(d) | Ask::Punch(d) if d == b);
                 self.kernel.outstanding.values_mut().filter(|o| is(o.ask)).for_each(|o| o.given_up = true);
             }
-            Action::SendBitmap => self.bitmap_sent = Some(self.kernel.allocated),
+            Action::SendBitmap => self.bitmap_sent = Some(self.kernel.bitmap),
             Action::BitmapArrives => {
                 let mask = self.bitmap_sent.take().expect("it was sent");
                 self.send(Ask::Bitmap(mask));
             }
             Action::Claim(b) => {
                 self.claiming = Some(b);
-                self.send(Ask::Bitmap(self.kernel.allocated | 1 << b));
+                self.send(Ask::Bitmap(self.kernel.bitmap | 1 << b));
             }
             Action::WriteRefs => {
                 let refs = REFS | self.refs();
                 self.send(Ask::Write(P, refs));
             }
-            Action::Flush => self.send(Ask::Flush),
+            Action::PunchZeroes(b) => self.send(Ask::PunchZeroes(b)),
+            Action::Flush | Action::FlushToo => self.send(Ask::Flush),
             Action::Mount => self.mount()?,
             Action::Unmount => self.unmount()?,
             Action::KernelDies => {
@@ -489,6 +549,7 @@ impl World {
                 self.bitmap_sent = None;
                 self.claiming = None;
                 self.died = true;
+                self.kernel_died = true;
             }
             Action::Reconnect => self.reconnect(),
             Action::SendDiscard(b) => {
@@ -514,16 +575,23 @@ impl World {
                 self.policy.evict = None;
                 self.set_policy();
             }
+            Action::Expect(_) => {}
             Action::Background => self.background(),
             Action::Land(i) => self.land(i, false)?,
             Action::Fail(i) => {
                 self.failed = true;
                 self.land(i, true)?;
             }
-            Action::Kill => self.killed(),
+            Action::Kill => {
+                self.killed();
+                self.cut_off();
+            }
+            Action::KillAlone => self.killed(),
             Action::PowerLoss(keep) => self.power_loss(keep)?,
             Action::Attach => self.attach()?,
-            Action::Detach => self.volume.as_mut().expect("it is served").begin_detach(NOW),
+            Action::Detach | Action::DetachBusy => {
+                self.volume.as_mut().expect("it is served").begin_detach(NOW)
+            }
             Action::Check => self.check(),
             Action::ElsewhereWrites(b) => self.elsewhere_writes(b),
             Action::ForeignWrites(b) => {
@@ -532,8 +600,26 @@ impl World {
                 self.kernel.rewritten(b, v);
                 self.kernel.forget(b);
                 self.foreign = true;
+                self.unnoticed = true;
+            }
+            Action::ForeignTakes(b) => {
+                let v = self.kernel.fresh_value(b);
+                self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes());
+                let mounts = u16::from_le_bytes(self.mnt_count());
+                let superblock = self.superblock(mounts + 1, 0);
+                self.devices[0]
+                    .write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
+                self.foreign_owns = Some(b);
+                self.foreign = true;
+                self.unnoticed = true;
             }
             Action::ForeignNoticed => {
+                self.unnoticed = false;
+                self.queue.iter_mut().for_each(|q| q.excused = true);
+                if let Some(b) = self.foreign_owns {
+                    self.kernel.rewritten(b, 0);
+                    self.kernel.forget(b);
+                }
                 self.volume.as_mut().expect("it is served").foreign_writer(NOW);
                 for b in DATA {
                     if !self.kernel.is_live(b) {
@@ -561,7 +647,7 @@ impl World {
 
     /// Blocks that belong to files, in the kernel's memory.
     fn refs(&self) -> u16 {
-        self.kernel.allocated & !(1 << T | 1 << P)
+        self.kernel.allocated & !(TABLE_BITS | 1 << P)
     }
 
     /// Blocks that belong to files, on the device.
@@ -622,7 +708,7 @@ impl World {
             }
             Ask::Zero(b) => (Op::WriteZeroes, self.extent(b), None),
             Ask::Discard(b) => (Op::Discard, self.extent(b), None),
-            Ask::Punch(b) => (Op::Punch, self.extent(b), None),
+            Ask::Punch(b) | Ask::PunchZeroes(b) => (Op::Punch, self.extent(b), None),
             Ask::Bitmap(mask) => (Op::Write, at(image::BITMAP), Some(self.bitmap(mask).bytes().to_vec())),
             Ask::Super { mounts, state } => {
                 let bytes = self.superblock(mounts, state).bytes().to_vec();
@@ -647,6 +733,7 @@ impl World {
                 Some(io) => self.enqueue(io),
                 None if volume.detached().is_some() => {
                     self.volume = None;
+                    self.policy = Scripted::default();
                     return Ok(());
                 }
                 None => return Ok(()),
@@ -674,6 +761,8 @@ impl World {
             IoData::Client(id) => Some(id.0),
             _ => None,
         };
+        // A discard has no memory of its own; a client's never lands on a live block either.
+        let own = client.is_none() && !matches!(io.op, IoOp::WriteZeroes { .. } | IoOp::Flush);
         let bytes: Arc<[u8]> = match (&io.op, io.data) {
             (IoOp::Write { .. }, IoData::Engine(bytes)) => bytes,
             (IoOp::Write { .. }, IoData::Client(id)) => self.buffers[&id.0].clone(),
@@ -683,12 +772,14 @@ impl World {
         let covers = if io.op == IoOp::Flush { covers } else { 0 };
         self.queue.push(Queued {
             io: Some(io.id),
+            own,
             device,
             op: io.op,
             extent: io.extent,
             client,
             bytes,
             covers,
+            excused: false,
         });
     }
 
@@ -746,12 +837,18 @@ impl World {
     fn landed(&mut self, q: &Queued, op: IoOp, bytes: &[u8]) -> Result<(), Violation> {
         let tracked: Vec<Tracked> =
             (0..TRACKED).filter(|&b| q.device == 0 && self.extent(b).overlaps(q.extent)).collect();
-        let own = q.client.is_none() && !matches!(op, IoOp::WriteZeroes { .. });
         for &b in &tracked {
-            if own && (self.kernel.is_live(b)) {
+            if q.own && !q.excused && self.kernel.is_live(b) {
                 let what = if op == IoOp::Discard { "a discard" } else { "the daemon's write" };
                 return Err(violation(Oracle::Live, format!("{what} lands on {}, which is live", NAMES[b])));
             }
+        }
+        let of_table = self.ground.table_blocks.iter().any(|b| {
+            let here = BlockNo(*b).extent(BlockSize::B1024);
+            usize::from(self.ground.apart) == q.device && here.overlaps(q.extent)
+        });
+        if !(q.own && of_table) && q.io.is_some() {
+            self.judge_erased()?;
         }
         if matches!(op, IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. }) {
             self.devices[q.device].write_through(q.extent.offset(), bytes);
@@ -759,9 +856,9 @@ impl World {
             self.devices[q.device].write(q.extent.offset(), bytes);
         }
         for b in tracked {
-            if !own {
-                if b == T {
-                    self.kernel.allocate(T);
+            if !q.own {
+                if TABLE.contains(&b) {
+                    self.kernel.allocate(b);
                 }
                 if self.kernel.is_allocated(b) {
                     self.kernel.landed |= 1 << b;
@@ -789,6 +886,11 @@ impl World {
                 self.claiming = None;
             }
             (Some(Ask::Super { mounts, state }), _) => {
+                // A kernel that mounts reads what belongs to files; earlier than now nobody looks.
+                if state & 1 == 0 && self.died {
+                    self.reload()?;
+                    self.died = false;
+                }
                 self.kernel.mounted = state & 1 == 0;
                 self.mounts = mounts;
             }
@@ -824,7 +926,8 @@ impl World {
             let unread = matches!(o.ask, Ask::Discard(_)) && !self.sockets.is_empty();
             !unread
         };
-        if let Some((id, o)) = self.kernel.outstanding.iter().find(|(_, o)| waits(o)) {
+        let unanswered = self.kernel.outstanding.iter().find(|(_, o)| waits(o));
+        if let (Some((id, o)), Some(_)) = (unanswered, &self.volume) {
             return Err(violation(Oracle::Answer, format!("request {id}, {:?}, is never answered", o.ask)));
         }
         if self.volume.as_ref().is_some_and(Volume::is_detaching) {
@@ -837,7 +940,7 @@ impl World {
         let Some(v) = &self.volume else { return Ok(()) };
         let unwarranted = match v.standing() {
             Standing::Frozen(Freeze::ForeignWriter | Freeze::BrokenInvariant(_)) => !self.foreign,
-            Standing::Frozen(Freeze::SecondMount) => !self.died,
+            Standing::Frozen(Freeze::SecondMount) => !self.kernel_died,
             Standing::Frozen(_) => true,
             Standing::Active | Standing::Inactive(_) => false,
         };
@@ -847,6 +950,15 @@ impl World {
         }
         if v.stats().hash_mismatches > 0 && !self.doubt && !self.foreign {
             return Err(violation(Oracle::Trust, "a replica failed its hash, and nothing had failed".into()));
+        }
+        Ok(())
+    }
+
+    /// Nothing may change while a loss of power could leave a mark that would be trusted.
+    fn judge_erased(&self) -> Result<(), Violation> {
+        let durable = self.devices.each_ref().map(Device::durable);
+        if mark::promises(&self.ground, &durable).is_some() {
+            return Err(violation(Oracle::Mark, "the volume changes while a mark stands".into()));
         }
         Ok(())
     }
@@ -874,9 +986,6 @@ impl World {
     }
 
     fn mount(&mut self) -> Result<(), Violation> {
-        if self.died {
-            self.reload()?;
-        }
         let mounts = u16::from_le_bytes(self.mnt_count());
         self.send(Ask::Super { mounts: mounts + 1, state: 0 });
         Ok(())
@@ -893,8 +1002,9 @@ impl World {
         let bitmap = self.devices[0].block(image::BITMAP).bytes();
         let used = |b: &Tracked| image::bit(&bitmap, BLOCKS[*b]);
         let bits: u16 = DATA.into_iter().filter(used).map(|b| 1 << b).sum();
-        self.kernel.allocated = refs | bits | 1 << P | self.kernel.allocated & 1 << T;
-        self.kernel.landed = refs | 1 << P | self.kernel.landed & 1 << T;
+        self.kernel.bitmap = bits;
+        self.kernel.allocated = refs | bits | 1 << P | self.kernel.allocated & TABLE_BITS;
+        self.kernel.landed = refs | 1 << P | self.kernel.landed & TABLE_BITS;
         for b in DATA.into_iter().chain([P]) {
             if self.kernel.is_live(b) {
                 let found = self.devices[0].block(self.blocks[b]).cells();
@@ -909,7 +1019,7 @@ impl World {
 
     fn unmount(&mut self) -> Result<(), Violation> {
         self.bitmap_sent = None;
-        self.send(Ask::Bitmap(self.kernel.allocated));
+        self.send(Ask::Bitmap(self.kernel.bitmap));
         self.drain()?;
         let refs = REFS | self.refs();
         self.send(Ask::Write(P, refs));
@@ -947,7 +1057,6 @@ impl World {
         }
         // Reads of a dead daemon change nothing.
         self.queue.retain(|q| q.op != IoOp::Read);
-        self.cut_off();
     }
 
     fn cut_off(&mut self) {
@@ -962,6 +1071,7 @@ impl World {
 
     fn power_loss(&mut self, keep: u64) -> Result<(), Violation> {
         self.killed();
+        self.cut_off();
         self.queue.clear();
         let n = self.devices[0].cached();
         self.devices[0].power_loss(keep);
@@ -991,8 +1101,14 @@ impl World {
         self.volume = Some(volume);
         self.foreign = false;
         self.failed = false;
+        self.kernel_died = false;
         self.set_policy();
         self.connection += 1;
+        // What was never answered is sent again.
+        let again: Vec<(u64, Ask)> = self.kernel.outstanding.iter().map(|(id, o)| (*id, o.ask)).collect();
+        for (id, ask) in again {
+            self.submit(id, ask, self.connection);
+        }
         Ok(())
     }
 
@@ -1032,8 +1148,12 @@ impl World {
         match action {
             Action::Land(i) => format!("device does {}", self.describe_io(i)),
             Action::Fail(i) => format!("device fails {}", self.describe_io(i)),
-            Action::Read(b, From::Original) => format!("read {}", name(b)),
-            Action::Read(b, From::Replica) => format!("read {} from its replica", name(b)),
+            Action::Read(b, From::Original) | Action::ReadFree(b, From::Original) => {
+                format!("read {}", name(b))
+            }
+            Action::Read(b, From::Replica) | Action::ReadFree(b, From::Replica) => {
+                format!("read {} from its replica", name(b))
+            }
             Action::Write(b) | Action::WriteToo(b) => format!("write {}", name(b)),
             Action::WritePart(b, s) => format!("write sector {s} of {}", name(b)),
             Action::Zero(b) => format!("write zeroes to {}", name(b)),
@@ -1049,6 +1169,7 @@ impl World {
             Action::Evict(b) => format!("evict the replica in {}", name(b)),
             Action::ElsewhereWrites(b) => format!("mounted elsewhere: write {}", name(b)),
             Action::ForeignWrites(b) => format!("something else writes {}", name(b)),
+            Action::ForeignTakes(b) => format!("something else mounts, and writes {}", name(b)),
             Action::PowerLoss(keep) => format!("power fails, kept: {keep:b}"),
             other => format!("{other:?}"),
         }
@@ -1056,10 +1177,11 @@ impl World {
 
     fn describe_io(&self, i: usize) -> String {
         let Some(q) = self.queue.get(i) else { return "nothing".into() };
-        let whose = match (q.client, q.io) {
-            (Some(_), _) => "the client's",
-            (None, Some(_)) => "the daemon's",
-            (None, None) => "a dead daemon's",
+        let whose = match (q.own, q.io) {
+            (false, Some(_)) => "the client's",
+            (true, Some(_)) => "the daemon's",
+            (false, None) => "a dead client's",
+            (true, None) => "a dead daemon's",
         };
         let op = match q.op {
             IoOp::Read => "read",
