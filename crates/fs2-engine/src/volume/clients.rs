@@ -163,9 +163,8 @@ impl Volume {
         }
         if let Some(why) = seen.freeze {
             // R4 as R3: whoever wrote this may take any block for its own once it is answered.
-            let own = |io: &(&IoId, &super::InFlight)| {
-                matches!(io.1.purpose, Purpose::Copy(_) | Purpose::Punch)
-            };
+            let own =
+                |io: &(&IoId, &super::InFlight)| matches!(io.1.purpose, Purpose::Copy(_) | Purpose::Punch);
             p.ack_after.extend(self.in_flight.iter().filter(own).map(|(&id, _)| id));
             self.freeze(why, false);
             p.groups.clear();

@@ -19,7 +19,15 @@ impl Volume {
         self.digest_table(h);
         self.digest_requests(h);
         self.digest_io(h);
-        (self.distrusted, self.flush_failed, self.write_failed, self.copying, self.copies_off, self.host_short).hash(h);
+        (
+            self.distrusted,
+            self.flush_failed,
+            self.write_failed,
+            self.copying,
+            self.copies_off,
+            self.host_short,
+        )
+            .hash(h);
         debug(&(&self.flush_waiting, &self.late_discards, &self.groups_wanted), h);
         debug(&(&self.punches, &self.alarm, &self.sweep_after, &self.detach), h);
         self.log.digest(h);

@@ -10,5 +10,6 @@ pub mod explore;
 pub mod image;
 pub mod kernel;
 pub mod mark;
+pub mod plants;
 pub mod scenarios;
 pub mod world;

@@ -594,7 +594,7 @@ pub fn all() -> Vec<Scenario> {
                 (Action::KillAlone, 1),
                 (Action::Attach, 1),
                 (READ, 1),
-                (BG, 2),
+                (BG, 4),
                 (Action::Target(R), 1),
             ],
         },
