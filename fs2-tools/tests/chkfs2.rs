@@ -346,3 +346,66 @@ fn bad_input_is_refused_and_nothing_written() {
     }
     assert!(ok(dir, CHKFS2, &["--help"]).out.contains("Examples:"));
 }
+
+/// A program named e2fsck in `dir`/bin, which the real one is handed to as $E2FSCK.
+fn instead_of_e2fsck(dir: &Path, script: &str, args: &[&str]) -> Said {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = dir.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let real = ["/usr/sbin/e2fsck", "/sbin/e2fsck"].iter().find(|p| Path::new(p).exists());
+    let real = real.expect("e2fsprogs is installed");
+    let program = bin.join("e2fsck");
+    std::fs::write(&program, format!("#!/bin/sh\nE2FSCK={real}\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    run(dir, "env", &[&[&format!("PATH={path}"), CHKFS2], args].concat())
+}
+
+#[test]
+fn a_mount_while_e2fsck_runs_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    Session::start(&path, None).kill();
+    // What a mount and unmount leave: a later time, or a higher count.
+    for change in ["ssv mtime 20380101000000", "ssv mnt_count 1"] {
+        let script = format!("$E2FSCK \"$@\"; code=$?; debugfs -w -R '{change}' v; exit $code");
+        let said = instead_of_e2fsck(dir, &script, &["-f", "-p", "v"]);
+        assert_eq!(said.code, 8, "{change}: {said:?}");
+        assert!(said.err.contains("was mounted while it was being checked"), "{said:?}");
+        let session = Session::start(&path, None);
+        assert!(!session.is_active());
+        session.kill();
+    }
+    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code & !1, 0);
+    assert_eq!(active(&path), (replicas.len(), 0));
+}
+
+#[test]
+fn e2fscks_failure_keeps_the_table_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    let mut session = Session::start(&path, None);
+    session.write(BlockNo(20_000), 1);
+    session.kill();
+    let before = hash(&path);
+    for code in [4, 8, 12, 32] {
+        let said = instead_of_e2fsck(dir, &format!("exit {code}"), &["-p", "v"]);
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(said.err.contains(&format!("e2fsck ended with {code}; the replica table was not checked")));
+        assert_eq!(hash(&path), before);
+    }
+    let said = instead_of_e2fsck(dir, "kill -9 $$", &["-p", "v"]);
+    assert_eq!(said.code, 8, "{said:?}");
+    // Meanwhile nobody else gets the image.
+    let said = instead_of_e2fsck(dir, &format!("{MKFS2} v; exit 8"), &["-p", "v"]);
+    assert!(said.code == 8 && said.err.contains("in use by process"), "{said:?}");
+    assert_eq!(hash(&path), before);
+    // It is handed the options and nothing else.
+    let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-y", "--quick", "v"]);
+    assert_eq!(said.code, 1);
+    assert!(said.out.contains("[-y -f -- v]"), "{said:?}");
+    let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-a", "v"]);
+    assert!(said.code == 0 && said.out.contains("[-p -- v]"), "{said:?}");
+}

@@ -110,6 +110,9 @@ struct Session<'a> {
     e2fsck: E2fsck,
     /// Where the table lives apart; held all the time.
     table: Option<FileStore>,
+    /// The volume, where it is a file: e2fsck asks for no lock there, so that ours keeps daemons out
+    /// while it runs. A block device it has to claim itself.
+    held: Option<FileStore>,
     /// The exit code so far.
     code: i32,
 }
@@ -139,11 +142,19 @@ impl<'a> Session<'a> {
         })?;
         let table = args.table.as_deref().map(|path| open(path, !args.no)).transpose();
         let table = table.map_err(|e| Stop(e.into(), OPERATIONAL))?;
-        Ok(Session { args, e2fsck, table, code: 0 })
+        Ok(Session { args, e2fsck, table, held: None, code: 0 })
     }
 
-    fn open_volume(&self) -> Result<FileStore, Stop> {
+    fn take_volume(&mut self) -> Result<FileStore, Stop> {
+        if let Some(volume) = self.held.take() {
+            return Ok(volume);
+        }
         open(&self.args.device, !self.args.no).map_err(|e| Stop(e.into(), self.code | OPERATIONAL))
+    }
+
+    /// Lets go of the volume as far as e2fsck needs it.
+    fn leave_to_e2fsck(&mut self, volume: FileStore) {
+        self.held = (!volume.is_device()).then_some(volume);
     }
 
     /// Does something with the volume and its table.
@@ -179,7 +190,7 @@ impl<'a> Session<'a> {
         let new_volume_id = random().map_err(|e| Stop(e, OPERATIONAL))?;
         let report = loop {
             self.run_e2fsck(full, out)?;
-            let volume = self.open_volume()?;
+            let volume = self.take_volume()?;
             self.refuse_changed(&volume, &before, full)?;
             let mut bar = Bar::new(self.args.json);
             let options = CheckOptions {
@@ -209,6 +220,7 @@ impl<'a> Session<'a> {
                 }
                 Err(e) => return Err(self.stop(e)),
             }
+            self.leave_to_e2fsck(volume);
         };
         let wrong = report.has_damage() || !before.marked;
         let mended = report.marked && (report.written || !report.to_write);
@@ -222,28 +234,30 @@ impl<'a> Session<'a> {
     }
 
     /// The first look, under the lock, before anything is run.
-    fn look(&self) -> Result<Before, Stop> {
-        let volume = self.open_volume()?;
+    fn look(&mut self) -> Result<Before, Stop> {
+        let volume = self.take_volume()?;
         let written_since = fs2d::runtime::written_since(&self.args.device, &volume);
-        match self.with(&volume, offline::look) {
+        let before = match self.with(&volume, offline::look) {
             Ok(look) => {
                 look.layout.unsupported().map_err(|e| self.stop(e.into()))?;
                 let sound = look.layout.is_clean() && !look.layout.has_errors();
-                Ok(Before {
+                Before {
                     marked: look.mark == Ok(MarkFound::Valid) && !written_since && sound,
                     written_since,
                     mounted_at: Some(mounted_at(&look.layout)),
-                })
+                }
             }
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
-                Ok(Before { marked: false, written_since, mounted_at: None })
+                Before { marked: false, written_since, mounted_at: None }
             }
-            Err(e) => Err(self.stop(e)),
-        }
+            Err(e) => return Err(self.stop(e)),
+        };
+        self.leave_to_e2fsck(volume);
+        Ok(before)
     }
 
-    /// Runs e2fsck without our lock, which it needs itself. After a full one the bitmaps are right.
+    /// Runs e2fsck. After a full one the bitmaps are right.
     fn run_e2fsck(&mut self, full: bool, out: &mut dyn Write) -> Result<(), Stop> {
         let _ = out.flush();
         let ran = self.e2fsck.run(full, &self.args.device);

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -162,9 +162,14 @@ pub(crate) fn usage(e: &clap::Error, out: &mut dyn Write, err: &mut dyn Write, c
     }
 }
 
+/// How long another holder may take to let go: a daemon that just ended may have I/O in the kernel
+/// still, and udev looks into devices for a moment. A guess.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Opens a volume or a table's place for itself alone.
 pub(crate) fn open(path: &Path, write: bool) -> Result<FileStore, OpenError> {
-    FileStore::open(path, OpenOptions { write, lock: Lock::Exclusive, ..OpenOptions::default() })
+    let (lock, lock_wait) = (Lock::Exclusive, Some(LOCK_PATIENCE));
+    FileStore::open(path, OpenOptions { write, lock, lock_wait, ..OpenOptions::default() })
 }
 
 fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {

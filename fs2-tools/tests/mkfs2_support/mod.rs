@@ -142,7 +142,9 @@ pub fn data_blocks(image: &Path) -> Vec<BlockRange> {
 }
 
 fn open(path: &Path) -> FileStore {
-    let options = OpenOptions { write: true, direct: Direct::Off, lock: Lock::Exclusive, lock_wait: None };
+    // Another test's child has our descriptors, and so our locks, until it calls exec.
+    let lock_wait = Some(std::time::Duration::from_secs(10));
+    let options = OpenOptions { write: true, direct: Direct::Off, lock: Lock::Exclusive, lock_wait };
     FileStore::open(path, options).unwrap()
 }
 
