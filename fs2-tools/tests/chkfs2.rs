@@ -53,6 +53,7 @@ fn nothing_to_do_after_a_clean_end() {
     // -f checks all the same, and all that was verified is so again.
     let said = ok(dir, CHKFS2, &["-f", "-p", "--json", "v"]).json();
     assert_eq!(said["replicas_verified"], replicas.len());
+    assert_eq!(said["findings"], serde_json::json!([]));
     assert_eq!(active(&path), (replicas.len(), 0));
     e2fsck_clean(dir, "v");
 }

@@ -188,7 +188,7 @@ impl<'a> Session<'a> {
         let before = self.look()?;
         let mut full = self.args.force || !before.marked;
         let new_volume_id = random().map_err(|e| Stop(e, OPERATIONAL))?;
-        let report = loop {
+        let mut report = loop {
             self.run_e2fsck(full, out)?;
             let volume = self.take_volume()?;
             self.refuse_changed(&volume, &before, full)?;
@@ -222,6 +222,10 @@ impl<'a> Session<'a> {
             }
             self.leave_to_e2fsck(volume);
         };
+        if before.marked && full && matches!(report.mark, MarkFound::Differs(_)) {
+            // It was e2fsck -f that changed the superblock.
+            report.mark = MarkFound::Valid;
+        }
         let wrong = report.has_damage() || !before.marked;
         let mended = report.marked && (report.written || !report.to_write);
         self.code |= match (wrong, mended) {

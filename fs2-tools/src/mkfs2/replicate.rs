@@ -17,7 +17,7 @@ Examples:
   find etc usr/bin -type f | mkfs2 replicate /dev/sdb1 --files - --near 1000000
 
 The copies lie one after another in the order given, in the free run nearest to --near that takes them
-all. The volume must be marked as good (chkfs2 does that). The daemon may drop copies later, for space
+all (more than a block group takes lie in several). The volume must be marked as good (chkfs2 does that). The daemon may drop copies later, for space
 or because their originals were written.";
 
 /// Copy blocks or files to one place, in order
@@ -102,8 +102,8 @@ fn say(args: &ReplicateArgs, done: &Replicated, out: &mut dyn Write) {
     if args.json {
         let said = serde_json::json!({
             "device": args.device,
-            "copied_blocks": done.place.len(),
-            "first_block": done.place.start(),
+            "copied_blocks": done.copied,
+            "places": done.places.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "free_blocks_left_out": done.free,
             "replicas_dropped": done.dropped,
         });
@@ -111,7 +111,14 @@ fn say(args: &ReplicateArgs, done: &Replicated, out: &mut dyn Write) {
         return;
     }
     let device = args.device.display();
-    let _ = writeln!(out, "{device}: {} blocks copied to {}", done.place.len(), done.place);
+    let _ = match &done.places[..] {
+        [one] => writeln!(out, "{device}: {} blocks copied to {one}", done.copied),
+        [first, .., last] => {
+            let (n, from, to) = (done.places.len(), first.start(), last.end() - 1);
+            writeln!(out, "{device}: {} blocks copied to {n} places in {from}-{to}", done.copied)
+        }
+        [] => Ok(()),
+    };
     for (n, what) in [(done.free, "free blocks left out"), (done.dropped, "replicas elsewhere dropped")] {
         if n > 0 {
             let _ = writeln!(out, "{device}: {n} {what}");

@@ -43,7 +43,7 @@ impl fmt::Display for MarkFound {
             MarkFound::None => f.write_str("the last session did not end cleanly"),
             MarkFound::Valid => f.write_str("the last session ended cleanly"),
             MarkFound::Refused(why) => write!(f, "its mark counts for nothing: {why}"),
-            MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2: {what} differ"),
+            MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
             MarkFound::WrittenSince => f.write_str("the volume was written since FS2 last served it"),
         }
     }

@@ -160,13 +160,13 @@ pub enum OfflineError {
         /// Entries left.
         has: u64,
     },
-    /// No free run is long enough.
-    #[error("{needs} blocks in one run are needed but the longest free run has {longest}")]
-    NoRun {
+    /// Too few free blocks for the copies.
+    #[error("{needs} blocks are to be copied but only {has} are free and hold no other copy")]
+    NoRoom {
         /// Blocks to copy.
         needs: u64,
-        /// The longest run that may take copies.
-        longest: u64,
+        /// Blocks that may take copies.
+        has: u64,
     },
     /// Written by a later version of FS2.
     #[error("the replica table has format version {0}, which this program does not know")]
@@ -228,7 +228,7 @@ impl OfflineError {
             OfflineError::TableFull { .. } => {
                 "copy fewer blocks, or make the table anew with a larger --space".into()
             }
-            OfflineError::NoRun { .. } => "copy fewer blocks at a time".into(),
+            OfflineError::NoRoom { .. } => "copy fewer blocks".into(),
             OfflineError::Newer(_) => "use the program that wrote it".into(),
             _ => return None,
         })

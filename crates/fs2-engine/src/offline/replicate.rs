@@ -22,17 +22,20 @@ use super::{Devices, OfflineError, Phase, Progress};
 pub struct ReplicateOptions<'a> {
     /// The originals, in the order in which their copies are to lie.
     pub blocks: &'a [BlockRange],
-    /// The copies go to the free run nearest to this block that takes them all.
+    /// The copies go to the free run nearest to this block that takes them all, or else to the nearest
+    /// ones.
     pub near: BlockNo,
     /// The backing was written since the last session of this boot: its mark counts for nothing.
     pub written_since: bool,
 }
 
 /// What was copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replicated {
-    /// Where the copies are.
-    pub place: BlockRange,
+    /// Where the copies are, ascending; the first of them holds the first copy.
+    pub places: Vec<BlockRange>,
+    /// Blocks copied.
+    pub copied: u64,
     /// Blocks asked for that are free: there was nothing to copy.
     pub free: u64,
     /// Replicas that these blocks had before, elsewhere; dropped.
@@ -45,7 +48,7 @@ pub struct Replicated {
 /// # Errors
 /// Before anything is written: as [`super::check`]; [`OfflineError::NotMarked`] for a volume that would
 /// not be served active; [`OfflineError::NotToCopy`], [`OfflineError::TableFull`],
-/// [`OfflineError::NoRun`]. Device errors later leave the volume without a mark.
+/// [`OfflineError::NoRoom`]. Device errors later leave the volume without a mark.
 pub fn replicate(
     devices: &mut Devices<'_>,
     options: &ReplicateOptions<'_>,
@@ -91,9 +94,9 @@ pub fn replicate(
     if needs == 0 {
         return Err(OfflineError::NothingToCopy);
     }
-    let target = nearest(&available, needs as u32, options.near).ok_or_else(|| OfflineError::NoRun {
+    let target = nearest(&available, needs as u32, options.near).ok_or_else(|| OfflineError::NoRoom {
         needs: needs as u64,
-        longest: available.iter().map(|run| u64::from(run.len())).max().unwrap_or(0),
+        has: available.iter().map(|run| u64::from(run.len())).sum(),
     })?;
     let key = stands.header.volume_id;
     let mut hashes: Vec<Option<u64>> = Vec::with_capacity(needs);
@@ -101,7 +104,7 @@ pub fn replicate(
         hashes.push(hash);
         progress(Progress { phase: Phase::Originals, done: hashes.len() as u64, total: needs as u64 });
     });
-    for ((&original, replica), hash) in originals.iter().zip(target.iter()).zip(&hashes) {
+    for ((&original, replica), hash) in originals.iter().zip(blocks_of(&target)).zip(&hashes) {
         let hash = hash.ok_or(OfflineError::NotToCopy { block: original, why: "it cannot be read" })?;
         let entry = Replica { original, replica, hash, trust: Trust::Verified };
         let has = (table.capacity() - table.len().min(table.capacity())) as u64;
@@ -114,12 +117,12 @@ pub fn replicate(
     let mut fix = Fix { stands, place, table, layout };
     // Keeps O2.
     fix.stands.erase_mark(&fix.place, devices)?;
-    copy(devices.volume, &fix.layout, &originals, target, progress)?;
+    copy(devices.volume, &fix.layout, &originals, &target, progress)?;
     devices.flush()?;
     // Keeps O3: what is vouched for was seen.
     let mut wrong = None;
     let mut back = hashes.iter();
-    hash_blocks(&mut *devices.volume, &fix.layout, key, target.iter(), |block, hash| {
+    hash_blocks(&mut *devices.volume, &fix.layout, key, blocks_of(&target), |block, hash| {
         if back.next() != Some(&hash) {
             wrong = wrong.or(Some(block));
         }
@@ -130,7 +133,12 @@ pub fn replicate(
     }
     fix.write_pages(devices, progress)?;
     fix.stands.write_mark(&fix.place, devices, &fix.layout, &sums)?;
-    Ok(Replicated { place: target, free: (asked - needs) as u64, dropped: dropped as u64 })
+    let (copied, free, dropped) = (needs as u64, (asked - needs) as u64, dropped as u64);
+    Ok(Replicated { places: target, copied, free, dropped })
+}
+
+fn blocks_of(ranges: &[BlockRange]) -> impl Iterator<Item = BlockNo> + '_ {
+    ranges.iter().flat_map(|range| range.iter())
 }
 
 /// Each block asked for, with its place in the order.
@@ -176,15 +184,39 @@ fn add_available(available: &mut Vec<BlockRange>, run: BlockRange, live: &Livene
     }
 }
 
-/// `n` blocks in one run, as near to `near` as there are.
-fn nearest(runs: &[BlockRange], n: u32, near: BlockNo) -> Option<BlockRange> {
-    let place = |run: &BlockRange| {
+/// Shorter pieces are used only where there are not enough longer ones: a read is served from a copy
+/// only if all of it lies in one piece. 16 blocks are a usual read of 64 KiB at 4 KiB blocks.
+const PIECE_MIN: u32 = 16;
+
+/// Distance of a range to a block, 0 within.
+fn distance(range: BlockRange, near: BlockNo) -> u32 {
+    range.start().saturating_sub(near.0).max((near.0 + 1).saturating_sub(range.end()))
+}
+
+/// `n` blocks, as near to `near` as there are: in one run, or, where none is long enough (bitmaps and
+/// inode tables end a run with its group), in the nearest ones; ascending.
+fn nearest(runs: &[BlockRange], n: u32, near: BlockNo) -> Option<Vec<BlockRange>> {
+    let part = |run: BlockRange, n: u32| {
         let start = near.0.clamp(run.start(), run.end() - n);
         BlockRange::new(start, start + n)
     };
-    let distance =
-        |r: &BlockRange| r.start().saturating_sub(near.0).max((near.0 + 1).saturating_sub(r.end()));
-    runs.iter().filter(|run| run.len() >= n).map(place).min_by_key(|r| (distance(r), r.start()))
+    let whole = runs.iter().filter(|run| run.len() >= n).map(|&run| part(run, n));
+    if let Some(one) = whole.min_by_key(|&r| (distance(r, near), r.start())) {
+        return Some(vec![one]);
+    }
+    let mut order = runs.to_vec();
+    order.sort_by_key(|&run| (run.len() < PIECE_MIN, distance(run, near), run.start()));
+    let (mut left, mut pieces) = (n, Vec::new());
+    for run in order {
+        let here = left.min(run.len());
+        if here == 0 {
+            break;
+        }
+        pieces.push(part(run, here));
+        left -= here;
+    }
+    pieces.sort_unstable();
+    (left == 0).then_some(pieces)
 }
 
 /// Writes the copies, in order.
@@ -192,14 +224,17 @@ fn copy(
     volume: &mut (dyn WriteAt + '_),
     layout: &Layout,
     originals: &[BlockNo],
-    target: BlockRange,
+    target: &[BlockRange],
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), OfflineError> {
     let size = layout.block_size();
     let at_once = IO_BYTES / size.bytes() as usize;
     let mut buf = vec![0; IO_BYTES];
     let (mut done, total) = (0, originals.len() as u64);
-    for (chunk, first) in originals.chunks(at_once).zip((target.start()..).step_by(at_once)) {
+    let mut left = originals;
+    for piece in target.iter().flat_map(|range| runs(range.iter(), at_once as u32)) {
+        let (chunk, rest) = left.split_at(piece.len() as usize);
+        left = rest;
         let buf = &mut buf[..chunk.len() * size.bytes() as usize];
         let mut at = 0;
         for run in runs(chunk.iter().copied(), at_once as u32) {
@@ -211,8 +246,8 @@ fn copy(
             at = end;
         }
         volume
-            .write_at(BlockNo(first).extent(size).offset(), buf)
-            .map_err(OfflineError::io(format!("writing {} copies from block {first}", chunk.len())))?;
+            .write_at(piece.extent(size).offset(), buf)
+            .map_err(OfflineError::io(format!("writing copies to blocks {piece}")))?;
         done += chunk.len() as u64;
         progress(Progress { phase: Phase::Copy, done, total });
     }
@@ -226,13 +261,22 @@ mod tests {
     #[test]
     fn nearest_run_that_takes_all() {
         let runs = [(10, 20), (30, 34), (50, 60)].map(|(a, b)| BlockRange::new(a, b));
-        let near = |n, near| nearest(&runs, n, BlockNo(near)).map(|r| (r.start(), r.end()));
-        assert_eq!(near(4, 31), Some((30, 34)));
-        assert_eq!(near(5, 31), Some((15, 20)));
-        assert_eq!(near(5, 45), Some((50, 55)));
-        assert_eq!(near(3, 52), Some((52, 55)));
-        assert_eq!(near(3, 59), Some((57, 60)));
-        assert_eq!(near(10, u32::MAX - 1), Some((50, 60)));
-        assert_eq!(near(11, 0), None);
+        let near = |n, near| {
+            let found = nearest(&runs, n, BlockNo(near))?;
+            Some(found.iter().map(|r| (r.start(), r.end())).collect::<Vec<_>>())
+        };
+        assert_eq!(near(4, 31), Some(vec![(30, 34)]));
+        assert_eq!(near(5, 31), Some(vec![(15, 20)]));
+        assert_eq!(near(5, 45), Some(vec![(50, 55)]));
+        assert_eq!(near(3, 52), Some(vec![(52, 55)]));
+        assert_eq!(near(3, 59), Some(vec![(57, 60)]));
+        assert_eq!(near(10, u32::MAX - 1), Some(vec![(50, 60)]));
+        assert_eq!(near(11, 0), Some(vec![(10, 20), (30, 31)]));
+        assert_eq!(near(18, 33), Some(vec![(10, 20), (30, 34), (50, 54)]));
+        assert_eq!(near(24, 0), Some(vec![(10, 20), (30, 34), (50, 60)]));
+        assert_eq!(near(25, 0), None);
+        let long = [(10, 20), (100, 120), (200, 230)].map(|(a, b)| BlockRange::new(a, b));
+        let far = nearest(&long, 45, BlockNo(0)).unwrap();
+        assert_eq!(far, [BlockRange::new(100, 120), BlockRange::new(200, 225)], "the short one is left");
     }
 }

@@ -393,7 +393,8 @@ fn replicas_by_hand() {
         .map(|(first, n)| fs2_block::BlockRange::at(BlockNo(first), n));
     let options = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
     let done = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
-    assert_eq!((done.place, done.free, done.dropped), (fs2_block::BlockRange::new(9000, 9028), 0, 1));
+    assert_eq!(done.places, [fs2_block::BlockRange::new(9000, 9028)]);
+    assert_eq!((done.copied, done.free, done.dropped), (28, 0, 1));
     let mut volume = attach(&mut image);
     assert!(is_active(&volume));
     assert_eq!((volume.table().len(), volume.table().unverified_count()), (28, 0));
@@ -407,7 +408,7 @@ fn replicas_by_hand() {
     // Again elsewhere: the copies move.
     let options = ReplicateOptions { near: BlockNo(11_000), ..options };
     let done = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
-    assert_eq!((done.place.start(), done.dropped), (11_000, 28));
+    assert_eq!((done.places[0].start(), done.dropped), (11_000, 28));
     volume = attach(&mut image);
     assert!(is_active(&volume) && volume.table().len() == 28);
 }
