@@ -62,6 +62,8 @@ pub struct Served {
     pub report: AttachReport,
     /// The backing's path.
     pub device: PathBuf,
+    /// The table's path, where it lives apart.
+    pub table: Option<PathBuf>,
     /// The modelled or believed drive's name.
     pub drive: Option<String>,
     /// Whether the drive is modelled in real time.
@@ -152,7 +154,7 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     let (volume, report) =
         attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
     if let Standing::Inactive(why) = volume.standing() {
-        let remedy = why.remedy(&named);
+        let remedy = why.remedy(&named, settings.table.as_deref().map(|t| t.display().to_string()).as_deref());
         if settings.require_active {
             return Err(DaemonError::NotActive { device: named, why: why.to_string(), remedy });
         }
@@ -177,6 +179,7 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         server,
         report,
         device: device.to_owned(),
+        table: settings.table.clone(),
         drive: drive_name,
         modelled,
         trace: Mutex::new(None),

@@ -16,6 +16,7 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
 pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachReport>) -> Status {
     let modelled = served.server.store().modelled();
     let device = served.device.display().to_string();
+    let table = served.table.as_ref().map(|t| t.display().to_string());
     let mut status = served.server.with_volume(|v| {
         let s = v.stats();
         let (liveness, remedy) = match v.standing() {
@@ -24,7 +25,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
                 let remedy = format!("unmount, then chkfs2 -f -p {device}");
                 (Liveness::Frozen(why.to_string()), Some(remedy))
             }
-            Standing::Inactive(why) => (Liveness::Inactive(why.to_string()), why.remedy(&device)),
+            Standing::Inactive(why) => (Liveness::Inactive(why.to_string()), why.remedy(&device, table.as_deref())),
         };
         let copies = liveness == Liveness::Active && v.policy().kind() != PolicyKind::None;
         let watermark_state = match v.watermark_state() {

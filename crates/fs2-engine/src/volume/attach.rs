@@ -62,13 +62,14 @@ impl fmt::Display for Inactive {
 }
 
 impl Inactive {
-    /// The command that makes the volume active, given its device's name.
-    pub fn remedy(&self, device: &str) -> Option<String> {
+    /// The command that makes the volume active, given its device's name and that of its table where it
+    /// lives apart.
+    pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
+        let table = table.map_or(String::new(), |t| format!("--table {t} "));
         match self {
             Inactive::NotExt2(_) | Inactive::Unsupported(_) => None,
-            Inactive::NoTable => Some(format!("mkfs2 {device}")),
-            Inactive::DamagedTable(_) => Some(format!("mkfs2 --undo {device} && mkfs2 {device}")),
-            _ => Some(format!("chkfs2 -f -p {device}")),
+            Inactive::NoTable => Some(format!("mkfs2 {table}{device}")),
+            _ => Some(format!("chkfs2 -f -p {table}{device}")),
         }
     }
 }
@@ -333,6 +334,7 @@ impl Volume {
             extents: Arc::new(extents),
             blocks: Arc::new(file.as_ref().map_or(Vec::new(), |f| f.blocks.clone())),
             geometry: Geometry::new(bytes, groups, bs),
+            pages: 0,
             volume_id: 0,
             generation: 0,
             slot: 0,
@@ -343,9 +345,11 @@ impl Volume {
         let (a, b) = (a.map_err(|e| damaged(e.to_string()))?, b.map_err(|e| damaged(e.to_string()))?);
         let found = Header::recover(&a, &b);
         let header = found.header.ok_or_else(|| damaged(found.report.to_string()))?;
-        if header.block_size != bs || header.pages != home.geometry.pages() {
+        if header.block_size != bs || header.pages > home.geometry.pages() {
             return Err(damaged("its header is for another volume or size".into()));
         }
+        // A file that grew since has pages nobody emptied: those of the header count.
+        home.pages = header.pages;
         (home.volume_id, home.generation, home.slot) = (header.volume_id, header.generation, found.slot);
         Ok(Found { home, header, file })
     }
@@ -387,7 +391,7 @@ impl Volume {
             trust_verified: !config.distrust,
         };
         let mut recovery = Recovery::new(home.geometry, &found.header, limits);
-        let (mut page, pages) = (0, home.geometry.pages());
+        let (mut page, pages) = (0, recovery.pages());
         while page < pages {
             let n = (pages - page).min((READ_BYTES / fs2_table::PAGE_BYTES) as u32);
             let len = n as usize * fs2_table::PAGE_BYTES;

@@ -16,6 +16,8 @@ pub(super) struct Home {
     /// The blocks of the volume it occupies, its file's map included; none where it lives apart.
     pub(super) blocks: Arc<Vec<BlockRange>>,
     pub(super) geometry: Geometry,
+    /// Entry pages, as its header has them.
+    pub(super) pages: u32,
     pub(super) volume_id: u64,
     /// Generation and slot of the header that stands.
     pub(super) generation: u64,
@@ -48,7 +50,7 @@ impl Home {
 
     /// A header without a mark, for `slot`.
     pub(super) fn unmarked(&self, generation: u64, block_size: BlockSize) -> Header {
-        Header { volume_id: self.volume_id, generation, block_size, pages: self.geometry.pages(), mark: None }
+        Header { volume_id: self.volume_id, generation, block_size, pages: self.pages, mark: None }
     }
 }
 
