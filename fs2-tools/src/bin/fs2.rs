@@ -42,10 +42,12 @@ enum What {
     /// Show plain ext2 and FS2 side by side on a modelled drive.
     Demo(fs2_tools::demo::Options),
     /// Mount a volume with its daemon.
-    #[command(after_help = "A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plain one, and
+    #[command(
+        after_help = "A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plain one, and
 the command that activates it is printed (--require-active refuses instead).
 
-EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted")]
+EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
+    )]
     Mount {
         /// The image file or block device.
         device: PathBuf,
@@ -64,7 +66,9 @@ EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted")]
         json: bool,
     },
     /// Unmount a volume and end its daemon cleanly.
-    #[command(after_help = "EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted")]
+    #[command(
+        after_help = "EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted"
+    )]
     Umount {
         /// Where it is mounted, or the image or device.
         dir: PathBuf,
@@ -135,7 +139,12 @@ fn mount(plan: &Plan, json: bool) -> ExitCode {
         }
         Ok((record, status)) => {
             let by = format!("{} on {}", record.frontend, record.block_device.display());
-            println!("{} is mounted on {} ({by}, policy {})", record.device.display(), record.dir.display(), status.policy);
+            println!(
+                "{} is mounted on {} ({by}, policy {})",
+                record.device.display(),
+                record.dir.display(),
+                status.policy
+            );
             match &status.liveness {
                 Liveness::Active => println!("active: {} replicas", status.replicas),
                 other => println!("{other}"),
@@ -155,7 +164,10 @@ fn umount(dir: &std::path::Path) -> ExitCode {
             None => ExitCode::SUCCESS,
             Some(why) if why.starts_with("the volume was served inactive") => ExitCode::SUCCESS,
             Some(why) => {
-                eprintln!("fs2: {} is unmounted, but not as a clean FS2 volume: {why}", u.record.dir.display());
+                eprintln!(
+                    "fs2: {} is unmounted, but not as a clean FS2 volume: {why}",
+                    u.record.dir.display()
+                );
                 eprintln!("fs2: before the next mount: chkfs2 -f -p {}", u.record.device.display());
                 ExitCode::from(4)
             }
@@ -208,7 +220,10 @@ fn all(records: &[MountRecord], json: bool) -> ExitCode {
             }
             Ok(s) => {
                 let (dir, device) = (record.dir.display(), record.device.display());
-                println!("{dir}  {device}  {}  {} replicas, {} of {} reads from them", s.liveness, s.replicas, s.reads_from_replica, s.reads);
+                println!(
+                    "{dir}  {device}  {}  {} replicas, {} of {} reads from them",
+                    s.liveness, s.replicas, s.reads_from_replica, s.reads
+                );
             }
             Err(e) => {
                 eprintln!("fs2: {}: {e}", record.dir.display());
