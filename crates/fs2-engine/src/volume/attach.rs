@@ -206,9 +206,6 @@ impl Volume {
             (None, Err(what)) => (Some(Inactive::DamagedTable(what)), BitmapChecksums(Vec::new())),
         };
         if let Some(why) = why {
-            // A mark that could be believed later must not outlive what clients write now, also one whose
-            // token differs today.
-            let stands = if mark.is_some() { MarkState::Stands } else { MarkState::Unflushed };
             let though_invalid = planted(Plant::MarkThoughInvalid);
             let (mut volume, report) = Volume::inactive(bytes, Some(layout.clone()), config, why);
             if though_invalid {
@@ -218,7 +215,9 @@ impl Volume {
                 volume.home = Some(found.home);
                 return Ok((volume, report));
             }
-            volume.mark = stands;
+            // A mark that could be believed later must not outlive what clients write now: also one whose
+            // token differs today, and one whose erasure never reached the medium.
+            volume.mark = MarkState::Stands;
             volume.home = Some(found.home);
             return Ok((volume, report));
         }

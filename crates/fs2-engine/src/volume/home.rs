@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fs2_block::{BlockRange, BlockSize, Extent};
 use fs2_table::{Geometry, Header};
 
-use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume, Waiter};
+use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume};
 
 /// Where the table's bytes are.
 #[derive(Clone, Debug)]
@@ -59,10 +59,8 @@ impl Home {
 pub(super) enum MarkState {
     /// There is no table that could bear one.
     Gone,
-    /// None was read, but what was read may be in the device's cache only: a loss of power could bring
-    /// back the one before.
-    Unflushed,
-    /// It stands.
+    /// It stands, or it does not but what was read may be in a cache only (a flush may even have failed):
+    /// a loss of power could bring back the one before.
     Stands,
     /// A header without it is being written; `failed` once a piece of it could not be.
     Erasing { failed: bool },
@@ -88,10 +86,6 @@ impl Volume {
     /// Something wants to change: the mark's erasure begins, if it stands. The one table write that
     /// stays allowed after the table's blocks are lost.
     pub(super) fn want_mark_erased(&mut self) {
-        if self.mark == MarkState::Unflushed {
-            self.mark = MarkState::Flushing;
-            self.flush_home(Waiter::MarkErased);
-        }
         if self.mark != MarkState::Stands || self.planted(Plant::MarkKept) {
             return;
         }

@@ -100,9 +100,18 @@ impl Device {
 
     /// A flush that covers what [`Device::flush_covers`] said is done.
     pub fn flushed(&mut self, covers: u32) {
-        let (done, left): (Vec<_>, Vec<_>) =
+        let (done, mut left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.cache).into_iter().partition(|c| c.seq < covers && !c.stuck);
-        self.durable.extend(done.into_iter().flat_map(|c| c.blocks));
+        for c in done {
+            for (block, content) in c.blocks {
+                // What is older and stuck is over.
+                for old in left.iter_mut().filter(|old| old.seq < c.seq) {
+                    old.blocks.retain(|b| b.0 != block);
+                }
+                self.durable.insert(block, content);
+            }
+        }
+        left.retain(|c| !c.blocks.is_empty());
         self.cache = left;
     }
 

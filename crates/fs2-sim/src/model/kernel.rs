@@ -428,12 +428,13 @@ impl Kernel {
         for s in 0..2 {
             let cell = &mut self.cells[block][s];
             let Some(settled) = &cell.settled else {
-                // Never written: whatever is there is its content from now on.
-                *cell = Cell::of(found.map(|f| f[s]));
+                // Never written: whatever is there is its content from now on, until power fails.
+                cell.settled = found.map(|f| BTreeSet::from([f[s]]));
                 continue;
             };
-            match found.map(|f| f[s]).filter(|v| settled.contains(v)) {
-                Some(v) => cell.settled = Some(BTreeSet::from([v])),
+            match found.map(|f| f[s]).filter(|v| settled.contains(v) || cell.in_flight.contains(v)) {
+                Some(v) if cell.in_flight.is_empty() => cell.settled = Some(BTreeSet::from([v])),
+                Some(_) => {}
                 None => {
                     return Err(Wrong(format!("{name} holds {found:x?}, not one of {settled:x?}")));
                 }

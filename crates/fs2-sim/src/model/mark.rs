@@ -31,6 +31,15 @@ pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> 
         let read = |b: &u32| home.read(Extent::new(u64::from(*b) * BLOCK as u64, BLOCK as u64));
         blocks.iter().flat_map(read).collect::<Vec<u8>>()
     };
+    // Without a mark in the newer slot, sound or not, nothing is trusted; most states end here.
+    let first = [0, 1].map(|slot| {
+        let block = ground.table_blocks[slot * PAGE / BLOCK];
+        home.read(Extent::new(u64::from(block) * BLOCK as u64, 64))
+    });
+    let newer = usize::from(u64_at(&first[1], 16) > u64_at(&first[0], 16));
+    if u32_at(&first[newer], 40) & 1 == 0 {
+        return None;
+    }
     let slots = [read(0), read(1)];
     let valid = slots.each_ref().map(|s| is_sound(s, b"FS2H").then(|| u64_at(s, 16)));
     // The higher generation counts; the other must be sound too, and older.

@@ -12,4 +12,5 @@ pub mod kernel;
 pub mod mark;
 pub mod plants;
 pub mod scenarios;
+pub mod swarm;
 pub mod world;

@@ -193,6 +193,25 @@ impl fmt::Display for Oracle {
     }
 }
 
+/// Counters at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    session: u32,
+    counts: [(&'static str, u64); 14],
+}
+
+impl Tally {
+    /// Adds what was counted since `before`.
+    pub fn since(&self, before: &Tally, to: &mut super::swarm::Coverage) {
+        for (now, then) in self.counts.iter().zip(&before.counts) {
+            let then = if self.session == before.session { then.1 } else { 0 };
+            if now.1 > then {
+                *to.0.entry(now.0).or_default() += now.1 - then;
+            }
+        }
+    }
+}
+
 /// One I/O in the device's queue.
 #[derive(Clone, Debug)]
 struct Queued {
@@ -241,9 +260,13 @@ pub struct World {
     foreign: bool,
     /// And the daemon knows nothing of it.
     unnoticed: bool,
-    /// Power was lost, or blocks were written elsewhere: a replica may fail its hash.
+    /// Power was lost, blocks were written elsewhere, entries came unverified through a check: a replica
+    /// may fail its hash.
     doubt: bool,
     foreign_owns: Option<Tracked>,
+    /// Attaches so far, and entries that the last one trusted at once. For counting only.
+    sessions: u32,
+    trusted: usize,
     menu: Arc<Vec<(Action, u8)>>,
     used: Vec<u8>,
 }
@@ -289,6 +312,8 @@ impl World {
             unnoticed: false,
             doubt: false,
             foreign_owns: None,
+            sessions: 0,
+            trusted: 0,
             menu: Arc::new(Vec::new()),
             used: Vec::new(),
         }
@@ -342,9 +367,39 @@ impl World {
         &self.devices
     }
 
+    /// Whether an I/O in the device's queue is a flush.
+    pub fn is_flush(&self, index: usize) -> bool {
+        self.queue.get(index).is_some_and(|q| q.op == IoOp::Flush)
+    }
+
     /// I/Os in the device's queue.
     pub fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    /// What the engine has counted in this session, and what the world knows beside it.
+    pub fn tally(&self) -> Tally {
+        let Some(v) = &self.volume else { return Tally::default() };
+        let s = v.stats();
+        Tally {
+            session: self.sessions,
+            counts: [
+                ("copies published", s.copies_written),
+                ("copies in vain", s.copies_void),
+                ("reads from replicas", s.reads_from_replica),
+                ("replicas invalidated", s.invalidated),
+                ("replicas reclaimed", s.reclaimed),
+                ("replicas whose hash failed", s.hash_mismatches),
+                ("entries verified", s.verified),
+                ("entries refuted", s.refuted),
+                ("bitmap writes that waited (R3)", s.claims_waited),
+                ("blocks freed by discards", s.discarded_blocks),
+                ("table pages written", s.table_pages_written),
+                ("freezes", u64::from(matches!(v.standing(), Standing::Frozen(_)))),
+                ("active sessions", u64::from(*v.standing() == Standing::Active)),
+                ("sessions with entries trusted at once", u64::from(self.trusted > 0)),
+            ],
+        }
     }
 
     /// A number that equal states share.
@@ -432,10 +487,10 @@ impl World {
                 client && (k.is_allocated(b) || TABLE.contains(&b)) && !k.busy(b)
             }
             Action::WriteToo(b) => client && k.is_allocated(b),
-            Action::Alloc(b) => client && !k.is_allocated(b) && !k.discarding(b),
+            Action::Alloc(b) => client && !k.is_allocated(b) && !k.discarding(b) && self.claiming != Some(b),
             Action::Free(b) => client && k.is_allocated(b) && !k.busy(b),
             Action::Discard(b) | Action::Punch(b) | Action::SendDiscard(b) => {
-                client && !k.is_allocated(b) && !k.busy(b)
+                client && !k.is_allocated(b) && !k.busy(b) && self.claiming != Some(b)
             }
             Action::GiveUp(b) => k.discarding(b),
             Action::SendBitmap => {
@@ -446,7 +501,8 @@ impl World {
             }
             Action::BitmapArrives => self.served() && self.bitmap_sent.is_some(),
             Action::Claim(b) => {
-                client && !k.is_allocated(b) && !k.discarding(b) && self.is_enabled(Action::SendBitmap)
+                let free = !k.is_allocated(b) && !k.discarding(b) && k.ghosts.is_empty();
+                client && free && self.is_enabled(Action::SendBitmap)
             }
             Action::WriteRefs => client && k.mounted && !k.busy(P),
             Action::PunchZeroes(b) => client && k.is_live(b) && !k.mounted && !k.busy(b),
@@ -471,7 +527,10 @@ impl World {
             // What nobody ever notices is outside the fault model.
             Action::DetachBusy => self.served() && !self.unnoticed,
             Action::Detach => self.served() && !self.unnoticed && k.outstanding.is_empty(),
-            Action::Check | Action::ElsewhereWrites(_) => gone && self.queue.is_empty(),
+            Action::Check | Action::ElsewhereWrites(_) => {
+                let waits = k.mounted || !k.outstanding.is_empty();
+                gone && !waits && (self.queue.is_empty() || self.setup.no_lock_wait)
+            }
             Action::ForeignWrites(_) | Action::ForeignTakes(_) => self.served(),
             Action::ForeignNoticed => self.foreign && !gone,
         }
@@ -886,7 +945,7 @@ impl World {
                 self.kernel.claim(b);
                 self.claiming = None;
             }
-            (Some(Ask::Super { mounts, state }), _) => {
+            (Some(Ask::Super { mounts, state }), _) if result.is_ok() => {
                 // A kernel that mounts reads what belongs to files; earlier than now nobody looks.
                 if state & 1 == 0 && self.died {
                     self.reload()?;
@@ -940,7 +999,9 @@ impl World {
     fn judge_trust(&self) -> Result<(), Violation> {
         let Some(v) = &self.volume else { return Ok(()) };
         let unwarranted = match v.standing() {
-            Standing::Frozen(Freeze::ForeignWriter | Freeze::BrokenInvariant(_)) => !self.foreign,
+            // A superblock whose write failed is not the one that was sent.
+            Standing::Frozen(Freeze::ForeignWriter) => !self.foreign && !self.failed,
+            Standing::Frozen(Freeze::BrokenInvariant(_)) => !self.foreign,
             Standing::Frozen(Freeze::SecondMount) => !self.kernel_died,
             Standing::Frozen(_) => true,
             Standing::Active | Standing::Inactive(_) => false,
@@ -1089,6 +1150,8 @@ impl World {
 
     fn attach(&mut self) -> Result<(), Violation> {
         self.judge_mark()?;
+        // Inode 5 still names its blocks: in the new session they are the table's again.
+        TABLE.into_iter().for_each(|b| self.kernel.free(b));
         if self.died {
             self.reload()?;
             self.died = false;
@@ -1097,9 +1160,11 @@ impl World {
         let (volume, table) = (&mut Reader(volume), &mut Reader(table));
         let table: Option<&mut dyn fs2_block::ReadAt> = if self.ground.apart { Some(table) } else { None };
         let attached = Volume::attach(volume, table, self.setup.config(), &AttachOptions::default());
-        let (volume, _) =
+        let (volume, report) =
             attached.map_err(|e| violation(Oracle::Answer, format!("the attach failed: {e}")))?;
         self.volume = Some(volume);
+        self.sessions += 1;
+        self.trusted = report.verified;
         self.foreign = false;
         self.failed = false;
         self.kernel_died = false;
@@ -1121,8 +1186,14 @@ impl World {
         let mounts = u16::from_le_bytes(self.mnt_count());
         let superblock = self.superblock(mounts, 1);
         self.devices[0].write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
+        // Everything it looked at is durable before the mark is.
+        for d in &mut self.devices {
+            d.flushed(d.flush_covers());
+        }
         let launder = self.planted(Plant::CheckerLaunders);
         check_table(&self.ground, &mut self.devices, launder);
+        // Entries survive whose replicas were written while nobody looked.
+        self.doubt = true;
         self.died = true;
     }
 

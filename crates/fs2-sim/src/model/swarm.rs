@@ -1,0 +1,267 @@
+//! Long random walks: everything is allowed, each seed sets another world and other odds.
+//!
+//! What walks find that the scenarios do not: more than one crash, many sessions, tables with history. What
+//! they do not do: prove that nothing is left.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use fs2_engine::{DiscardMode, Plant, Standing};
+
+use super::explore::guarded;
+use super::image::Shape;
+use super::world::{Action, From, O, P, R, S, T, U, Violation, World, X};
+use crate::glue::Setup;
+
+/// A small generator (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`, which is not 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// How often what matters happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(pub BTreeMap<&'static str, u64>);
+
+impl Coverage {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Coverage) {
+        for (name, n) in &other.0 {
+            *self.0.entry(name).or_default() += n;
+        }
+    }
+
+    /// How often it happened.
+    pub fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, n) in &self.0 {
+            writeln!(f, "  {n:>9} {name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// How a walk ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// What must not happen and did, with the way there.
+    pub violation: Option<(Violation, Vec<String>)>,
+    /// What happened.
+    pub coverage: Coverage,
+}
+
+/// Everything a walk may do, with its weight.
+fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
+    let blocks = [O, X, R, S];
+    let mut all = vec![
+        (Action::Background, 60),
+        (Action::Flush, 4),
+        (Action::FlushToo, 1),
+        (Action::SendBitmap, 6),
+        (Action::WriteRefs, 4),
+        (Action::Mount, 12),
+        (Action::Unmount, 3),
+        (Action::KernelDies, 1),
+        (Action::Reconnect, 1),
+        (Action::Kill, 1),
+        (Action::KillAlone, 1),
+        (Action::PowerLoss(0), 1),
+        (Action::Attach, 40),
+        (Action::Detach, 6),
+        (Action::DetachBusy, 1),
+        (Action::Check, 20),
+        (Action::Write(T), 0),
+        (Action::Write(U), 0),
+        (Action::Write(P), 0),
+    ];
+    for b in blocks {
+        all.extend([
+            (Action::Read(b, From::Original), 12),
+            (Action::Read(b, From::Replica), 16),
+            (Action::ReadFree(b, From::Original), 1),
+            (Action::Write(b), 8),
+            (Action::WriteToo(b), 2),
+            (Action::WritePart(b, 0), 2),
+            (Action::WritePart(b, 1), 1),
+            (Action::Zero(b), 2),
+            (Action::Alloc(b), 8),
+            (Action::Free(b), 6),
+            (Action::Discard(b), 12),
+            (Action::Claim(b), 1),
+            (Action::Target(b), 12),
+            (Action::Evict(b), 4),
+            (Action::ElsewhereWrites(b), 1),
+        ]);
+    }
+    // Each walk has favourites, and things it never does.
+    for (_, weight) in &mut all {
+        *weight = match rng.below(8) {
+            0 => 0,
+            1 => *weight * 8,
+            _ => *weight * 2,
+        };
+    }
+    // Without these nothing goes on.
+    for (action, weight) in &mut all {
+        if matches!(action, Action::Attach | Action::Background | Action::Check) {
+            *weight = (*weight).max(20);
+        }
+        if matches!(action, Action::Write(T | U)) && rng.below(10) == 0 {
+            *weight = 1;
+        }
+    }
+    all
+}
+
+/// Walks `steps` steps; one seed, one walk.
+pub fn walk(seed: u64, steps: usize, plants: &[Plant]) -> End {
+    let rng = &mut Rng(seed);
+    let setup = Setup {
+        shape: if rng.below(5) == 0 { Shape::Fragmented } else { Shape::Plain },
+        apart: rng.below(4) == 0,
+        discard: if rng.below(3) == 0 { DiscardMode::Pass } else { DiscardMode::Memory },
+        punch: rng.below(3) == 0,
+        slots: if rng.below(3) == 0 { 1 + rng.below(3) as usize } else { usize::MAX },
+        plants: Vec::new(),
+        no_lock_wait: false,
+    };
+    let apart = setup.apart;
+    let alphabet = alphabet(rng);
+    // How often the device does something when there is something else to do.
+    let lands = 1 + rng.below(4);
+    let fails = rng.below(6) == 0;
+    let mut world = World::new(setup).with_plants(plants);
+    let mut path = Vec::new();
+    let mut coverage = Coverage::default();
+    let mut plan: Vec<Action> = Vec::new();
+    for _ in 0..steps {
+        if plan.is_empty() && rng.below(30) == 0 {
+            plan = way_out(&world, rng);
+        }
+        let next = follow(&world, &mut plan, rng);
+        let next = next.or_else(|| choose(&world, &alphabet, rng, lands, fails, apart));
+        let Some(action) = next else { break };
+        path.push(world.describe(action));
+        let before = world.tally();
+        let result = guarded(|| world.step(action));
+        world.tally().since(&before, &mut coverage);
+        *coverage.0.entry("steps").or_default() += 1;
+        if let Err(v) = result {
+            return End { violation: Some((v, path)), coverage };
+        }
+        // From time to time everything comes to rest: liveness, and the oracles with nothing in flight.
+        if rng.below(60) == 0 {
+            path.push("everything comes to rest".into());
+            if let Err(v) = guarded(|| world.judge_end()) {
+                return End { violation: Some((v, path)), coverage };
+            }
+        }
+    }
+    End { violation: guarded(|| world.judge_end()).err().map(|v| (v, path)), coverage }
+}
+
+/// A few steps that lead somewhere, in reverse: a session that ends in order, one that is killed and
+/// checked, a copy that is read.
+fn way_out(world: &World, rng: &mut Rng) -> Vec<Action> {
+    let [a, b] = [rng.below(4), rng.below(4)].map(|i| [O, X, R, S][i as usize]);
+    let trusted = world.volume().is_some_and(|v| *v.standing() == Standing::Active);
+    let mut plan = match rng.below(if trusted { 8 } else { 4 }) {
+        0 => vec![Action::Unmount, Action::Detach, Action::Attach],
+        1 => vec![Action::Unmount, Action::Detach, Action::ElsewhereWrites(a), Action::Check, Action::Attach],
+        2 => vec![Action::Kill, Action::Check, Action::Attach],
+        3 => vec![Action::PowerLoss(0), Action::Check, Action::Attach],
+        _ => vec![
+            Action::Target(b),
+            Action::Read(a, From::Original),
+            Action::Background,
+            Action::Background,
+            Action::Background,
+            Action::Read(a, From::Replica),
+            Action::Background,
+        ],
+    };
+    plan.reverse();
+    plan
+}
+
+/// The plan's next step; the device may have to do something first. What cannot be done is left out.
+fn follow(world: &World, plan: &mut Vec<Action>, rng: &mut Rng) -> Option<Action> {
+    while let Some(&action) = plan.last() {
+        if world.queued() > 0 && rng.below(8) > 0 {
+            return Some(Action::Land(rng.below(world.queued() as u64) as usize));
+        }
+        plan.pop();
+        if world.is_enabled(action) {
+            return Some(if matches!(action, Action::PowerLoss(_)) {
+                Action::PowerLoss(rng.next())
+            } else {
+                action
+            });
+        }
+    }
+    None
+}
+
+fn choose(
+    world: &World,
+    alphabet: &[(Action, u64)],
+    rng: &mut Rng,
+    lands: u64,
+    fails: bool,
+    apart: bool,
+) -> Option<Action> {
+    let queued = world.queued() as u64;
+    if world.is_enabled(Action::BitmapArrives) && rng.below(4) == 0 {
+        return Some(Action::BitmapArrives);
+    }
+    if queued > 0 && rng.below(lands + 2) < lands {
+        let i = rng.below(queued) as usize;
+        // A failed flush has a scenario of its own: what it lost, later sessions read from the cache.
+        let fail = fails && rng.below(40) == 0 && !world.is_flush(i);
+        return Some(if fail { Action::Fail(i) } else { Action::Land(i) });
+    }
+    let possible: Vec<_> = alphabet
+        .iter()
+        .filter(|(a, weight)| {
+            // The table's blocks are on another device there.
+            let table = matches!(a, Action::Write(T | U));
+            // Only a mounted kernel allocates; only a tool marks blocks as it likes.
+            let kernel = matches!(a, Action::Alloc(_) | Action::Free(_) | Action::SendBitmap);
+            let fits = if world.kernel.mounted { !matches!(a, Action::Claim(_)) } else { !kernel };
+            *weight > 0 && fits && !(apart && table) && world.is_enabled(*a)
+        })
+        .collect();
+    let total: u64 = possible.iter().map(|(_, weight)| weight).sum();
+    if total == 0 {
+        return (queued > 0).then(|| Action::Land(rng.below(queued) as usize));
+    }
+    let mut at = rng.below(total);
+    let (action, _) = possible.into_iter().find(|(_, weight)| {
+        let here = at < *weight;
+        at = at.saturating_sub(*weight);
+        here
+    })?;
+    Some(match action {
+        Action::PowerLoss(_) => Action::PowerLoss(rng.next()),
+        other => *other,
+    })
+}
