@@ -56,8 +56,7 @@ impl Case<'_> {
                 for text in words.iter().map(named) {
                     assert!(log.contains(&text), "'{text}' is not in {log}");
                 }
-                let (done, _) = served.stop();
-                done.ended(0);
+                served.stop().ended(0);
             }
             Err(done) => {
                 assert!(self.serve.is_err(), "refused: {}", done.err);
@@ -112,15 +111,14 @@ fn no_table_yet() {
     refused.ended(2).says("there is no replica table (inode 5 is empty)").says(&remedy);
     let served = Served::new(&scratch, &image, &[]);
     assert!(served.log().contains(&remedy), "{}", served.log());
-    let (done, _) = served.stop();
-    done.ended(0);
+    served.stop().ended(0);
     let remedy = format!("to make it an FS2 volume: mkfs2 {}", image.display());
     scratch.run("chkfs2", [Path::new("-n"), &image]).ended(4).says("inode 5 is empty").says(&remedy);
     scratch.run("mkfs2", [Path::new("--undo"), &image]).ended(1).says(&remedy);
     assert_eq!(file_digest(&image), before);
     // Done as told, it is active.
     scratch.run("mkfs2", [&image]).ended(0);
-    Served::new(&scratch, &image, &["--require-active"]).stop().0.ended(0);
+    Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
     scratch.run("mkfs2", [&image]).ended(1).says(&format!("to undo that: mkfs2 --undo {}", image.display()));
 }
 
@@ -138,7 +136,7 @@ fn not_cleanly_unmounted() {
     .check(&scratch, &image);
     // Done as told, it is active.
     scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]).ended(1);
-    Served::new(&scratch, &image, &["--require-active"]).stop().0.ended(0);
+    Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
 }
 
 #[test]
@@ -153,7 +151,7 @@ fn written_by_a_tool_since() {
     refused.ended(2).says("the volume was changed outside FS2").says(&remedy);
     assert_eq!(file_digest(&image), before);
     scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]).ended(1);
-    Served::new(&scratch, &image, &["--require-active"]).stop().0.ended(0);
+    Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
 }
 
 #[test]
@@ -226,9 +224,9 @@ fn a_damaged_table() {
     let served = Served::new(&scratch, &image, &[]);
     let log = served.log();
     assert!(log.contains("the replica table cannot be used"), "{log}");
-    let remedy = format!("to activate it: mkfs2 --undo {0} && mkfs2 {0}", image.display());
+    let remedy = format!("to activate it: chkfs2 -f -p {}", image.display());
     assert!(log.contains(&remedy), "{log}");
-    served.stop().0.ended(0);
+    served.stop().ended(0);
     let refused = Served::start(&scratch, &image, &["--require-active"]).err().expect("it is refused");
     refused.ended(2).says("the replica table cannot be used").says(&remedy);
     scratch.run("chkfs2", [Path::new("-n"), &image]).ended(4).says("table");
@@ -236,7 +234,7 @@ fn a_damaged_table() {
     // Done as told, it is active.
     scratch.run("mkfs2", [Path::new("--undo"), &image]).ended(0).says("the table was damaged");
     scratch.run("mkfs2", [&image]).ended(0);
-    Served::new(&scratch, &image, &["--require-active"]).stop().0.ended(0);
+    Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
 }
 
 #[test]
@@ -256,10 +254,7 @@ fn no_space_for_the_table() {
     // The last of these works.
     let (table, bytes) = (scratch.path("table"), before);
     scratch.run("mkfs2", ["--table", table.to_str().unwrap(), image.to_str().unwrap()]).ended(0);
-    Served::new(&scratch, &image, &["--require-active", "--table", table.to_str().unwrap()])
-        .stop()
-        .0
-        .ended(0);
+    Served::new(&scratch, &image, &["--require-active", "--table", table.to_str().unwrap()]).stop().ended(0);
     assert_eq!(file_digest(&image), bytes, "with the table elsewhere the volume is not written");
 }
 
@@ -274,6 +269,6 @@ fn served_by_another_daemon() {
     scratch.run("mkfs2", [Path::new("--undo"), &image]).ended(1).says(&says);
     scratch.run("chkfs2", [Path::new("-p"), &image]).ended(8).says(&says);
     scratch.run("fs2d", ["serve", "--lock-wait", "0", image.to_str().unwrap()]).ended(2).says(&says);
-    served.stop().0.ended(0);
-    Served::new(&scratch, &image, &["--require-active"]).stop().0.ended(0);
+    served.stop().ended(0);
+    Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
 }

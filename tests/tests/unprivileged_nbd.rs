@@ -1,0 +1,304 @@
+//! `fs2d serve --frontend nbd` with other people's clients, on an active and on an inactive volume. There is
+//! no file system above: an active volume's free blocks hold whatever they hold, so only the others are
+//! compared; an inactive one is a plain device and equal in every byte.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use fs2_tests::{
+    Need, Rng, Scratch, Served, debugfs, dump, e2fsck_clean, file_digest, mke2fs, needs, run, run_within,
+};
+
+const BYTES: u64 = 192 << 20;
+
+/// An ext2 image with files in it.
+fn image(scratch: &Scratch) -> PathBuf {
+    let (image, files) = (scratch.path("image"), scratch.make_dir("files"));
+    let mut rng = Rng::new(5);
+    for i in 0..200 {
+        let len = rng.below(200_000) as usize;
+        fs::write(files.join(format!("{i}")), rng.bytes(len)).unwrap();
+    }
+    mke2fs(&image, BYTES, &["-t", "ext2", "-b", "4096", "-d", files.to_str().unwrap()]);
+    image
+}
+
+fn ready(programs: &[&'static str]) -> bool {
+    let all = ["mke2fs", "dumpe2fs", "debugfs", "e2fsck"].iter().chain(programs);
+    needs(&all.map(|p| Need::Program(p)).collect::<Vec<_>>())
+}
+
+/// The blocks of the table, which is the daemon's own to write, as `debugfs` has them.
+fn table_blocks(image: &Path) -> HashSet<u64> {
+    let blocks = debugfs(image, false, "blocks <5>").out;
+    blocks.split_whitespace().map(|b| b.parse().expect("a block's number")).collect()
+}
+
+/// Whether every block that is neither free nor the table's is equal; how many were compared.
+#[track_caller]
+fn compare_live(image: &Path, copy: &Path) -> u64 {
+    let (dump, table) = (dump(image), table_blocks(image));
+    assert!(!table.is_empty());
+    let (a, b) = (File::open(image).unwrap(), File::open(copy).unwrap());
+    let (mut x, mut y) = (vec![0; 4096], vec![0; 4096]);
+    let mut compared = 0;
+    for block in (0..dump.blocks).filter(|b| !dump.is_free(*b) && !table.contains(b)) {
+        a.read_exact_at(&mut x, block * 4096).unwrap();
+        b.read_exact_at(&mut y, block * 4096).unwrap();
+        assert!(x == y, "block {block} differs");
+        compared += 1;
+    }
+    compared
+}
+
+fn nbdcopy(from: &str, to: &str) {
+    run(Command::new("nbdcopy").args([from, to])).ended(0);
+}
+
+fn qemu_img(from: (&str, &str), to: (&str, &str)) {
+    // The target is there already, and of this size.
+    run(Command::new("qemu-img").args(["convert", "-n", "-f", from.0, "-O", to.0, from.1, to.1])).ended(0);
+}
+
+fn empty(scratch: &Scratch, name: &str) -> PathBuf {
+    let path = scratch.path(name);
+    File::create(&path).unwrap().set_len(BYTES).unwrap();
+    path
+}
+
+#[test]
+fn an_inactive_volume_is_a_plain_device_to_every_client() {
+    if !ready(&["nbdinfo", "nbdcopy", "qemu-img"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, before) = (image(&scratch), scratch.path("before"));
+    fs::copy(&image, &before).unwrap();
+    let served = Served::new(&scratch, &image, &[]);
+    let uri = served.uri();
+    let size = run(Command::new("nbdinfo").args(["--size", &uri])).ended(0).out;
+    assert_eq!(size.trim(), BYTES.to_string());
+
+    let out = empty(&scratch, "out");
+    nbdcopy(&uri, out.to_str().unwrap());
+    assert_eq!(file_digest(&out), file_digest(&before), "nbdcopy out");
+    let out = empty(&scratch, "out");
+    qemu_img(("raw", &uri), ("raw", out.to_str().unwrap()));
+    assert_eq!(file_digest(&out), file_digest(&before), "qemu-img out");
+
+    // Other bytes everywhere, in both ways, read back by the other program.
+    for (seed, writer) in [(6, "nbdcopy"), (7, "qemu-img")] {
+        let new = scratch.path("new");
+        fs::write(&new, Rng::new(seed).bytes(BYTES as usize)).unwrap();
+        let out = empty(&scratch, "out");
+        let (new, out) = (new.to_str().unwrap(), out.to_str().unwrap());
+        if writer == "nbdcopy" {
+            nbdcopy(new, &uri);
+            qemu_img(("raw", &uri), ("raw", out));
+        } else {
+            qemu_img(("raw", new), ("raw", &uri));
+            nbdcopy(&uri, out);
+        }
+        assert_eq!(file_digest(Path::new(out)), file_digest(Path::new(new)), "{writer} in");
+    }
+    let status = served.status();
+    assert_eq!((&status["copies_written"], &status["reads_from_replica"]), (&0.into(), &0.into()));
+    served.stop().ended(0);
+    assert_eq!(file_digest(&image), file_digest(&scratch.path("new")), "the backing holds what was written");
+}
+
+#[test]
+fn an_active_volume_gives_every_block_that_is_not_free() {
+    if !ready(&["nbdinfo", "nbdcopy", "qemu-img"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let before = scratch.path("before");
+    fs::copy(&image, &before).unwrap();
+    let served = Served::new(&scratch, &image, &["--policy", "torture", "--paranoid", "--require-active"]);
+    let uri = served.uri();
+    let info = run(Command::new("nbdinfo").args(["--json", &uri])).ended(0).json();
+    assert_eq!(info["exports"][0]["export-size"], BYTES);
+    // Several times, the later ones from copies; large requests seldom find all their blocks in one place.
+    let mut status = served.status();
+    for round in 0..24 {
+        let out = empty(&scratch, "out");
+        match round % 3 {
+            0 => nbdcopy(&uri, out.to_str().unwrap()),
+            1 => qemu_img(("raw", &uri), ("raw", out.to_str().unwrap())),
+            _ => {
+                let small = ["--request-size=4096", "--connections=1", "--requests=4", &uri];
+                run(Command::new("nbdcopy").args(small).arg(&out)).ended(0);
+            }
+        }
+        assert!(compare_live(&before, &out) > 4000);
+        status = served.status();
+        if round > 3 && status["reads_from_replica"].as_u64() > Some(100) {
+            break;
+        }
+    }
+    assert!(status["copies_written"].as_u64() > Some(100), "{status}");
+    assert!(status["reads_from_replica"].as_u64() > Some(100), "{status}");
+    assert_eq!((&status["hash_mismatches"], &status["replica_errors"]), (&0.into(), &0.into()));
+    served.stop().ended(0).says("detached cleanly");
+    assert!(compare_live(&before, &image) > 4000);
+    e2fsck_clean(&image);
+}
+
+/// A raw client that writes all of the volume writes the table and the superblock too: from then on nothing
+/// of FS2's is written, and what the client wrote is what is there.
+#[test]
+fn an_active_volume_that_is_overwritten_whole_holds_what_was_written() {
+    if !ready(&["nbdcopy"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    scratch.run("mkfs2", [&image]).ended(0);
+    for writer in ["nbdcopy", "qemu-img"] {
+        if writer == "qemu-img" && !ready(&["qemu-img"]) {
+            return;
+        }
+        let served = Served::new(&scratch, &image, &["--policy", "torture", "--paranoid"]);
+        let out = empty(&scratch, "out");
+        nbdcopy(&served.uri(), out.to_str().unwrap());
+        let new = scratch.path("new");
+        fs::write(&new, Rng::new(9).bytes(BYTES as usize)).unwrap();
+        match writer {
+            "nbdcopy" => nbdcopy(new.to_str().unwrap(), &served.uri()),
+            _ => qemu_img(("raw", new.to_str().unwrap()), ("raw", &served.uri())),
+        }
+        nbdcopy(&served.uri(), out.to_str().unwrap());
+        assert_eq!(file_digest(&out), file_digest(&new), "{writer}");
+        let done = served.stop();
+        assert!(matches!(done.code, 0 | 4), "{}", done.err);
+        assert_eq!(file_digest(&image), file_digest(&new), "{writer}: the backing");
+        // For the second writer, an active volume again.
+        fs::remove_file(&image).unwrap();
+        self::image(&scratch);
+        scratch.run("mkfs2", [&image]).ended(0);
+    }
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if !ready(&["fio"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let served = Served::new(&scratch, &image, &[]);
+    let mut fio = Command::new("fio");
+    fio.current_dir(scratch.dir()).args([
+        "--name=nbd",
+        "--ioengine=nbd",
+        "--thread",
+        "--rw=randwrite",
+        "--bs=4k-64k",
+    ]);
+    fio.args([
+        "--bs_unaligned=1",
+        "--iodepth=16",
+        "--size=64m",
+        "--io_size=48m",
+        "--randseed=3",
+        "--fsync=64",
+    ]);
+    fio.args(["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--output-format=json"]);
+    fio.arg(format!("--uri={}", served.uri()));
+    let done = run_within(&mut fio, Duration::from_secs(600)).ended(0);
+    assert!(done.out.contains("\"error\" : 0"), "{}{}", done.out, done.err);
+    served.stop().ended(0);
+}
+
+/// What must not become of a server: bytes of nobody's protocol end their own connection and nothing else.
+#[test]
+fn hostile_bytes_end_their_own_connection_only() {
+    if !ready(&["nbdinfo", "nbdcopy"]) {
+        return;
+    }
+    let seed = 13;
+    println!("seed {seed}");
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let served = Served::new(&scratch, &image, &[]);
+    let before = file_digest(&image);
+    let mut rng = Rng::new(seed);
+    for round in 0..200 {
+        let mut socket = UnixStream::connect(served.socket()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let mut greeting = [0; 18];
+        socket.read_exact(&mut greeting).unwrap();
+        assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+        // Flags the client knows, then: noise, an option of a wild length, a wild option.
+        let mut bytes = 3_u32.to_be_bytes().to_vec();
+        match round % 4 {
+            0 => bytes = rng.bytes(1 + round),
+            1 => {
+                bytes.extend(b"IHAVEOPT");
+                bytes.extend(7_u32.to_be_bytes());
+                bytes.extend(u32::MAX.to_be_bytes());
+            }
+            2 => {
+                bytes.extend(b"IHAVEOPT");
+                bytes.extend(rng.bytes(4));
+                bytes.extend(64_u32.to_be_bytes());
+                bytes.extend(rng.bytes(64));
+            }
+            // In transmission: exported by name, then noise where a request should be.
+            _ => {
+                bytes.extend(b"IHAVEOPT");
+                bytes.extend(1_u32.to_be_bytes());
+                bytes.extend(0_u32.to_be_bytes());
+                bytes.extend([0xff; 4]);
+                bytes.extend(rng.bytes(28 + round));
+            }
+        }
+        // The server may have hung up before it read all.
+        let _ = socket.write_all(&bytes);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = socket.take(1 << 20).read_to_end(&mut answer);
+        assert!(answer.len() < 1 << 20, "round {round}: it talks for ever");
+    }
+    let out = empty(&scratch, "out");
+    nbdcopy(&served.uri(), out.to_str().unwrap());
+    assert_eq!(file_digest(&out), before);
+    assert_eq!(served.status()["liveness"].as_str().map(|l| l.starts_with("inactive: ")), Some(true));
+    served.stop().ended(0);
+    assert_eq!(file_digest(&image), before, "nothing was written");
+}
+
+/// With clients connected, one of them idle in the middle of nothing.
+#[test]
+fn sigterm_ends_in_order() {
+    if !ready(&["nbdcopy"]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let served = Served::new(&scratch, &image, &["--policy", "torture"]);
+    let idle = UnixStream::connect(served.socket()).unwrap();
+    let out = empty(&scratch, "out");
+    nbdcopy(&served.uri(), out.to_str().unwrap());
+    let replicas = served.status()["replicas"].as_u64().unwrap();
+    assert!(replicas > 100);
+    let socket = served.socket().to_owned();
+    served.stop().ended(0).says("detached cleanly with");
+    assert!(UnixStream::connect(socket).is_err(), "nobody listens any more");
+    drop(idle);
+    // What was copied is usable at once.
+    let served = Served::new(&scratch, &image, &["--require-active", "--policy", "torture"]);
+    let status = served.status();
+    assert!(status["replicas"].as_u64() > Some(100) && status["replicas_unverified"] == 0, "{status}");
+    served.stop().ended(0);
+}
