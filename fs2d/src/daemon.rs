@@ -154,7 +154,8 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     let (volume, report) =
         attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
     if let Standing::Inactive(why) = volume.standing() {
-        let remedy = why.remedy(&named, settings.table.as_deref().map(|t| t.display().to_string()).as_deref());
+        let remedy =
+            why.remedy(&named, settings.table.as_deref().map(|t| t.display().to_string()).as_deref());
         if settings.require_active {
             return Err(DaemonError::NotActive { device: named, why: why.to_string(), remedy });
         }

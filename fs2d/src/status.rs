@@ -25,7 +25,9 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
                 let remedy = format!("unmount, then chkfs2 -f -p {device}");
                 (Liveness::Frozen(why.to_string()), Some(remedy))
             }
-            Standing::Inactive(why) => (Liveness::Inactive(why.to_string()), why.remedy(&device, table.as_deref())),
+            Standing::Inactive(why) => {
+                (Liveness::Inactive(why.to_string()), why.remedy(&device, table.as_deref()))
+            }
         };
         let copies = liveness == Liveness::Active && v.policy().kind() != PolicyKind::None;
         let watermark_state = match v.watermark_state() {
