@@ -125,8 +125,8 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
         if matches!(action, Action::Attach | Action::Background | Action::Check) {
             *weight = (*weight).max(20);
         }
-        if matches!(action, Action::Write(T | U)) && rng.below(10) == 0 {
-            *weight = 1;
+        if matches!(action, Action::Write(T | U)) && rng.below(3) == 0 {
+            *weight = 2;
         }
     }
     all

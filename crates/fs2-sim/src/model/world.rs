@@ -780,11 +780,8 @@ impl World {
     /// Takes everything the engine has to say.
     fn pump(&mut self) -> Result<(), Violation> {
         loop {
+            self.take_replies()?;
             let Some(volume) = &mut self.volume else { return Ok(()) };
-            if let Some(reply) = volume.poll_reply() {
-                self.answer(reply.request.0, reply.result)?;
-                continue;
-            }
             if self.queue.len() >= self.setup.slots {
                 return Ok(());
             }
@@ -795,9 +792,17 @@ impl World {
                     self.policy = Scripted::default();
                     return Ok(());
                 }
-                None => return Ok(()),
+                // A dispatch that needs no I/O answers at once.
+                None => return self.take_replies(),
             }
         }
+    }
+
+    fn take_replies(&mut self) -> Result<(), Violation> {
+        while let Some(reply) = self.volume.as_mut().and_then(Volume::poll_reply) {
+            self.answer(reply.request.0, reply.result)?;
+        }
+        Ok(())
     }
 
     fn background(&mut self) {
@@ -1259,12 +1264,17 @@ impl World {
             IoOp::Read => "read",
             IoOp::Write { .. } => "write",
             IoOp::WriteZeroes { .. } => "zeroes",
-            IoOp::Discard => "discard",
+            // Whose cannot be told.
+            IoOp::Discard => return format!("a discard of {}", self.describe_place(q)),
             IoOp::Flush => return format!("{whose} flush"),
         };
+        format!("{whose} {op} of {}", self.describe_place(q))
+    }
+
+    fn describe_place(&self, q: &Queued) -> String {
         let tracked = (0..TRACKED).find(|&b| q.device == 0 && self.extent(b).overlaps(q.extent));
         let first = (q.extent.offset() / BLOCK as u64) as u32;
-        let place = match tracked {
+        match tracked {
             Some(b) => NAMES[b].to_string(),
             None if q.device == 0 && first == image::BITMAP => "the bitmap".into(),
             None if q.device == 0 && first == image::SUPERBLOCK => "the superblock".into(),
@@ -1274,8 +1284,12 @@ impl World {
                 Some(at) => format!("table page {}", (at - 16) / 4),
                 None => format!("block {first}"),
             },
-        };
-        format!("{whose} {op} of {place}")
+        }
+    }
+
+    /// The device's queue in words.
+    pub fn queue_in_words(&self) -> Vec<String> {
+        (0..self.queue.len()).map(|i| self.describe_io(i)).collect()
     }
 }
 
