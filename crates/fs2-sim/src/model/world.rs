@@ -78,6 +78,8 @@ pub enum Action {
     Free(Tracked),
     /// It discards a free block (fstrim, or a freed one with -o discard).
     Discard(Tracked),
+    /// The same while a write of the block is in flight.
+    DiscardToo(Tracked),
     /// The same from a frontend that knows punched holes only.
     Punch(Tracked),
     /// The client stops waiting for a discard and goes on.
@@ -362,6 +364,23 @@ impl World {
         self.volume.as_ref()
     }
 
+    /// The volume the world began with.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// A tracked block's number.
+    pub fn block(&self, b: Tracked) -> u32 {
+        self.blocks[b]
+    }
+
+    /// Asks the daemon to end, whatever the client is at.
+    pub fn begin_detach(&mut self) {
+        if let Some(v) = &mut self.volume {
+            v.begin_detach(NOW);
+        }
+    }
+
     /// The devices: the volume's, the table's.
     pub fn devices(&self) -> &[Device; 2] {
         &self.devices
@@ -492,6 +511,7 @@ impl World {
             Action::Discard(b) | Action::Punch(b) | Action::SendDiscard(b) => {
                 client && !k.is_allocated(b) && !k.busy(b) && self.claiming != Some(b)
             }
+            Action::DiscardToo(b) => client && !k.is_allocated(b),
             Action::GiveUp(b) => k.discarding(b),
             Action::SendBitmap => {
                 client
@@ -573,7 +593,7 @@ impl World {
             Action::Zero(b) => self.send(Ask::Zero(b)),
             Action::Alloc(b) => self.kernel.allocate(b),
             Action::Free(b) => self.kernel.free(b),
-            Action::Discard(b) => {
+            Action::Discard(b) | Action::DiscardToo(b) => {
                 self.kernel.forget(b);
                 self.send(Ask::Discard(b));
             }
@@ -1236,7 +1256,7 @@ impl World {
             Action::Zero(b) => format!("write zeroes to {}", name(b)),
             Action::Alloc(b) => format!("allocate {}", name(b)),
             Action::Free(b) => format!("free {}", name(b)),
-            Action::Discard(b) => format!("discard {}", name(b)),
+            Action::Discard(b) | Action::DiscardToo(b) => format!("discard {}", name(b)),
             Action::Punch(b) => format!("punch {}", name(b)),
             Action::GiveUp(b) => format!("give up on the discard of {}", name(b)),
             Action::Claim(b) => format!("a tool marks {} used", name(b)),

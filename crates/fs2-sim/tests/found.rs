@@ -1,0 +1,152 @@
+//! Holes in the engine that the model found: each is named in its first line, and closed.
+
+mod play;
+
+use fs2_engine::Standing;
+use fs2_sim::model::mark;
+use fs2_sim::model::world::{Action, From, O, R, S, T, U, X};
+use play::{BG, Play, READ, READ_COPY, READ_X};
+
+/// A write of a table page took no hold: a client's write to the same block was in flight beside it.
+#[test]
+fn table_page_without_a_hold() {
+    let mut p = Play::at("table");
+    p.act(&[BG]).rest().act(&[BG]).flies("the daemon's write of T").act(&[Action::Write(T)]);
+    p.waits("the client's write of T").lands("the daemon's write of T").lands("the client's write of T");
+    p.act(&[Action::Read(T, From::Original)]).rest();
+}
+
+/// A read that waited behind a write was captured although a second write waited behind it.
+#[test]
+fn payload_of_a_read_between_two_writes() {
+    let mut p = Play::at("one-slot");
+    p.act(&[Action::WriteToo(O), READ, Action::WriteToo(O)]).rest();
+    p.act(&[BG]).rest().mapped(R, false);
+    p.act(&[READ_COPY]).rest();
+}
+
+/// A free block that a client had read was made an original, then copied into: its copy was stale, and the
+/// difference was taken for a broken invariant.
+#[test]
+fn copy_into_a_block_that_was_read() {
+    let mut p = Play::at("raw-reads");
+    p.act(&[Action::ReadFree(S, From::Original), READ]).rest();
+    p.act(&[Action::Target(S), BG]).rest().act(&[Action::Claim(S)]).rest();
+    p.act(&[Action::Target(R), Action::Evict(R), BG]).rest();
+    p.act(&[Action::Read(S, From::Original)]).rest();
+    assert_eq!(*p.0.volume().unwrap().standing(), Standing::Active);
+}
+
+/// The superblock was compared with what a client sent while it was being read: a foreign writer was seen
+/// where there was none.
+#[test]
+fn superblock_written_while_it_is_read() {
+    let mut p = Play::at("superblock");
+    p.act(&[BG]).flies("the daemon's read of the superblock").act(&[Action::Mount]).rest();
+    assert_eq!(*p.0.volume().unwrap().standing(), Standing::Active);
+    // It is looked at again before the page is written.
+    p.act(&[BG])
+        .flies("the daemon's read of the superblock")
+        .rest()
+        .act(&[BG])
+        .flies("the daemon's write of T");
+}
+
+/// After a foreign writer was noticed the detach still wrote table pages, into what may be its blocks.
+#[test]
+fn table_written_after_a_foreign_writer() {
+    let mut p = Play::at("foreign-table");
+    p.act(&[Action::ForeignTakes(T), Action::ForeignNoticed, BG]).idle();
+    p.act(&[Action::Detach]).waits("the daemon's write of T").rest();
+    assert!(p.0.volume().is_none());
+}
+
+/// A detach that found another superblock than the client's wrote table pages all the same.
+#[test]
+fn table_written_by_a_detach_that_finds_a_foreign_writer() {
+    let mut p = Play::at("foreign-table");
+    p.act(&[Action::ForeignTakes(U)]);
+    // Nobody noticed; the driver ends the session (an unnoticed writer is outside the model's actions).
+    let before = p.0.devices()[0].block(p.0.block(T));
+    p.0.begin_detach();
+    p.rest();
+    assert_eq!(p.0.devices()[0].block(p.0.block(T)), before, "no page was written");
+}
+
+/// A second mount was answered while a copy was on its way into a block that is in use from then on.
+#[test]
+fn second_mount_answered_before_the_copy() {
+    let mut p = Play::at("second-mount");
+    p.act(&[Action::Alloc(R), Action::WriteRefs, READ]).rest().act(&[BG]).flies("the daemon's write of R");
+    p.act(&[Action::KernelDies, Action::Mount]).lands("the client's write of the superblock").unanswered(1);
+    p.lands("the daemon's write of R").unanswered(0);
+}
+
+/// An evicted replica was punched while the mark stood: the volume changed under it.
+#[test]
+fn punch_while_the_mark_stands() {
+    let mut p = Play::at("punch-trusted");
+    p.act(&[Action::Evict(R), BG]).waits("a discard of R").rest();
+    // Once the mark is gone, evicted replicas are punched.
+    p.act(&[Action::Write(X)]).rest().act(&[READ_X]).rest().act(&[BG]).rest().mapped(R, true);
+    p.act(&[Action::Evict(R), BG]).flies("a discard of R").rest();
+}
+
+/// A session asked to end while a bitmap write waited for its group's bitmap never ended.
+#[test]
+fn detach_with_a_bitmap_waiting() {
+    let mut p = Play::at("detach-busy");
+    p.act(&[Action::SendBitmap, Action::BitmapArrives, Action::DetachBusy]).rest().unanswered(0);
+    assert!(p.0.volume().is_none(), "it ended");
+}
+
+/// Killed between the mark's erasure and its flush: the next session read "no mark" from the cache, wrote, and
+/// a loss of power brought the mark back.
+#[test]
+fn erasure_read_from_a_cache() {
+    let mut p = Play::at("mark");
+    p.act(&[Action::Write(O)])
+        .lands("the daemon's write of header slot 1")
+        .act(&[Action::Kill, Action::Attach]);
+    assert!(matches!(p.0.volume().unwrap().standing(), Standing::Inactive(_)));
+    p.act(&[Action::Write(O)]).waits("the client's write of O").rest();
+    // Only the client's write survives; the flush was complete, so the erasure does too.
+    let last = p.0.devices()[0].cached() - 1;
+    p.act(&[Action::PowerLoss(1 << last), Action::Attach]);
+    assert!(!p.reads_o());
+}
+
+/// The erasure's flush failed; the next daemon's flush does not make good what that one lost.
+#[test]
+fn erasure_whose_flush_failed() {
+    let mut p = Play::at("mark");
+    p.act(&[Action::Write(O)]).lands("the daemon's write of header slot 1");
+    p.flies("the client's flush").act(&[Action::Fail(0)]).rest().act(&[Action::Kill, Action::Attach]);
+    p.act(&[Action::Write(O)]).rest();
+    assert_eq!(mark::promises(p.0.ground(), &p.0.devices().each_ref().map(|d| d.durable())), None);
+}
+
+/// A header in pieces: one failed, a later one did not, and the mark counted as erased.
+#[test]
+fn erasure_in_pieces_of_which_one_fails() {
+    let mut p = Play::at("mark-in-pieces");
+    p.act(&[Action::Write(O)]);
+    assert_eq!(p.0.queued(), 4, "1 KiB each");
+    p.act(&[Action::Fail(0)]).rest();
+    let [volume, _] = p.0.devices();
+    assert_eq!(mark::promises(p.0.ground(), &[volume.durable(), volume.durable()]), None);
+    p.act(&[Action::Kill, Action::Attach]);
+    assert!(!p.reads_o());
+}
+
+/// A block came back by a discard while an older write to it still waited for a copy into it: the copy was
+/// published under the write.
+#[test]
+fn copy_published_under_a_waiting_write() {
+    let mut p = Play::at("one-slot");
+    p.act(&[READ]).rest().act(&[BG]).flies("the daemon's write of R");
+    p.act(&[Action::Alloc(R), Action::Write(R)]).waits("the client's write of R");
+    // The file system would wait for its write; a client that does not is its own enemy, not ours.
+    p.0.kernel.free(R);
+    p.act(&[Action::DiscardToo(R)]).rest().mapped(R, false);
+}
