@@ -19,7 +19,7 @@ pub struct Rng(pub u64);
 
 impl Rng {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -29,7 +29,7 @@ impl Rng {
 
     /// A number below `n`, which is not 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.draw() % n
     }
 }
 
@@ -212,7 +212,7 @@ fn follow(world: &World, plan: &mut Vec<Action>, rng: &mut Rng) -> Option<Action
         plan.pop();
         if world.is_enabled(action) {
             return Some(if matches!(action, Action::PowerLoss(_)) {
-                Action::PowerLoss(rng.next())
+                Action::PowerLoss(rng.draw())
             } else {
                 action
             });
@@ -261,7 +261,7 @@ fn choose(
         here
     })?;
     Some(match action {
-        Action::PowerLoss(_) => Action::PowerLoss(rng.next()),
+        Action::PowerLoss(_) => Action::PowerLoss(rng.draw()),
         other => *other,
     })
 }
