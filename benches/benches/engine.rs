@@ -17,7 +17,7 @@ fn table(n: u32) -> ReplicaTable {
     let mut t = ReplicaTable::new(n as usize, 1);
     for i in 0..n {
         let run = (i / 32).wrapping_mul(0x9e37_79b1) % (n / 32) * 64;
-        let original = BlockNo(1 << 25 | run + i % 32);
+        let original = BlockNo((1 << 25) + run + i % 32);
         let entry = Replica { original, replica: BlockNo(i), hash: u64::from(i), trust: Trust::Verified };
         // Two runs may be drawn onto the same originals; the second is left out.
         let _ = t.insert(entry);
