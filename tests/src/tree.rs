@@ -120,7 +120,7 @@ impl Tree {
         let path = root.join(&name);
         let bytes = self.files.get_mut(&name).expect("it was found");
         match kind {
-            0..=2 => return self.create(root, rng),
+            0..=2 => self.create(root, rng),
             3..=4 => {
                 fs::remove_file(&path).expect("removing");
                 self.files.remove(&name);
