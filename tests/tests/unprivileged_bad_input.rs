@@ -41,7 +41,7 @@ impl Case<'_> {
         assert_eq!(file_digest(image), before, "mkfs2 wrote");
 
         let active = Served::start(scratch, image, &["--require-active", "--lock-wait", "0"]);
-        said = active.err().expect("--require-active refuses").ended(2);
+        said = active.expect_err("--require-active refuses").ended(2);
         let (Ok(words) | Err(words)) = self.serve;
         said = words.iter().map(named).fold(said, |done, text| done.says(&text));
         assert_eq!(said.err.lines().count(), 1, "one line says it: {}", said.err);
@@ -106,7 +106,7 @@ fn no_table_yet() {
     let Some((scratch, image)) = ready() else { return };
     mke2fs(&image, 64 * MIB, &["-t", "ext2"]);
     let before = file_digest(&image);
-    let refused = Served::start(&scratch, &image, &["--require-active"]).err().expect("it is refused");
+    let refused = Served::start(&scratch, &image, &["--require-active"]).expect_err("it is refused");
     let remedy = format!("to activate it: mkfs2 {}", image.display());
     refused.ended(2).says("there is no replica table (inode 5 is empty)").says(&remedy);
     let served = Served::new(&scratch, &image, &[]);
@@ -146,7 +146,7 @@ fn written_by_a_tool_since() {
     scratch.run("mkfs2", [&image]).ended(0);
     debugfs(&image, true, "mkdir made-elsewhere");
     let before = file_digest(&image);
-    let refused = Served::start(&scratch, &image, &["--require-active"]).err().expect("it is refused");
+    let refused = Served::start(&scratch, &image, &["--require-active"]).expect_err("it is refused");
     let remedy = format!("to activate it: chkfs2 -f -p {}", image.display());
     refused.ended(2).says("the volume was changed outside FS2").says(&remedy);
     assert_eq!(file_digest(&image), before);
@@ -227,7 +227,7 @@ fn a_damaged_table() {
     let remedy = format!("to activate it: chkfs2 -f -p {}", image.display());
     assert!(log.contains(&remedy), "{log}");
     served.stop().ended(0);
-    let refused = Served::start(&scratch, &image, &["--require-active"]).err().expect("it is refused");
+    let refused = Served::start(&scratch, &image, &["--require-active"]).expect_err("it is refused");
     refused.ended(2).says("the replica table cannot be used").says(&remedy);
     scratch.run("chkfs2", [Path::new("-n"), &image]).ended(4).says("table");
     assert_eq!(file_digest(&image), before);
