@@ -28,11 +28,20 @@ fn payload_of_a_read_between_two_writes() {
 /// A free block that a client had read was made an original, then copied into: its copy was stale, and the
 /// difference was taken for a broken invariant.
 #[test]
-fn copy_into_a_block_that_was_read() {
+fn copy_of_a_free_block() {
     let mut p = Play::at("raw-reads");
-    p.act(&[Action::ReadFree(S, From::Original), READ]).rest();
-    p.act(&[Action::Target(S), BG]).rest().act(&[Action::Claim(S)]).rest();
-    p.act(&[Action::Target(R), Action::Evict(R), BG]).rest();
+    p.act(&[Action::Evict(R), Action::ReadFree(S, From::Original)]).rest();
+    p.act(&[BG]).rest().mapped(R, false);
+}
+
+/// The payload of a free block waited while the block was copied into; then a tool claimed the block, and what
+/// it had held before was published as its copy.
+#[test]
+fn copy_into_a_block_whose_payload_waits() {
+    let mut p = Play::at("raw-reads");
+    p.act(&[Action::Evict(R), READ_X]).rest().act(&[Action::ReadFree(S, From::Original)]).rest();
+    p.act(&[Action::Target(S), BG]).flies("the daemon's write of S").act(&[Action::Claim(S)]).rest();
+    p.act(&[Action::Target(R), BG]).waits("the daemon's write of R").rest().mapped(R, false);
     p.act(&[Action::Read(S, From::Original)]).rest();
     assert_eq!(*p.0.volume().unwrap().standing(), Standing::Active);
 }
@@ -105,9 +114,8 @@ fn detach_with_a_bitmap_waiting() {
 #[test]
 fn erasure_read_from_a_cache() {
     let mut p = Play::at("mark");
-    p.act(&[Action::Write(O)])
-        .lands("the daemon's write of header slot 1")
-        .act(&[Action::Kill, Action::Attach]);
+    p.act(&[Action::Write(O), Action::Kill]);
+    p.lands("a dead daemon's write of header slot 1").act(&[Action::Attach]);
     assert!(matches!(p.0.volume().unwrap().standing(), Standing::Inactive(_)));
     p.act(&[Action::Write(O)]).waits("the client's write of O").rest();
     // Only the client's write survives; the flush was complete, so the erasure does too.
@@ -143,7 +151,7 @@ fn erasure_in_pieces_of_which_one_fails() {
 /// published under the write.
 #[test]
 fn copy_published_under_a_waiting_write() {
-    let mut p = Play::at("one-slot");
+    let mut p = Play::at("copy");
     p.act(&[READ]).rest().act(&[BG]).flies("the daemon's write of R");
     p.act(&[Action::Alloc(R), Action::Write(R)]).waits("the client's write of R");
     // The file system would wait for its write; a client that does not is its own enemy, not ours.
