@@ -2,7 +2,8 @@
 
 mod play;
 
-use fs2_engine::Standing;
+use fs2_block::{BlockNo, BlockSize, ConnectionId, Flags, Nanos, Op, Request, RequestId};
+use fs2_engine::{AttachOptions, EngineConfig, IoData, IoOp, Outcome, Standing, Volume};
 use fs2_sim::model::mark;
 use fs2_sim::model::world::{Action, From, O, R, S, T, U, X};
 use play::{BG, Play, READ, READ_COPY, READ_X};
@@ -105,6 +106,7 @@ fn punch_while_the_mark_stands() {
 #[test]
 fn detach_with_a_bitmap_waiting() {
     let mut p = Play::at("detach-busy");
+    p.act(&[READ]).rest().act(&[BG]).flies("the daemon's write of header slot 0");
     p.act(&[Action::SendBitmap, Action::BitmapArrives, Action::DetachBusy]).rest().unanswered(0);
     assert!(p.0.volume().is_none(), "it ended");
 }
@@ -139,8 +141,13 @@ fn erasure_whose_flush_failed() {
 fn erasure_in_pieces_of_which_one_fails() {
     let mut p = Play::at("mark-in-pieces");
     p.act(&[Action::Write(O)]);
-    assert_eq!(p.0.queued(), 4, "1 KiB each");
-    p.act(&[Action::Fail(0)]).rest();
+    assert_eq!(p.0.queue_in_words(), ["the daemon's write of header slot 1"; 4], "1 KiB each");
+    p.act(&[Action::Fail(0), Action::Land(0), Action::Land(0)])
+        .waits("the client's flush")
+        .act(&[Action::Land(0)]);
+    // The second attempt goes to the slot that stands.
+    assert_eq!(p.0.queue_in_words(), ["the daemon's write of header slot 0"; 4]);
+    p.rest();
     let [volume, _] = p.0.devices();
     assert_eq!(mark::promises(p.0.ground(), &[volume.durable(), volume.durable()]), None);
     p.act(&[Action::Kill, Action::Attach]);
@@ -157,4 +164,46 @@ fn copy_published_under_a_waiting_write() {
     // The file system would wait for its write; a client that does not is its own enemy, not ours.
     p.0.kernel.free(R);
     p.act(&[Action::DiscardToo(R)]).rest().mapped(R, false);
+}
+
+/// A volume served as a plain device, as asked, kept a mark that its next session would have trusted.
+#[test]
+fn passive_session_erases_the_mark() {
+    let p = Play::at("mark");
+    let mut disk = p.0.devices()[0].bytes();
+    let options = AttachOptions { passive: true, ..AttachOptions::default() };
+    let (mut volume, _) = Volume::attach(&mut disk, None, EngineConfig::default(), &options).unwrap();
+    let request = Request {
+        id: RequestId(1),
+        connection: ConnectionId(0),
+        op: Op::Write,
+        extent: BlockNo(p.0.block(O)).extent(BlockSize::B1024),
+        flags: Flags::default(),
+    };
+    volume.submit(Nanos(0), request, Some(&[7; 1024]));
+    let first = volume.poll_dispatch(Nanos(0)).unwrap();
+    assert!(matches!(first.data, IoData::Engine(_)), "{first:?}");
+    assert!(volume.poll_dispatch(Nanos(0)).is_none(), "the client's write waits");
+    volume.complete(Nanos(0), first.id, Outcome::done());
+    assert_eq!(volume.poll_dispatch(Nanos(0)).unwrap().op, IoOp::Flush);
+}
+
+/// The sample of originals at the attach found one that was not what its verified entry said; everything became
+/// unverified, but the mark stayed, and the next session would have trusted the page again.
+#[test]
+fn sample_that_fails_erases_the_mark() {
+    let p = Play::at("mark");
+    let mut disk = p.0.devices()[0].bytes();
+    let at = p.0.block(O) as usize * 1024;
+    disk[at..at + 1024].fill(9);
+    let (mut volume, report) =
+        Volume::attach(&mut disk, None, EngineConfig::default(), &AttachOptions::default()).unwrap();
+    assert_eq!(report.verified, 1);
+    let later = Nanos::from_millis(1000);
+    let sample = volume.poll_dispatch(later).unwrap();
+    assert_eq!((sample.op, sample.extent.offset()), (IoOp::Read, at as u64));
+    volume.complete(later, sample.id, Outcome::read(&disk[at..at + 1024]));
+    assert!(volume.table().is_empty());
+    let next = volume.poll_dispatch(later).unwrap();
+    assert!(matches!((next.op, &next.data), (IoOp::Write { .. }, IoData::Engine(_))), "{next:?}");
 }
