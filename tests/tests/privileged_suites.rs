@@ -2,7 +2,7 @@
 //! a reader that keeps the page cache from hiding the volume. A suite proves something only if much happened
 //! to replicas meanwhile: each test ends with at least [`MUCH`] copies written, invalidated and reclaimed.
 //!
-//! `FS2_FSX_SEEDS` (such as `7,8,9`; one by default) and `FS2_FSX_OPS` make the fsx test longer.
+//! `FS2_FSX_SEEDS` (such as `7,8,9`; one by default), `FS2_FSX_OPS` and `FS2_STRESS_TIMES` make them longer.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -152,15 +152,17 @@ fn stress_ng_file_system_class() {
     if !needs(KERNEL) || !needs(&[Need::Program("stress-ng")]) {
         return;
     }
-    let mix = "copy-file 6, dentry 2000, dir 1000, fallocate 30, filename 500, fpunch 1, fsize 40, hdd 400, \
-               iomix 2000, link 5, rename 2000, symlink 5, sync-file 20, utime 2000, xattr 200";
+    let mix = "copy-file 6, dentry 2000, dir 1000, fallocate 30, filename 500, fsize 40, hdd 400, \
+               iomix 2000, link 5, rename 2000, symlink 2, sync-file 20, utime 2000, xattr 200";
+    let times: u64 = setting("FS2_STRESS_TIMES", "1").parse().unwrap();
     under_torture(true, |work| {
         let mut stress = Command::new("stress-ng");
         stress.arg("--temp-path").arg(work).args(["--verify", "--metrics-brief", "--timeout", "900"]);
         stress.args(["--hdd-bytes", "16m", "--fallocate-bytes", "16m", "--iomix-bytes", "16m"]);
         stress.args(["--copy-file-bytes", "128m", "--sync-file-bytes", "8m"]);
         for (name, ops) in mix.split(", ").filter_map(|m| m.split_once(' ')) {
-            stress.args([&format!("--{name}"), "1", &format!("--{name}-ops"), ops]);
+            let ops = (ops.parse::<u64>().unwrap() * times).to_string();
+            stress.args([&format!("--{name}"), "1", &format!("--{name}-ops"), &ops]);
         }
         let done = run_within(&mut stress, PATIENCE).ended(0);
         println!("{}{}", done.out, done.err);

@@ -15,7 +15,7 @@ use fs2_tests::{
     Need, Rng, Scratch, Served, debugfs, dump, e2fsck_clean, file_digest, mke2fs, needs, run, run_within,
 };
 
-const BYTES: u64 = 192 << 20;
+const BYTES: u64 = 96 << 20;
 
 /// An ext2 image with files in it.
 fn image(scratch: &Scratch) -> PathBuf {

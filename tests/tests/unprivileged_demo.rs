@@ -1,0 +1,36 @@
+//! `fs2 demo` in its own process, small and fast: the last run of FS2 reads from replicas, plain ext2 never
+//! does, and nothing is left behind but the report.
+
+use std::time::Duration;
+
+use fs2_tests::{Need, Scratch, needs, run_within};
+
+#[test]
+fn the_demo_reads_from_replicas_and_leaves_nothing() {
+    if !needs(&["mke2fs", "debugfs", "e2fsck"].map(Need::Program)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (temporary, work) = (scratch.make_dir("tmp"), scratch.make_dir("work"));
+    let mut demo = scratch.command("fs2");
+    demo.env("TMPDIR", &temporary).current_dir(&work);
+    demo.args(["demo", "--in-process", "--runs", "2", "--pairs", "20", "--time-scale", "0.05", "--json"]);
+    demo.args(["--report", "report.html"]);
+    let said = run_within(&mut demo, Duration::from_secs(600)).ended(0).json();
+    let runs = said["runs"].as_array().expect("a list of runs");
+    assert_eq!(runs.len(), 4, "{said}");
+    for run in runs {
+        let (reads, copies) = (run["reads"].as_u64().unwrap(), run["from_replica"].as_u64().unwrap());
+        assert!(reads >= 40, "{run}");
+        match (run["system"].as_str(), run["run"].as_u64()) {
+            (Some("ext2"), _) => assert_eq!(copies, 0, "{run}"),
+            (Some("FS2"), Some(2)) => assert!(copies > 0, "{run}"),
+            _ => {}
+        }
+    }
+    let html = std::fs::read_to_string(work.join("report.html")).unwrap();
+    assert!(html.contains("<svg") && html.contains("FS2"), "a page with pictures");
+    let left = |dir| std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+    assert_eq!(left(&work), ["report.html"]);
+    assert!(left(&temporary).is_empty(), "{:?}", left(&temporary));
+}
