@@ -122,7 +122,12 @@ fn a_killed_daemon_loses_nothing_that_fsync_promised() {
     mounted.umount().ended(4).says(&remedy);
 
     // Not even a clean file system brings the replicas back: nobody knows what they are worth.
-    let checked = run(Command::new("e2fsck").arg("-p").arg(&image));
+    // ext2 has no journal: a kill between an inode and its directory's block leaves a file without a name,
+    // which e2fsck -p, with FS2 or without, leaves to a person. No promised file is such a one.
+    let mut checked = run(Command::new("e2fsck").arg("-p").arg(&image));
+    if checked.code == 4 && checked.out.contains("Unattached inode") {
+        checked = run(Command::new("e2fsck").arg("-fy").arg(&image));
+    }
     assert!(matches!(checked.code, 0 | 1), "{checked:?}");
     scratch
         .run("fs2", ["mount", "--require-active", image.to_str().unwrap(), mnt.to_str().unwrap()])
