@@ -21,6 +21,8 @@ pub struct Setup {
     pub discard: DiscardMode,
     /// Whether evicted replicas are punched.
     pub punch: bool,
+    /// Replicas of one block at most.
+    pub degree: u8,
     /// I/Os the device takes at a time.
     pub slots: usize,
     /// Rules to break.
@@ -36,6 +38,7 @@ impl Default for Setup {
             apart: false,
             discard: DiscardMode::Memory,
             punch: false,
+            degree: 1,
             slots: usize::MAX,
             plants: Vec::new(),
             no_lock_wait: false,
@@ -53,6 +56,7 @@ impl Setup {
             space: p(1000),
             discard: self.discard,
             punch: self.punch,
+            degree: self.degree,
             idle_after: Nanos(1),
             table_flush_every: Nanos(0),
             paranoid: self.plants.is_empty(),

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 use super::content::Value;
 
@@ -21,14 +22,20 @@ pub type Tracked = usize;
 pub enum Ask {
     /// Read a block.
     Read(Tracked),
+    /// Read a block and its neighbour.
+    ReadTwo(Tracked),
     /// Fill a block.
     Write(Tracked, Value),
+    /// Fill a block and its neighbour.
+    WriteTwo(Tracked, Value, Value),
     /// Fill one of its sectors.
     WritePart(Tracked, usize, Value),
     /// Write zeroes.
     Zero(Tracked),
     /// Discard.
     Discard(Tracked),
+    /// Discard a block and half of its neighbour.
+    DiscardOdd(Tracked),
     /// Punch a hole: a discard.
     Punch(Tracked),
     /// Punch a hole: zeroes are wanted.
@@ -53,10 +60,10 @@ pub struct Outstanding {
     pub ask: Ask,
     /// Over which connection.
     pub connection: u32,
-    /// A read or write: candidates and flags for each sector.
-    sectors: [Sector; 2],
-    /// A read: what the block held on the device since it was asked.
-    pub held: BTreeSet<Content0>,
+    /// A read or write: candidates and flags for each sector of each block.
+    sectors: [[Sector; 2]; 2],
+    /// A read: what each block held on the device since it was asked.
+    held: [BTreeSet<Content0>; 2],
     /// A discard: the client no longer waits for it.
     pub given_up: bool,
     /// A flush: what it makes durable.
@@ -203,8 +210,8 @@ impl Kernel {
             *cell = Cell { era: cell.era + 1, ..Cell::default() };
         }
         for o in self.outstanding.values_mut() {
-            if o.ask == Ask::Read(block) {
-                o.sectors.iter_mut().for_each(|s| s.values = None);
+            if let Some(i) = o.ask.reads(block) {
+                o.sectors[i].iter_mut().for_each(|s| s.values = None);
             }
         }
     }
@@ -216,8 +223,8 @@ impl Kernel {
 
     /// Whether a discard or punch of a block is awaited.
     pub fn discarding(&self, block: Tracked) -> bool {
-        let is = |a: Ask| matches!(a, Ask::Discard(b) | Ask::Punch(b) if b == block);
-        self.waits_for(|o| is(o.ask) && !o.given_up)
+        let is = |a: Ask| matches!(a, Ask::Discard(_) | Ask::DiscardOdd(_) | Ask::Punch(_));
+        self.waits_for(|o| is(o.ask) && o.ask.touches(block) && !o.given_up)
     }
 
     /// Whether a write of a block is outstanding.
@@ -227,7 +234,7 @@ impl Kernel {
 
     /// Whether any request for a block is outstanding.
     pub fn busy(&self, block: Tracked) -> bool {
-        self.waits_for(|o| o.ask.block() == Some(block) && !o.given_up)
+        self.waits_for(|o| o.ask.touches(block) && !o.given_up)
     }
 
     /// The next value to write to a block, never used before.
@@ -237,24 +244,29 @@ impl Kernel {
         v
     }
 
-    /// Sends a request under the smallest free number. `now` is what the block it is for holds on the
-    /// device, where it is made of values.
-    pub fn send(&mut self, ask: Ask, connection: u32, now: Option<Content0>) -> u64 {
+    /// Sends a request under the smallest free number. `now` is what the blocks it is for hold on the device,
+    /// where they are made of values.
+    pub fn send(&mut self, ask: Ask, connection: u32, now: &[Option<Content0>]) -> u64 {
         let taken = |id: &u64| self.outstanding.contains_key(id) || self.ghosts.contains(id);
         let id = (0..).find(|id| !taken(id)).expect("numbers never end");
         let mut o = Outstanding {
             ask,
             connection,
-            sectors: [Sector::default(), Sector::default()],
-            held: now.into_iter().collect(),
+            sectors: Default::default(),
+            held: Default::default(),
             given_up: false,
             snapshot: Vec::new(),
             order: 0,
         };
+        for (held, now) in o.held.iter_mut().zip(now) {
+            held.extend(*now);
+        }
         match ask {
-            Ask::Read(block) => {
-                for (s, cell) in o.sectors.iter_mut().zip(&self.cells[block]) {
-                    *s = Sector { values: cell.possible(), quiet: cell.in_flight.is_empty() };
+            Ask::Read(_) | Ask::ReadTwo(_) => {
+                for (block, sectors) in ask.blocks().zip(&mut o.sectors) {
+                    for (s, cell) in sectors.iter_mut().zip(&self.cells[block]) {
+                        *s = Sector { values: cell.possible(), quiet: cell.in_flight.is_empty() };
+                    }
                 }
             }
             Ask::Flush => {
@@ -269,19 +281,14 @@ impl Kernel {
                 o.snapshot = self.cells.iter().map(|[a, b]| [of(a), of(b)]).collect();
             }
             _ => {
-                for (sector, value) in ask.written() {
-                    let block = ask.block().expect("a write has a block");
+                for (block, sector, value) in ask.written() {
+                    let first = ask.blocks().start;
                     let cell = &mut self.cells[block][sector];
-                    o.sectors[sector].values = cell.settled.clone();
+                    o.sectors[block - first][sector].values = cell.settled.clone();
                     cell.in_flight.push(value);
                     cell.since.push((cell.written, value));
                     cell.written += 1;
-                    for r in self.outstanding.values_mut().filter(|r| r.ask == Ask::Read(block)) {
-                        r.sectors[sector].quiet = false;
-                        if let Some(values) = &mut r.sectors[sector].values {
-                            values.insert(value);
-                        }
-                    }
+                    self.read_may_bring(block, sector, value);
                 }
             }
         }
@@ -289,18 +296,33 @@ impl Kernel {
         id
     }
 
-    /// A block's content on the device changed: reads in flight may bring it.
-    pub fn content_changed(&mut self, block: Tracked, to: Option<Content0>) {
-        for o in self.outstanding.values_mut().filter(|o| o.ask == Ask::Read(block)) {
-            o.held.extend(to);
+    /// A write is in flight: reads of the block may bring what it writes.
+    fn read_may_bring(&mut self, block: Tracked, sector: usize, value: Value) {
+        for r in self.outstanding.values_mut() {
+            if let Some(i) = r.ask.reads(block) {
+                let s = &mut r.sectors[i][sector];
+                s.quiet = false;
+                if let Some(values) = &mut s.values {
+                    values.insert(value);
+                }
+            }
         }
     }
 
-    /// A request is answered; `data` is what a read brought.
+    /// A block's content on the device changed: reads in flight may bring it.
+    pub fn content_changed(&mut self, block: Tracked, to: Option<Content0>) {
+        for o in self.outstanding.values_mut() {
+            if let Some(i) = o.ask.reads(block) {
+                o.held[i].extend(to);
+            }
+        }
+    }
+
+    /// A request is answered; `data` is what a read brought, block by block.
     ///
     /// # Errors
     /// What is wrong with the answer.
-    pub fn answered(&mut self, id: u64, ok: bool, data: Option<Content0>) -> Result<Option<Ask>, Wrong> {
+    pub fn answered(&mut self, id: u64, ok: bool, data: &[Option<Content0>]) -> Result<Option<Ask>, Wrong> {
         if self.ghosts.remove(&id) {
             return Ok(None);
         }
@@ -308,33 +330,44 @@ impl Kernel {
             return Err(Wrong(format!("an answer to request {id}, which nobody awaits")));
         };
         match o.ask {
-            Ask::Read(block) if ok => self.read_answered(block, &o, data)?,
+            Ask::Read(_) | Ask::ReadTwo(_) if ok => {
+                for (i, block) in o.ask.blocks().enumerate() {
+                    let got = data.get(i).copied().flatten();
+                    self.read_answered(block, &o.sectors[i], &o.held[i], got)?;
+                }
+            }
             Ask::Flush if ok => self.flush_answered(&o),
             _ => self.write_answered(&o, ok),
         }
         Ok(Some(o.ask))
     }
 
-    fn read_answered(&mut self, block: Tracked, o: &Outstanding, got: Option<Content0>) -> Result<(), Wrong> {
+    fn read_answered(
+        &mut self,
+        block: Tracked,
+        sectors: &[Sector; 2],
+        held: &BTreeSet<Content0>,
+        got: Option<Content0>,
+    ) -> Result<(), Wrong> {
         let name = self.names[block];
-        if !self.is_live(block) || o.sectors.iter().all(|s| s.values.is_none()) {
+        if !self.is_live(block) || sectors.iter().all(|s| s.values.is_none()) {
             return Ok(());
         }
         let Some(got) = got else {
             return Err(Wrong(format!("a read of {name} brought what nobody wrote")));
         };
-        if !o.held.contains(&got) {
-            return Err(Wrong(format!("a read of {name} brought {got:x?}, but it held {:x?}", o.held)));
+        if !held.contains(&got) {
+            return Err(Wrong(format!("a read of {name} brought {got:x?}, but it held {held:x?}")));
         }
         for (s, value) in got.into_iter().enumerate() {
             let cell = &mut self.cells[block][s];
-            let allowed = if o.sectors[s].quiet { &cell.settled } else { &o.sectors[s].values };
+            let allowed = if sectors[s].quiet { &cell.settled } else { &sectors[s].values };
             if let Some(allowed) = allowed
                 && !allowed.contains(&value)
             {
                 return Err(Wrong(format!("a read of {name} brought {value:x}, not one of {allowed:x?}")));
             }
-            if o.sectors[s].quiet && cell.in_flight.is_empty() && cell.settled.is_some() {
+            if sectors[s].quiet && cell.in_flight.is_empty() && cell.settled.is_some() {
                 cell.settled = Some(BTreeSet::from([value]));
             }
         }
@@ -342,13 +375,12 @@ impl Kernel {
     }
 
     fn write_answered(&mut self, o: &Outstanding, ok: bool) {
-        for (sector, value) in o.ask.written() {
-            let block = o.ask.block().expect("a write has a block");
+        for (block, sector, value) in o.ask.written() {
+            let before = o.sectors[block - o.ask.blocks().start][sector].values.clone();
             let cell = &mut self.cells[block][sector];
             if let Some(at) = cell.in_flight.iter().position(|v| *v == value) {
                 cell.in_flight.remove(at);
             }
-            let before = o.sectors[sector].values.clone();
             match (&mut cell.settled, ok) {
                 (Some(settled), true) => {
                     if let Some(before) = before {
@@ -452,8 +484,8 @@ impl Kernel {
 }
 
 impl Ask {
-    /// The tracked block it is for.
-    pub fn block(self) -> Option<Tracked> {
+    /// The tracked blocks it is for, whole or in part.
+    pub fn blocks(self) -> Range<Tracked> {
         match self {
             Ask::Read(b)
             | Ask::Write(b, _)
@@ -461,22 +493,35 @@ impl Ask {
             | Ask::Zero(b)
             | Ask::PunchZeroes(b)
             | Ask::Discard(b)
-            | Ask::Punch(b) => Some(b),
-            Ask::Bitmap(_) | Ask::Super { .. } | Ask::Flush => None,
+            | Ask::Punch(b) => b..b + 1,
+            Ask::ReadTwo(b) | Ask::WriteTwo(b, _, _) | Ask::DiscardOdd(b) => b..b + 2,
+            Ask::Bitmap(_) | Ask::Super { .. } | Ask::Flush => 0..0,
         }
+    }
+
+    /// Whether it is for `block`.
+    pub fn touches(self, block: Tracked) -> bool {
+        self.blocks().contains(&block)
+    }
+
+    /// Which of its blocks `block` is, if it reads that.
+    fn reads(self, block: Tracked) -> Option<usize> {
+        let reads = matches!(self, Ask::Read(_) | Ask::ReadTwo(_));
+        (reads && self.touches(block)).then(|| block - self.blocks().start)
     }
 
     /// Whether it writes to `block`.
     pub fn writes(self, block: Tracked) -> bool {
-        self.block() == Some(block) && !self.written().is_empty()
+        self.written().iter().any(|w| w.0 == block)
     }
 
-    /// Sectors and values it writes.
-    pub fn written(self) -> Vec<(usize, Value)> {
+    /// Blocks, sectors and values it writes.
+    pub fn written(self) -> Vec<(Tracked, usize, Value)> {
         match self {
-            Ask::Write(_, v) => vec![(0, v), (1, v)],
-            Ask::WritePart(_, s, v) => vec![(s, v)],
-            Ask::Zero(_) | Ask::PunchZeroes(_) => vec![(0, 0), (1, 0)],
+            Ask::Write(b, v) => vec![(b, 0, v), (b, 1, v)],
+            Ask::WriteTwo(b, v, w) => vec![(b, 0, v), (b, 1, v), (b + 1, 0, w), (b + 1, 1, w)],
+            Ask::WritePart(b, s, v) => vec![(b, s, v)],
+            Ask::Zero(b) | Ask::PunchZeroes(b) => vec![(b, 0, 0), (b, 1, 0)],
             _ => Vec::new(),
         }
     }

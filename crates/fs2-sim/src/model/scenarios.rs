@@ -35,6 +35,8 @@ impl Scenario {
 
 const READ: Action = Action::Read(O, From::Original);
 const READ_X: Action = Action::Read(X, From::Original);
+const READ_TWO: Action = Action::ReadTwo(O, From::Original);
+const READ_TWO_COPIES: Action = Action::ReadTwo(O, From::Replica);
 const READ_COPY: Action = Action::Read(O, From::Replica);
 const BG: Action = Action::Background;
 
@@ -48,6 +50,8 @@ const MOUNT: &[Action] = &[Action::Mount, BG];
 const COPY: &[Action] = &[READ, BG, Action::Expect(R)];
 /// The same as the first change of the session: the mark is erased before, in both slots after.
 const FIRST_COPY: &[Action] = &[READ, BG, BG, BG, Action::Expect(R)];
+/// O and X are copied to R and S.
+const COPY_TWO: &[Action] = &[READ_TWO, BG, Action::Expect(R), Action::Expect(S)];
 /// The table is on disk (the superblock is looked at first).
 const TABLE: &[Action] = &[BG, BG];
 /// In order to the end, and attached again: the table is trusted, the mark stands.
@@ -95,6 +99,68 @@ pub fn all() -> Vec<Scenario> {
                 (Action::Alloc(R), 1),
                 (Action::Write(R), 1),
                 (Action::WritePart(R, 0), 1),
+            ],
+        },
+        Scenario {
+            name: "two",
+            about: "two blocks are copied in one write while each of the four is written",
+            setup: memory(),
+            before: &[FRESH, LOAD, MOUNT],
+            menu: &[
+                (READ_TWO, 1),
+                (BG, 1),
+                (Action::Write(O), 1),
+                (Action::Write(X), 1),
+                (Action::Alloc(S), 1),
+                (Action::Write(S), 1),
+                (READ_TWO_COPIES, 1),
+                (Action::Read(X, From::Replica), 1),
+            ],
+        },
+        Scenario {
+            name: "two-mapped",
+            about: "requests of two blocks and of one overlap, on originals and on replicas",
+            setup: memory(),
+            before: &[FRESH, LOAD, MOUNT, COPY_TWO],
+            menu: &[
+                (READ_TWO_COPIES, 1),
+                (Action::Read(X, From::Replica), 1),
+                (Action::WriteTwo(O), 1),
+                (Action::WritePart(X, 0), 1),
+                (Action::Alloc(S), 1),
+                (Action::Write(S), 1),
+                (Action::Evict(R), 1),
+            ],
+        },
+        Scenario {
+            name: "two-discards",
+            about: "discards of a block and a half, passed down",
+            setup: pass(),
+            before: &[FRESH, LOAD, MOUNT, COPY_TWO],
+            menu: &[
+                (Action::DiscardOdd(R), 1),
+                (Action::Discard(S), 1),
+                (READ_TWO_COPIES, 1),
+                (READ_TWO, 1),
+                (BG, 1),
+                (Action::Alloc(S), 1),
+                (Action::Write(S), 1),
+            ],
+        },
+        Scenario {
+            name: "degree",
+            about: "a block has two replicas",
+            setup: Setup { degree: 2, ..Setup::default() },
+            before: &[FRESH, LOAD, MOUNT, COPY],
+            menu: &[
+                (READ, 1),
+                (Action::Target(S), 1),
+                (BG, 1),
+                (READ_COPY, 2),
+                (Action::Write(O), 1),
+                (Action::Alloc(S), 1),
+                (Action::Write(S), 1),
+                (Action::Evict(R), 1),
             ],
         },
         Scenario {
@@ -199,6 +265,23 @@ pub fn all() -> Vec<Scenario> {
                 (BG, 1),
                 (Action::Alloc(R), 1),
                 (Action::Write(R), 1),
+            ],
+        },
+        Scenario {
+            name: "discard-pass-trusted",
+            about: "the first change of a session is a discard that is passed down",
+            setup: pass(),
+            before: &[FRESH, LOAD, FIRST_COPY, AGAIN, SAMPLED],
+            menu: &[
+                (Action::Discard(R), 1),
+                (Action::GiveUp(R), 1),
+                (Action::Alloc(R), 1),
+                (Action::Write(R), 1),
+                (READ_COPY, 1),
+                (READ_X, 1),
+                (BG, 2),
+                (Action::Kill, 1),
+                (Action::Attach, 1),
             ],
         },
         Scenario {
@@ -450,6 +533,32 @@ pub fn all() -> Vec<Scenario> {
                 (BG, 1),
                 (Action::Detach, 1),
                 (Action::PowerLoss(0), 1),
+                (Action::Attach, 1),
+                (READ_COPY, 1),
+            ],
+        },
+        Scenario {
+            name: "detach-in-pieces",
+            about: "the same with pages and headers in pieces, each kept or lost for itself",
+            setup: fragmented(),
+            before: &[FRESH, LOAD, &[Action::Write(O), READ, BG, BG, Action::Expect(R)]],
+            menu: &[
+                (Action::Write(O), 1),
+                (Action::Detach, 1),
+                (Action::PowerLoss(0), 1),
+                (Action::Attach, 1),
+                (READ_COPY, 1),
+            ],
+        },
+        Scenario {
+            name: "detach-errors",
+            about: "reads, writes and flushes of the detach fail",
+            setup: memory(),
+            before: &[FRESH, LOAD, FIRST_COPY],
+            menu: &[
+                (Action::Write(O), 1),
+                (Action::Detach, 1),
+                (Action::Fail(0), 2),
                 (Action::Attach, 1),
                 (READ_COPY, 1),
             ],

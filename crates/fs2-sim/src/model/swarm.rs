@@ -10,7 +10,7 @@ use fs2_engine::{DiscardMode, Plant, Standing};
 
 use super::explore::guarded;
 use super::image::Shape;
-use super::world::{Action, From, O, P, R, S, T, U, Violation, World, X};
+use super::world::{Action, From, O, R, S, T, U, Violation, World, X};
 use crate::glue::Setup;
 
 /// A small generator (SplitMix64).
@@ -91,7 +91,13 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
         (Action::Check, 20),
         (Action::Write(T), 0),
         (Action::Write(U), 0),
-        (Action::Write(P), 0),
+        (Action::ReadTwo(O, From::Original), 8),
+        (Action::ReadTwo(O, From::Replica), 8),
+        (Action::WriteTwo(O), 3),
+        (Action::ReadTwo(R, From::Original), 3),
+        (Action::ReadTwo(R, From::Replica), 3),
+        (Action::WriteTwo(R), 2),
+        (Action::DiscardOdd(R), 3),
     ];
     for b in blocks {
         all.extend([
@@ -140,6 +146,7 @@ pub fn walk(seed: u64, steps: usize, plants: &[Plant]) -> End {
         apart: rng.below(4) == 0,
         discard: if rng.below(3) == 0 { DiscardMode::Pass } else { DiscardMode::Memory },
         punch: rng.below(3) == 0,
+        degree: if rng.below(3) == 0 { 2 } else { 1 },
         slots: if rng.below(3) == 0 { 1 + rng.below(3) as usize } else { usize::MAX },
         plants: Vec::new(),
         no_lock_wait: false,

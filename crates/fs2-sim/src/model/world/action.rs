@@ -1,0 +1,108 @@
+//! What may happen next.
+
+use super::super::kernel::Tracked;
+
+/// Which copy a read is to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum From {
+    /// The original; its payload is captured.
+    Original,
+    /// A replica where there is one.
+    Replica,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// The client reads.
+    Read(Tracked, From),
+    /// The client reads a block that is nobody's.
+    ReadFree(Tracked, From),
+    /// The client reads a block and its neighbour in one request.
+    ReadTwo(Tracked, From),
+    /// The client writes a new value.
+    Write(Tracked),
+    /// The client writes a block and its neighbour in one request.
+    WriteTwo(Tracked),
+    /// The same while another write of the block is in flight.
+    WriteToo(Tracked),
+    /// It writes one sector.
+    WritePart(Tracked, usize),
+    /// It writes zeroes.
+    Zero(Tracked),
+    /// It allocates a block, in memory.
+    Alloc(Tracked),
+    /// It frees a block, in memory.
+    Free(Tracked),
+    /// It discards a free block (fstrim, or a freed one with -o discard).
+    Discard(Tracked),
+    /// The same while a write of the block is in flight.
+    DiscardToo(Tracked),
+    /// It discards a free block and half of its free neighbour.
+    DiscardOdd(Tracked),
+    /// The same from a frontend that knows punched holes only.
+    Punch(Tracked),
+    /// The client stops waiting for a discard and goes on.
+    GiveUp(Tracked),
+    /// The bitmap is sent with the content it has now.
+    SendBitmap,
+    /// And arrives.
+    BitmapArrives,
+    /// A tool marks a block used without writing it.
+    Claim(Tracked),
+    /// The client writes P: what belongs to files.
+    WriteRefs,
+    /// A tool has a block zeroed by a frontend that knows punched holes only.
+    PunchZeroes(Tracked),
+    /// It flushes.
+    Flush,
+    /// It flushes while another flush is in flight.
+    FlushToo,
+    /// The kernel mounts.
+    Mount,
+    /// It unmounts in order; all I/O is done at once.
+    Unmount,
+    /// The kernel dies, the daemon lives.
+    KernelDies,
+    /// The connection is cut; the client goes on over the next. What was sent but not read stays in the
+    /// old one's socket.
+    Reconnect,
+    /// A discard is sent; it stays in the socket.
+    SendDiscard(Tracked),
+    /// The daemon reads what is in the socket of the connection.
+    Receive(u32),
+    /// The next payload is to be copied to this block.
+    Target(Tracked),
+    /// The policy evicts the replica in a block.
+    Evict(Tracked),
+    /// A device slot is free and the engine may do work of its own.
+    Background,
+    /// Nothing: there is a replica in a block, or a scripted beginning went wrong.
+    Expect(Tracked),
+    /// The device does the I/O at this place of its queue.
+    Land(usize),
+    /// It fails it.
+    Fail(usize),
+    /// The daemon is killed, and its clients with it; I/O in the device's queue goes on.
+    Kill,
+    /// The daemon is killed; its clients wait and send again what was not answered.
+    KillAlone,
+    /// Power fails; of the writes in the caches those with their bit survive.
+    PowerLoss(u64),
+    /// A daemon attaches.
+    Attach,
+    /// The daemon is asked to end in order; its clients are done.
+    Detach,
+    /// The same while requests are in flight.
+    DetachBusy,
+    /// `chkfs2`: e2fsck -f ends 0, then the table is rewritten and marked.
+    Check,
+    /// With no daemon attached, the volume is mounted elsewhere, a block written, and unmounted.
+    ElsewhereWrites(Tracked),
+    /// With a daemon attached, something else writes a block.
+    ForeignWrites(Tracked),
+    /// With a daemon attached, something else mounts the volume and writes a block of the table.
+    ForeignTakes(Tracked),
+    /// And the daemon is told so.
+    ForeignNoticed,
+}

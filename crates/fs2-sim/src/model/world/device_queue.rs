@@ -1,0 +1,206 @@
+//! Between the engine and the device: the queue, and what happens when the device does something.
+
+use super::*;
+
+impl World {
+    /// Takes everything the engine has to say.
+    pub(super) fn pump(&mut self) -> Result<(), Violation> {
+        loop {
+            self.take_replies()?;
+            let Some(volume) = &mut self.volume else { return Ok(()) };
+            if self.queue.len() >= self.setup.slots {
+                return Ok(());
+            }
+            match volume.poll_dispatch(NOW) {
+                Some(io) => self.enqueue(io),
+                None if volume.detached().is_some() => {
+                    self.volume = None;
+                    self.policy = Scripted::default();
+                    return Ok(());
+                }
+                // A dispatch that needs no I/O answers at once.
+                None => return self.take_replies(),
+            }
+        }
+    }
+
+    pub(super) fn take_replies(&mut self) -> Result<(), Violation> {
+        while let Some(reply) = self.volume.as_mut().and_then(Volume::poll_reply) {
+            self.answer(reply.request.0, reply.result)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn background(&mut self) {
+        if self.queue.len() >= self.setup.slots {
+            return;
+        }
+        self.policy.eager = true;
+        self.set_policy();
+        let io = self.volume.as_mut().and_then(|v| v.poll_dispatch(NOW));
+        self.policy.eager = false;
+        self.set_policy();
+        if let Some(io) = io {
+            self.enqueue(io);
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, io: Io) {
+        let device = usize::from(io.target == Target::Table);
+        let client = match io.data {
+            IoData::Client(id) => Some(id.0),
+            _ => None,
+        };
+        // A discard has no memory of its own; a client's never lands on a live block either.
+        let own = client.is_none() && !matches!(io.op, IoOp::WriteZeroes { .. } | IoOp::Flush);
+        let bytes: Arc<[u8]> = match (&io.op, io.data) {
+            (IoOp::Write { .. }, IoData::Engine(bytes)) => bytes,
+            (IoOp::Write { .. }, IoData::Client(id)) => self.buffers[&id.0].clone(),
+            _ => Arc::new([]),
+        };
+        let covers = self.devices[device].flush_covers();
+        let covers = if io.op == IoOp::Flush { covers } else { 0 };
+        self.queue.push(Queued {
+            io: Some(io.id),
+            own,
+            device,
+            op: io.op,
+            extent: io.extent,
+            client,
+            bytes,
+            covers,
+            excused: false,
+        });
+    }
+
+    /// The device does, or fails, an I/O.
+    pub(super) fn land(&mut self, index: usize, fails: bool) -> Result<(), Violation> {
+        let q = self.queue.remove(index);
+        let zeroes;
+        let bytes = match q.op {
+            IoOp::WriteZeroes { .. } | IoOp::Discard => {
+                zeroes = vec![0; q.extent.len() as usize];
+                Some(&zeroes[..])
+            }
+            IoOp::Write { .. } => Some(&q.bytes[..]),
+            _ => None,
+        };
+        let mut read = Vec::new();
+        match (q.op, bytes) {
+            (IoOp::Flush, _) if fails => self.devices[q.device].flush_failed(q.covers),
+            (IoOp::Flush, _) => self.devices[q.device].flushed(q.covers),
+            _ if fails => {}
+            (IoOp::Read, _) => {
+                read = self.devices[q.device].read(q.extent);
+                self.masked(&q, &mut read);
+            }
+            (op, Some(bytes)) => self.landed(&q, op, bytes)?,
+            (_, None) => {}
+        }
+        if let (Some(id), IoOp::Read, false) = (q.client, q.op, fails) {
+            self.buffers.insert(id, read[..].into());
+        }
+        if let (Some(io), Some(volume)) = (q.io, &mut self.volume) {
+            let outcome = if fails { Outcome::failed(5) } else { Outcome { result: Ok(()), data: &read } };
+            volume.complete(NOW, io, outcome);
+        }
+        Ok(())
+    }
+
+    /// [`Plant::ReplicaMasked`] lives here: the engine has no way to answer but from the device.
+    pub(super) fn masked(&self, q: &Queued, read: &mut [u8]) {
+        let holds = |v: &Volume| {
+            let block = BlockNo((q.extent.offset() / BLOCK as u64) as u32);
+            v.table().by_replica(block).is_some()
+        };
+        if self.planted(Plant::ReplicaMasked)
+            && q.client.is_some_and(|id| {
+                let asked = self.kernel.outstanding.get(&id).map(|o| o.ask.blocks());
+                asked.is_some_and(|mut all| all.any(|b| self.extent(b) == q.extent))
+            })
+            && self.volume.as_ref().is_some_and(holds)
+        {
+            read.fill(0);
+        }
+    }
+
+    pub(super) fn landed(&mut self, q: &Queued, op: IoOp, bytes: &[u8]) -> Result<(), Violation> {
+        let tracked: Vec<Tracked> =
+            (0..TRACKED).filter(|&b| q.device == 0 && self.extent(b).overlaps(q.extent)).collect();
+        for &b in &tracked {
+            if q.own && !q.excused && self.kernel.is_live(b) {
+                let what = if op == IoOp::Discard { "a discard" } else { "the daemon's write" };
+                return Err(violation(Oracle::Live, format!("{what} lands on {}, which is live", NAMES[b])));
+            }
+        }
+        let of_table = self.ground.table_blocks.iter().any(|b| {
+            let here = BlockNo(*b).extent(BlockSize::B1024);
+            usize::from(self.ground.apart) == q.device && here.overlaps(q.extent)
+        });
+        // With a rule broken on purpose its consequences are looked for, not the breach itself.
+        if self.setup.plants.is_empty() && !(q.own && of_table) && q.io.is_some() {
+            self.judge_erased()?;
+        }
+        if matches!(op, IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. }) {
+            self.devices[q.device].write_through(q.extent.offset(), bytes);
+        } else {
+            self.devices[q.device].write(q.extent.offset(), bytes);
+        }
+        for b in tracked {
+            if !q.own {
+                if TABLE.contains(&b) {
+                    self.kernel.allocate(b);
+                }
+                if self.kernel.is_allocated(b) {
+                    self.kernel.landed |= 1 << b;
+                }
+            }
+            let now = self.devices[0].block(self.blocks[b]).cells();
+            self.kernel.content_changed(b, now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn answer(&mut self, id: u64, result: Result<(), i32>) -> Result<(), Violation> {
+        let buffer = self.buffers.remove(&id);
+        let cells = |b: &[u8]| (b.len() == BLOCK).then(|| Content::from_bytes(b).cells()).flatten();
+        let data: Vec<_> = buffer.iter().flat_map(|b| b.chunks(BLOCK)).map(cells).collect();
+        let ask = self.kernel.answered(id, result.is_ok(), &data).map_err(|Wrong(what)| {
+            let oracle = if what.starts_with("an answer") { Oracle::Answer } else { Oracle::Read };
+            violation(oracle, what)
+        })?;
+        if let (Err(errno), false) = (result, self.failed) {
+            return Err(violation(Oracle::Answer, format!("{ask:?} failed with {errno}")));
+        }
+        match (ask, self.claiming) {
+            (Some(Ask::Bitmap(_)), Some(b)) => {
+                self.kernel.claim(b);
+                self.claiming = None;
+            }
+            (Some(Ask::Super { mounts, state }), _) if result.is_ok() => {
+                // A kernel that mounts reads what belongs to files; earlier than now nobody looks.
+                if state & 1 == 0 && self.died {
+                    self.reload()?;
+                    self.died = false;
+                }
+                self.kernel.mounted = state & 1 == 0;
+                self.mounts = mounts;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets the device do everything, in order, until nothing is left.
+    ///
+    /// # Errors
+    /// What must never happen.
+    pub fn drain(&mut self) -> Result<(), Violation> {
+        self.pump()?;
+        while !self.queue.is_empty() {
+            self.land(0, false)?;
+            self.pump()?;
+        }
+        self.judge_trust()
+    }
+}

@@ -1,0 +1,123 @@
+//! Which actions make sense in a state.
+
+use super::*;
+
+impl World {
+    /// Everything that may happen next.
+    pub fn enabled(&self) -> Vec<Action> {
+        let mut all: Vec<Action> = (0..self.queue.len()).map(Action::Land).collect();
+        if self.is_enabled(Action::BitmapArrives) {
+            all.push(Action::BitmapArrives);
+        }
+        for ((action, most), used) in self.menu.iter().zip(&self.used) {
+            if used >= most {
+                continue;
+            }
+            match action {
+                Action::Fail(_) => all.extend((0..self.queue.len()).map(Action::Fail)),
+                Action::PowerLoss(_) => all.extend(self.power_losses()),
+                other => all.extend(self.is_enabled(*other).then_some(*other)),
+            }
+        }
+        all
+    }
+
+    /// Which of the writes in the caches survive: every set of up to five, else none, all, each alone and
+    /// all but each.
+    pub(super) fn power_losses(&self) -> Vec<Action> {
+        let n = self.devices.iter().map(Device::cached).sum::<usize>();
+        let all = (1u64 << n) - 1;
+        let sets: Vec<u64> = if n <= 5 {
+            (0..=all).collect()
+        } else {
+            let one = (0..n).flat_map(|i| [1 << i, all & !(1 << i)]);
+            one.chain([0, all]).collect()
+        };
+        sets.into_iter().map(Action::PowerLoss).collect()
+    }
+
+    pub(super) fn served(&self) -> bool {
+        self.volume.as_ref().is_some_and(|v| !v.is_detaching())
+    }
+
+    /// Whether the next tracked block is a block's neighbour.
+    pub(super) fn neighbours(&self, b: Tracked) -> bool {
+        self.blocks[b + 1] == self.blocks[b] + 1
+    }
+
+    /// Whether the kernel waits for nothing that must end before it goes on.
+    pub(super) fn mounting(&self) -> bool {
+        self.kernel.waits_for(|o| matches!(o.ask, Ask::Super { .. }))
+    }
+
+    /// Whether an action makes sense now.
+    pub fn is_enabled(&self, action: Action) -> bool {
+        let k = &self.kernel;
+        let client = self.served() && !self.mounting();
+        let gone = self.volume.is_none();
+        match action {
+            Action::Read(b, _) => client && (k.is_live(b) || TABLE.contains(&b)),
+            Action::ReadFree(..) => client,
+            Action::ReadTwo(b, _) => client && self.neighbours(b) && k.is_live(b) && k.is_live(b + 1),
+            Action::WriteTwo(b) => {
+                let may = |b| k.is_allocated(b) && !k.busy(b);
+                client && self.neighbours(b) && may(b) && may(b + 1)
+            }
+            Action::DiscardOdd(b) => {
+                let free = |b| !k.is_allocated(b) && !k.busy(b) && self.claiming != Some(b);
+                client && self.neighbours(b) && free(b) && free(b + 1)
+            }
+            Action::Write(b) | Action::WritePart(b, _) | Action::Zero(b) => {
+                client && (k.is_allocated(b) || TABLE.contains(&b)) && !k.busy(b)
+            }
+            Action::WriteToo(b) => client && k.is_allocated(b),
+            Action::Alloc(b) => client && !k.is_allocated(b) && !k.discarding(b) && self.claiming != Some(b),
+            Action::Free(b) => client && k.is_allocated(b) && !k.busy(b),
+            Action::Discard(b) | Action::Punch(b) | Action::SendDiscard(b) => {
+                client && !k.is_allocated(b) && !k.busy(b) && self.claiming != Some(b)
+            }
+            Action::DiscardToo(b) => client && !k.is_allocated(b),
+            Action::GiveUp(b) => k.discarding(b),
+            Action::SendBitmap => {
+                client
+                    && self.bitmap_sent.is_none()
+                    && !k.waits_for(|o| matches!(o.ask, Ask::Bitmap(_)))
+                    && self.claiming.is_none()
+            }
+            Action::BitmapArrives => self.served() && self.bitmap_sent.is_some(),
+            Action::Claim(b) => {
+                let free = !k.is_allocated(b) && !k.discarding(b) && k.ghosts.is_empty();
+                client && free && self.is_enabled(Action::SendBitmap)
+            }
+            Action::WriteRefs => client && k.mounted && !k.busy(P),
+            Action::PunchZeroes(b) => client && k.is_live(b) && !k.mounted && !k.busy(b),
+            Action::FlushToo => client,
+            Action::Flush => client && !k.waits_for(|o| o.ask == Ask::Flush),
+            Action::Mount => client && !k.mounted && k.outstanding.is_empty() && k.ghosts.is_empty(),
+            Action::Unmount => client && k.mounted && k.outstanding.is_empty(),
+            Action::KernelDies => self.served() && k.mounted,
+            Action::Reconnect => client,
+            Action::Receive(c) => self.served() && self.sockets.get(&c).is_some_and(|s| !s.is_empty()),
+            Action::Target(b) => self.served() && self.policy.target != Some(self.blocks[b]),
+            Action::Evict(b) | Action::Expect(b) => {
+                let replica = |v: &Volume| v.table().by_replica(BlockNo(self.blocks[b])).is_some();
+                self.volume.as_ref().is_some_and(replica)
+            }
+            Action::Background => self.served(),
+            Action::Land(i) | Action::Fail(i) => i < self.queue.len(),
+            Action::Kill | Action::KillAlone => !gone && !self.unnoticed,
+            Action::PowerLoss(_) => true,
+            // R0: the lock is free only when the last I/O of the former daemon has ended.
+            Action::Attach => gone && (self.queue.is_empty() || self.setup.no_lock_wait),
+            // What nobody ever notices is outside the fault model.
+            Action::DetachBusy => self.served() && !self.unnoticed,
+            Action::Detach => self.served() && !self.unnoticed && k.outstanding.is_empty(),
+            Action::Check | Action::ElsewhereWrites(_) => {
+                let waits = k.mounted || !k.outstanding.is_empty();
+                gone && !waits && (self.queue.is_empty() || self.setup.no_lock_wait)
+            }
+            Action::ForeignWrites(_) | Action::ForeignTakes(_) => self.served(),
+            Action::ForeignNoticed => self.foreign && !gone,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Mounts, ends, crashes, attaches, checks.
+
+use super::*;
+
+impl World {
+    pub(super) fn mount(&mut self) -> Result<(), Violation> {
+        let mounts = u16::from_le_bytes(self.mnt_count());
+        self.send(Ask::Super { mounts: mounts + 1, state: 0 });
+        Ok(())
+    }
+
+    pub(super) fn mnt_count(&self) -> [u8; 2] {
+        let bytes = self.devices[0].block(image::SUPERBLOCK).bytes();
+        [bytes[image::MNT_COUNT], bytes[image::MNT_COUNT + 1]]
+    }
+
+    /// A kernel finds on the device what belongs to files and what is in use.
+    pub(super) fn reload(&mut self) -> Result<(), Violation> {
+        let refs = self.refs_on_disk();
+        let bitmap = self.devices[0].block(image::BITMAP).bytes();
+        let used = |b: &Tracked| image::bit(&bitmap, self.blocks[*b]);
+        let bits: u16 = DATA.into_iter().filter(used).map(|b| 1 << b).sum();
+        self.kernel.bitmap = bits;
+        self.kernel.allocated = refs | bits | 1 << P | self.kernel.allocated & TABLE_BITS;
+        self.kernel.landed = refs | 1 << P | self.kernel.landed & TABLE_BITS;
+        for b in DATA.into_iter().chain([P]) {
+            if self.kernel.is_live(b) {
+                let found = self.devices[0].block(self.blocks[b]).cells();
+                let wrong = |Wrong(what)| violation(Oracle::Crash, what);
+                self.kernel.found(b, found).map_err(wrong)?;
+            } else {
+                self.kernel.forget(b);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn unmount(&mut self) -> Result<(), Violation> {
+        self.bitmap_sent = None;
+        self.send(Ask::Bitmap(self.kernel.bitmap));
+        self.drain()?;
+        let refs = REFS | self.refs();
+        self.send(Ask::Write(P, refs));
+        self.drain()?;
+        self.send(Ask::Flush);
+        self.drain()?;
+        self.send(Ask::Super { mounts: self.mounts, state: 1 });
+        self.drain()?;
+        self.send(Ask::Flush);
+        self.drain()
+    }
+
+    pub(super) fn reconnect(&mut self) {
+        // What was read by the daemon is sent again under a new number; what was not is, too, and the old
+        // stays in the dead connection's socket.
+        let old = self.connection;
+        self.connection += 1;
+        let mut unread = self.sockets.remove(&old).unwrap_or_default();
+        for (id, b) in &mut unread {
+            self.kernel.outstanding.remove(id);
+            self.kernel.ghosts.insert(*id);
+            self.send(Ask::Discard(*b));
+        }
+        if !unread.is_empty() {
+            self.sockets.insert(old, unread);
+        }
+    }
+
+    pub(super) fn killed(&mut self) {
+        self.volume = None;
+        self.policy = Scripted::default();
+        for q in &mut self.queue {
+            q.io = None;
+            q.client = None;
+        }
+        // Reads of a dead daemon change nothing.
+        self.queue.retain(|q| q.op != IoOp::Read);
+    }
+
+    pub(super) fn cut_off(&mut self) {
+        self.kernel.cut_off();
+        self.kernel.ghosts.clear();
+        self.buffers.clear();
+        self.sockets.clear();
+        self.bitmap_sent = None;
+        self.claiming = None;
+        self.died = true;
+    }
+
+    pub(super) fn power_loss(&mut self, keep: u64) -> Result<(), Violation> {
+        self.killed();
+        self.cut_off();
+        self.queue.clear();
+        let n = self.devices[0].cached();
+        self.devices[0].power_loss(keep);
+        self.devices[1].power_loss(keep >> n);
+        self.doubt = true;
+        let refs = self.refs_on_disk() | 1 << P;
+        for b in DATA.into_iter().chain([P]).filter(|b| refs >> b & 1 == 1) {
+            let found = self.devices[0].block(self.blocks[b]).cells();
+            let wrong = |Wrong(what)| violation(Oracle::Crash, what);
+            self.kernel.after_power_loss(b, found).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn attach(&mut self) -> Result<(), Violation> {
+        self.judge_mark()?;
+        // Inode 5 still names its blocks: in the new session they are the table's again.
+        TABLE.into_iter().for_each(|b| self.kernel.free(b));
+        if self.died {
+            self.reload()?;
+            self.died = false;
+        }
+        // What is free now the new session may use.
+        for b in DATA {
+            if !self.kernel.is_allocated(b) {
+                self.kernel.forget(b);
+            }
+        }
+        let [volume, table] = &self.devices;
+        let (volume, table) = (&mut Reader(volume), &mut Reader(table));
+        let table: Option<&mut dyn fs2_block::ReadAt> = if self.ground.apart { Some(table) } else { None };
+        let attached = Volume::attach(volume, table, self.setup.config(), &AttachOptions::default());
+        let (volume, report) =
+            attached.map_err(|e| violation(Oracle::Answer, format!("the attach failed: {e}")))?;
+        self.volume = Some(volume);
+        self.sessions += 1;
+        self.trusted = report.verified;
+        self.foreign = false;
+        self.failed = false;
+        self.kernel_died = false;
+        self.set_policy();
+        self.connection += 1;
+        // What was never answered is sent again.
+        let again: Vec<(u64, Ask)> = self.kernel.outstanding.iter().map(|(id, o)| (*id, o.ask)).collect();
+        for (id, ask) in again {
+            self.submit(id, ask, self.connection);
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(&mut self) {
+        // e2fsck -f: the bitmap becomes what the files say, the volume is clean.
+        let refs = self.refs_on_disk();
+        let bitmap = self.bitmap(refs);
+        self.devices[0].write_through(u64::from(image::BITMAP) * BLOCK as u64, &bitmap.bytes());
+        let mounts = u16::from_le_bytes(self.mnt_count());
+        let superblock = self.superblock(mounts, 1);
+        self.devices[0].write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
+        // Everything it looked at is durable before the mark is.
+        for d in &mut self.devices {
+            d.flushed(d.flush_covers());
+        }
+        let launder = self.planted(Plant::CheckerLaunders);
+        check_table(&self.ground, &mut self.devices, launder);
+        // Entries survive whose replicas were written while nobody looked.
+        self.doubt = true;
+        self.died = true;
+    }
+
+    pub(super) fn elsewhere_writes(&mut self, b: Tracked) {
+        let v = self.kernel.fresh_value(b);
+        let mask = self.refs_on_disk() | 1 << b;
+        self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes());
+        let refs = Content::of(REFS | mask);
+        self.devices[0].write_through(self.extent(P).offset(), &refs.bytes());
+        let bitmap = self.bitmap(mask);
+        self.devices[0].write_through(u64::from(image::BITMAP) * BLOCK as u64, &bitmap.bytes());
+        let mounts = u16::from_le_bytes(self.mnt_count());
+        let superblock = self.superblock(mounts + 1, 1);
+        self.devices[0].write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
+        self.kernel.rewritten(b, v);
+        self.kernel.rewritten(P, REFS | mask);
+        self.died = true;
+        self.doubt = true;
+    }
+}

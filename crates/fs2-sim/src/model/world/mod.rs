@@ -1,0 +1,326 @@
+//! The world: one client, one device (two where the table lives apart), the engine between them.
+//!
+//! Every step is one action; after each, all that the engine has to say at once is taken (dispatches into
+//! the device's queue, answers to the client). What is nondeterministic in life is an action of its own:
+//! which I/O in the queue the device does next, when background work begins, when a bitmap in flight is
+//! read, when power fails and what of the cache survives.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
+use fs2_engine::{AttachOptions, Freeze, Io, IoData, IoId, IoOp, Outcome, Plant, Standing, Target, Volume};
+
+use super::content::{BLOCK, Content, SECTOR, Value};
+use super::device::{Device, Reader};
+use super::image::Shape;
+use super::kernel::{Ask, Kernel, Tracked, Wrong};
+use super::{image, mark};
+use crate::glue::{Ground, Scripted, Setup, check_table, hash_of};
+
+mod act;
+mod action;
+mod device_queue;
+mod enabled;
+mod events;
+mod oracle;
+mod tally;
+mod words;
+
+pub use action::{Action, From};
+pub use oracle::{Oracle, Violation};
+pub use tally::Tally;
+
+/// A block of a file.
+pub const O: Tracked = 0;
+/// Its neighbour, of the same file.
+pub const X: Tracked = 1;
+/// A free block.
+pub const R: Tracked = 2;
+/// Another free block, its neighbour if blocks are free in long runs.
+pub const S: Tracked = 3;
+/// A block of the table: of its first entry page.
+pub const T: Tracked = 4;
+/// The block in which the file system says which of the others belong to files: bit n for block n.
+pub const P: Tracked = 5;
+
+/// A block of a table page that holds nothing.
+pub const U: Tracked = 6;
+
+/// What they are called.
+pub const NAMES: &[&str] = &["O", "X", "R", "S", "T", "P", "U"];
+const TRACKED: usize = 7;
+
+/// Where they lie; those of the table are looked up. O and X are neighbours, R and S where free blocks are.
+fn places(shape: Shape) -> [u32; TRACKED] {
+    let s = if shape == Shape::Plain { 1201 } else { 1202 };
+    [1100, 1101, 1200, s, 0, 1110, 0]
+}
+
+const DATA: [Tracked; 4] = [O, X, R, S];
+const TABLE: [Tracked; 2] = [T, U];
+const TABLE_BITS: u16 = 1 << T | 1 << U;
+
+/// P holds this plus the bits of the blocks in use.
+const REFS: Value = 0x600;
+
+const NOW: Nanos = Nanos(0);
+
+/// One I/O in the device's queue.
+#[derive(Clone, Debug)]
+struct Queued {
+    /// `None` once its daemon is dead.
+    io: Option<IoId>,
+    /// Not on behalf of a client.
+    own: bool,
+    device: usize,
+    op: IoOp,
+    extent: Extent,
+    client: Option<u64>,
+    bytes: Arc<[u8]>,
+    /// What a flush covers.
+    covers: u32,
+    /// Dispatched before a foreign writer was noticed: it could not be helped.
+    excused: bool,
+}
+
+/// Everything there is.
+#[derive(Clone)]
+pub struct World {
+    ground: Arc<Ground>,
+    setup: Arc<Setup>,
+    blocks: [u32; TRACKED],
+    volume: Option<Volume>,
+    policy: Scripted,
+    devices: [Device; 2],
+    queue: Vec<Queued>,
+    /// The clients' buffers.
+    buffers: BTreeMap<u64, Arc<[u8]>>,
+    /// The client.
+    pub kernel: Kernel,
+    bitmap_sent: Option<u16>,
+    claiming: Option<Tracked>,
+    /// Discards sent and not read, by connection.
+    sockets: BTreeMap<u32, Vec<(u64, Tracked)>>,
+    connection: u32,
+    mounts: u16,
+    /// The client must look at the device before it goes on.
+    died: bool,
+    /// A kernel died in this session.
+    kernel_died: bool,
+    /// Something below failed: errors are answers.
+    failed: bool,
+    /// Something else wrote: trust may end.
+    foreign: bool,
+    /// And the daemon knows nothing of it.
+    unnoticed: bool,
+    /// Power was lost, blocks were written elsewhere, entries came unverified through a check: a replica
+    /// may fail its hash.
+    doubt: bool,
+    foreign_owns: Option<Tracked>,
+    /// Attaches so far, and entries that the last one trusted at once. For counting only.
+    sessions: u32,
+    trusted: usize,
+    menu: Arc<Vec<(Action, u8)>>,
+    used: Vec<u8>,
+}
+
+impl World {
+    /// A world before its first attach.
+    pub fn new(setup: Setup) -> World {
+        let mut blocks = places(setup.shape);
+        let mut data = [O, X].map(|b| (blocks[b], (b as Value + 1) << 8)).to_vec();
+        data.push((blocks[P], REFS | 0b11));
+        let ground = Ground::new(&setup, &data, &[blocks[R], blocks[S]]);
+        if !setup.apart {
+            // The first block of the first page, behind two slots and two areas of checksums, and of the next.
+            (blocks[T], blocks[U]) = (ground.table_blocks[16], ground.table_blocks[20]);
+        }
+        let mut found = [None; TRACKED];
+        for (block, value) in [(O, 0x100), (X, 0x200), (P, REFS | 0b11)] {
+            found[block] = Some(value);
+        }
+        let devices = [&ground.volume, &ground.table].map(|bytes| Device::new(bytes.clone()));
+        World {
+            ground: Arc::new(ground),
+            setup: Arc::new(setup),
+            blocks,
+            volume: None,
+            policy: Scripted::default(),
+            devices,
+            queue: Vec::new(),
+            buffers: BTreeMap::new(),
+            kernel: Kernel::new(NAMES, &found),
+            bitmap_sent: None,
+            claiming: None,
+            sockets: BTreeMap::new(),
+            connection: 0,
+            mounts: 0,
+            died: false,
+            kernel_died: false,
+            failed: false,
+            foreign: false,
+            unnoticed: false,
+            doubt: false,
+            foreign_owns: None,
+            sessions: 0,
+            trusted: 0,
+            menu: Arc::new(Vec::new()),
+            used: Vec::new(),
+        }
+    }
+
+    /// Breaks these rules from now on.
+    pub fn with_plants(mut self, plants: &[Plant]) -> World {
+        let setup = Arc::make_mut(&mut self.setup);
+        setup.plants = plants.to_vec();
+        if let Some(v) = &mut self.volume {
+            v.set_plants(plants);
+        }
+        self
+    }
+
+    /// Sets what may be done from now on, and how often.
+    pub fn with_menu(mut self, menu: &[(Action, u8)]) -> World {
+        self.menu = Arc::new(menu.to_vec());
+        self.used = vec![0; menu.len()];
+        self
+    }
+
+    /// Runs actions that are enabled, one after the other.
+    ///
+    /// # Panics
+    /// Where one is not enabled or breaks something: for scripted beginnings.
+    pub fn prepared(mut self, actions: &[Action]) -> World {
+        for a in actions {
+            assert!(self.is_enabled(*a), "{} cannot be done here", self.describe(*a));
+            if let Err(v) = self.step(*a) {
+                panic!("{}: {v}", self.describe(*a));
+            }
+            if let Err(v) = self.drain() {
+                panic!("after {}: {v}", self.describe(*a));
+            }
+        }
+        self
+    }
+
+    fn planted(&self, plant: Plant) -> bool {
+        self.setup.plants.contains(&plant)
+    }
+
+    /// The volume, while a daemon serves it.
+    pub fn volume(&self) -> Option<&Volume> {
+        self.volume.as_ref()
+    }
+
+    /// The volume the world began with.
+    pub fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// A tracked block's number.
+    pub fn block(&self, b: Tracked) -> u32 {
+        self.blocks[b]
+    }
+
+    /// Asks the daemon to end, whatever the client is at.
+    pub fn begin_detach(&mut self) {
+        if let Some(v) = &mut self.volume {
+            v.begin_detach(NOW);
+        }
+    }
+
+    /// The devices: the volume's, the table's.
+    pub fn devices(&self) -> &[Device; 2] {
+        &self.devices
+    }
+
+    /// Whether an I/O in the device's queue is a flush.
+    pub fn is_flush(&self, index: usize) -> bool {
+        self.queue.get(index).is_some_and(|q| q.op == IoOp::Flush)
+    }
+
+    /// I/Os in the device's queue.
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// A number that equal states share.
+    pub fn digest(&self) -> u64 {
+        let h = &mut DefaultHasher::new();
+        if let Some(v) = &self.volume {
+            v.digest().hash(h);
+        }
+        (&self.policy, &self.devices, &self.kernel, &self.used).hash(h);
+        for q in &self.queue {
+            (q.io.is_some(), q.own, q.device, q.extent, q.client, &q.bytes, q.covers, q.excused).hash(h);
+            std::mem::discriminant(&q.op).hash(h);
+        }
+        // The engine's names for I/Os in order, as it sees them.
+        let mut order: Vec<_> = self.queue.iter().filter_map(|q| q.io).collect();
+        order.sort_unstable();
+        let ranks = self.queue.iter().filter_map(|q| q.io).map(|io| order.binary_search(&io).ok());
+        ranks.collect::<Vec<_>>().hash(h);
+        (&self.buffers, self.bitmap_sent, self.claiming, &self.sockets, self.connection).hash(h);
+        (
+            self.mounts,
+            self.died,
+            self.kernel_died,
+            self.failed,
+            self.foreign,
+            self.unnoticed,
+            self.doubt,
+            self.foreign_owns,
+        )
+            .hash(h);
+        h.finish()
+    }
+
+    pub(super) fn set_policy(&mut self) {
+        let policy = Box::new(self.policy.clone());
+        if let Some(v) = &mut self.volume {
+            v.set_policy(policy);
+        }
+    }
+
+    pub(super) fn extent(&self, b: Tracked) -> Extent {
+        BlockNo(self.blocks[b]).extent(BlockSize::B1024)
+    }
+
+    fn extent_of_two(&self, b: Tracked) -> Extent {
+        Extent::new(self.extent(b).offset(), 2 * BLOCK as u64)
+    }
+
+    /// Blocks that belong to files, in the kernel's memory.
+    pub(super) fn refs(&self) -> u16 {
+        self.kernel.allocated & !(TABLE_BITS | 1 << P)
+    }
+
+    /// Blocks that belong to files, on the device.
+    pub(super) fn refs_on_disk(&self) -> u16 {
+        let [a, b] = self.devices[0].block(self.blocks[P]).cells().unwrap_or_default();
+        // P is one sector's worth of bits; a torn write of it leaves either.
+        debug_assert_eq!(a, b);
+        a & 0xff
+    }
+
+    pub(super) fn bitmap(&self, mask: u16) -> Content {
+        let mut bytes = self.devices[0].block(image::BITMAP).bytes();
+        for b in DATA {
+            image::set_bit(&mut bytes, self.blocks[b], mask >> b & 1 == 1);
+        }
+        Content::from_bytes(&bytes)
+    }
+
+    pub(super) fn superblock(&self, mounts: u16, state: u16) -> Content {
+        let mut bytes = self.devices[0].block(image::SUPERBLOCK).bytes();
+        bytes[image::MNT_COUNT..][..2].copy_from_slice(&mounts.to_le_bytes());
+        bytes[image::STATE..][..2].copy_from_slice(&state.to_le_bytes());
+        Content::from_bytes(&bytes)
+    }
+}
+
+fn violation(oracle: Oracle, what: String) -> Violation {
+    Violation { oracle, what }
+}
