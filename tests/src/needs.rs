@@ -43,7 +43,12 @@ fn origin(program: &str) -> String {
 
 /// What of it this machine lacks, in words; `None` where all is there.
 pub fn missing(needs: &[Need]) -> Option<String> {
-    let all: Vec<String> = needs.iter().filter_map(|n| n.lacking()).collect();
+    let root = needs.iter().find(|n| matches!(n, Need::Root)).and_then(|n| n.lacking());
+    // Without root it cannot be told what else root would find.
+    let all: Vec<String> = match root {
+        Some(root) => vec![root],
+        None => needs.iter().filter_map(|n| n.lacking()).collect(),
+    };
     (!all.is_empty()).then(|| all.join(", "))
 }
 
@@ -58,6 +63,7 @@ pub fn needs(needs: &[Need]) -> bool {
     let name = thread.name().unwrap_or("a test");
     let forbidden = std::env::var_os("FS2_FORBID_SKIP").is_some_and(|v| !v.is_empty() && v != "0");
     assert!(!forbidden, "{name} needs {missing}, and FS2_FORBID_SKIP forbids to skip it");
-    let _ = writeln!(std::io::stderr(), "skipped: {name}: needs {missing}");
+    // On a line of its own: the harness has written half of one.
+    let _ = writeln!(std::io::stderr(), "\nskipped: {name}: needs {missing}");
     false
 }
