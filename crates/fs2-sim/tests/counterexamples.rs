@@ -62,7 +62,7 @@ fn ce2_replica_taken_elsewhere() {
 /// A verified page, O written, killed, checked: the page must not be verified any more.
 #[test]
 fn ce3_checker_does_not_launder() {
-    let mut p = Play::at("checked");
+    let mut p = Play::at("chkfs2-quick");
     p.mapped(R, true).act(&[Action::Write(O)]).rest();
     p.act(&[Action::Kill, Action::Check, Action::Attach]).mapped(R, true);
     assert!(!p.reads_o());

@@ -82,6 +82,8 @@ scenarios! {
     detach_busy "detach-busy",
     table_lost "table-lost",
     checked "checked",
+    chkfs2_quick "chkfs2-quick",
+    chkfs2_full "chkfs2-full",
     replica_lost "replica-lost",
     elsewhere "elsewhere",
     unverified "unverified",

@@ -1,6 +1,12 @@
-//! What `chkfs2` does to the table after `e2fsck -f` ended 0: every page unverified, flush, mark, flush.
+//! What follows `e2fsck -f`: the product's checker over the model's device, and the weakest that the rules
+//! allow.
 
-use fs2_block::{BlockNo, BlockSize, Extent};
+use std::io;
+
+use fs2_block::{BlockNo, BlockSize, Extent, ReadAt, WriteAt};
+use fs2_engine::Plant;
+use fs2_engine::offline::{CheckOptions, CheckReport, Devices, OfflineError, check};
+
 use fs2_ext2::Layout;
 use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Mark, PAGE_BYTES, Recovery, Token};
 
@@ -8,12 +14,59 @@ use super::Ground;
 use crate::model::content::BLOCK;
 use crate::model::device::{Device, Reader};
 
-/// Rewrites the table of a clean, unmounted volume and writes the mark; each step is durable before the
-/// next. With `launder` the pages stay as they are: a planted bug.
+/// A device as a program without a daemon writes it: into the cache, until it flushes.
+pub struct Writer<'a>(pub &'a mut Device);
+
+impl ReadAt for Writer<'_> {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        Reader(self.0).read_at(offset, buf)
+    }
+
+    fn size_bytes(&mut self) -> io::Result<u64> {
+        Reader(self.0).size_bytes()
+    }
+}
+
+impl WriteAt for Writer<'_> {
+    fn write_at(&mut self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.0.write(offset, buf);
+        Ok(())
+    }
+
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.write_at(offset, &vec![0; len as usize])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flushed(self.0.flush_covers());
+        Ok(())
+    }
+}
+
+/// Checks the table of a clean, unmounted volume whose bitmaps are right, and writes the mark. `quick`
+/// leaves entries unverified; else both blocks of each are read.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_table(
+    ground: &Ground,
+    devices: &mut [Device; 2],
+    quick: bool,
+    plants: &[Plant],
+) -> Result<CheckReport, OfflineError> {
+    let [volume, table] = devices;
+    let (mut volume, mut table) = (Writer(volume), Writer(table));
+    let table: Option<&mut dyn WriteAt> = if ground.apart { Some(&mut table) } else { None };
+    let options = CheckOptions { checked: true, quick, plants, ..CheckOptions::default() };
+    check(&mut Devices::new(&mut volume, table), &options, &mut |_| true, &mut |_| {})
+}
+
+/// The least that the rules ask of a checker: every page rewritten as unverified, whatever is in it, then the
+/// mark, each durable before the next. The engine must not lean on more.
 ///
 /// # Panics
 /// Where the volume is not ext2 or has no table: an error of the model.
-pub fn check_table(ground: &Ground, devices: &mut [Device; 2], launder: bool) {
+pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
     let layout = Layout::read(&mut Reader(&devices[0])).expect("the volume is ext2");
     let bytes = ground.table_blocks.len() as u64 * BLOCK as u64;
     let geometry = Geometry::new(bytes, layout.group_count(), BlockSize::B1024);
@@ -21,25 +74,23 @@ pub fn check_table(ground: &Ground, devices: &mut [Device; 2], launder: bool) {
     let slot = |s| read(ground, &devices[home], geometry.header_slot_offset(s), PAGE_BYTES);
     let found = Header::recover(&slot(0), &slot(1));
     let header = found.header.expect("there is a table");
-    if !launder {
-        // Nothing is dropped here that the next attach would not drop too.
-        let limits = Limits {
-            first_block: BlockNo(layout.first_data_block()),
-            blocks: layout.blocks(),
-            degree: 1,
-            forbidden: &|_| false,
-            forbidden_original: &|_| false,
-            trust_verified: false,
-        };
-        let mut recovery = Recovery::new(geometry, &header, limits);
-        for page in 0..geometry.pages() {
-            recovery.feed(page, &read(ground, &devices[home], geometry.page_offset(page), PAGE_BYTES));
-        }
-        let (table, _) = recovery.finish();
-        for page in 0..geometry.pages() {
-            let encoded = table.encode_page(page, header.generation, header.volume_id, false);
-            write(ground, &mut devices[home], geometry.page_offset(page), &encoded.bytes[..]);
-        }
+    // Nothing is dropped here that the next attach would not drop too.
+    let limits = Limits {
+        first_block: BlockNo(layout.first_data_block()),
+        blocks: layout.blocks(),
+        degree: 1,
+        forbidden: &|_| false,
+        forbidden_original: &|_| false,
+        trust_verified: false,
+    };
+    let mut recovery = Recovery::new(geometry, &header, limits);
+    for page in 0..geometry.pages() {
+        recovery.feed(page, &read(ground, &devices[home], geometry.page_offset(page), PAGE_BYTES));
+    }
+    let (table, _) = recovery.finish();
+    for page in 0..geometry.pages() {
+        let encoded = table.encode_page(page, header.generation, header.volume_id, false);
+        write(ground, &mut devices[home], geometry.page_offset(page), &encoded.bytes[..]);
     }
     let bitmap = layout.read_bitmap(&mut Reader(&devices[0]), 0).expect("the volume has a bitmap");
     let sums = BitmapChecksums(vec![BitmapChecksums::of_bitmap(&bitmap)]);

@@ -10,6 +10,17 @@ use fs2_table::{BitmapChecksums, Geometry, Header, Mark, Token};
 use crate::model::content::{BLOCK, Value};
 use crate::model::image::{self, Shape};
 
+/// What follows `e2fsck -f`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checker {
+    /// The least that the rules ask for: all pages unverified.
+    Weak,
+    /// `chkfs2` that hashes nothing.
+    Quick,
+    /// `chkfs2` that reads both blocks of each entry.
+    Full,
+}
+
 /// How a model's world is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -25,6 +36,8 @@ pub struct Setup {
     pub degree: u8,
     /// I/Os the device takes at a time.
     pub slots: usize,
+    /// What follows `e2fsck -f`.
+    pub checker: Checker,
     /// Rules to break.
     pub plants: Vec<Plant>,
     /// R0: a daemon attaches although I/O of the last one is still in the device.
@@ -39,6 +52,7 @@ impl Default for Setup {
             discard: DiscardMode::Memory,
             punch: false,
             degree: 1,
+            checker: Checker::Weak,
             slots: usize::MAX,
             plants: Vec::new(),
             no_lock_wait: false,

@@ -5,8 +5,8 @@ mod checker;
 mod ground;
 mod policy;
 
-pub use checker::check_table;
-pub use ground::{Ground, Setup};
+pub use checker::{Writer, check_table, check_weakly};
+pub use ground::{Checker, Ground, Setup};
 pub use policy::Scripted;
 
 use fs2_table::content_hash;

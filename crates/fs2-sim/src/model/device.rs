@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fs2_block::{Extent, ReadAt};
 
-use super::content::{BLOCK, Content};
+use super::content::{BLOCK, Content, SECTOR};
 
 /// One write in the cache: the blocks it changed.
 #[derive(Clone, Debug)]
@@ -140,6 +140,22 @@ impl Device {
         for (i, c) in std::mem::take(&mut self.cache).into_iter().enumerate() {
             if keep >> i & 1 == 1 {
                 self.durable.extend(c.blocks);
+            }
+        }
+    }
+
+    /// Power is lost; of the sectors written in the cache those survive that `keep` says, asked one after
+    /// the other.
+    pub fn power_loss_torn(&mut self, keep: &mut dyn FnMut() -> bool) {
+        for c in std::mem::take(&mut self.cache) {
+            for (block, content) in c.blocks {
+                let mut now = self.block(block).bytes();
+                for (to, new) in now.chunks_exact_mut(SECTOR).zip(content.bytes().chunks_exact(SECTOR)) {
+                    if keep() {
+                        to.copy_from_slice(new);
+                    }
+                }
+                self.durable.insert(block, Content::from_bytes(&now));
             }
         }
     }

@@ -86,6 +86,13 @@ pub fn bit(bitmap: &[u8], block: u32) -> bool {
     bitmap[(block as usize - 1) / 8] >> ((block - 1) % 8) & 1 == 1
 }
 
+/// Writes the number of free blocks, as the bitmap has it, into the superblock and the descriptor.
+pub fn count_free(bitmap: &[u8], superblock: &mut [u8], descriptors: &mut [u8]) {
+    let free = (1..BLOCKS).filter(|b| !bit(bitmap, *b)).count();
+    put32(superblock, 12, free as u32);
+    put16(descriptors, 12, free as u16);
+}
+
 fn at(image: &mut [u8], block: u32) -> &mut [u8] {
     &mut image[block as usize * BLOCK..][..BLOCK]
 }

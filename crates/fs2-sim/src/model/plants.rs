@@ -29,7 +29,7 @@ const fn unhashed(plant: Plant, scenario: &'static str) -> Planted {
 pub const TABLE: &[Planted] = &[
     unhashed(Plant::CopyKeepsMark, "mark-copy"),
     shows(Plant::ReplicaNotHashed, "replica-lost"),
-    shows(Plant::CheckerLaunders, "checked"),
+    shows(Plant::CheckerLaunders, "chkfs2-quick"),
     shows(Plant::AnyConnectionFrees, "connections"),
     unhashed(Plant::PassedDiscardKeepsMapping, "discard-pass"),
     unhashed(Plant::PassedDiscardDropsEarly, "discard-pass"),

@@ -4,7 +4,7 @@ use fs2_engine::{DiscardMode, Plant};
 
 use super::image::Shape;
 use super::world::{Action, From, O, R, S, T, U, World, X};
-use crate::glue::Setup;
+use crate::glue::{Checker, Setup};
 
 /// A small world.
 #[derive(Clone)]
@@ -61,6 +61,19 @@ const SAMPLED: &[Action] = &[BG];
 /// Killed and checked: all pages are unverified, the mark stands.
 const CHECKED: &[Action] =
     &[Action::Kill, Action::Check, Action::Attach, Action::Target(R), Action::Expect(R)];
+
+/// Killed, checked, attached, ended in order.
+const CHECK_MENU: &[(Action, u8)] = &[
+    (Action::Write(O), 1),
+    (Action::Write(X), 1),
+    (Action::Kill, 1),
+    (Action::Check, 1),
+    (Action::Attach, 2),
+    (READ, 1),
+    (READ_COPY, 1),
+    (BG, 1),
+    (Action::Detach, 1),
+];
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
@@ -597,17 +610,21 @@ pub fn all() -> Vec<Scenario> {
             about: "killed, checked, attached: no page is verified",
             setup: memory(),
             before: &[FRESH, LOAD, FIRST_COPY, AGAIN],
-            menu: &[
-                (Action::Write(O), 1),
-                (Action::Write(X), 1),
-                (Action::Kill, 1),
-                (Action::Check, 1),
-                (Action::Attach, 2),
-                (READ, 1),
-                (READ_COPY, 1),
-                (BG, 1),
-                (Action::Detach, 1),
-            ],
+            menu: CHECK_MENU,
+        },
+        Scenario {
+            name: "chkfs2-quick",
+            about: "the same through chkfs2, which hashes nothing",
+            setup: Setup { checker: Checker::Quick, ..Setup::default() },
+            before: &[FRESH, LOAD, FIRST_COPY, AGAIN],
+            menu: CHECK_MENU,
+        },
+        Scenario {
+            name: "chkfs2-full",
+            about: "the same through chkfs2, which hashes both blocks of each entry",
+            setup: Setup { checker: Checker::Full, ..Setup::default() },
+            before: &[FRESH, LOAD, FIRST_COPY, AGAIN],
+            menu: CHECK_MENU,
         },
         Scenario {
             name: "replica-lost",

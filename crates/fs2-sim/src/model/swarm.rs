@@ -11,7 +11,7 @@ use fs2_engine::{DiscardMode, Plant, Standing};
 use super::explore::guarded;
 use super::image::Shape;
 use super::world::{Action, From, O, R, S, T, U, Violation, World, X};
-use crate::glue::Setup;
+use crate::glue::{Checker, Setup};
 
 /// A small generator (SplitMix64).
 #[derive(Clone, Debug)]
@@ -85,6 +85,7 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
         (Action::Kill, 1),
         (Action::KillAlone, 1),
         (Action::PowerLoss(0), 1),
+        (Action::PowerLossTorn(0), 1),
         (Action::Attach, 40),
         (Action::Detach, 6),
         (Action::DetachBusy, 1),
@@ -148,6 +149,7 @@ pub fn walk(seed: u64, steps: usize, plants: &[Plant]) -> End {
         punch: rng.below(3) == 0,
         degree: if rng.below(3) == 0 { 2 } else { 1 },
         slots: if rng.below(3) == 0 { 1 + rng.below(3) as usize } else { usize::MAX },
+        checker: [Checker::Weak, Checker::Quick, Checker::Full][rng.below(3) as usize],
         plants: Vec::new(),
         no_lock_wait: false,
     };
@@ -195,7 +197,10 @@ fn way_out(world: &World, rng: &mut Rng) -> Vec<Action> {
         0 => vec![Action::Unmount, Action::Detach, Action::Attach],
         1 => vec![Action::Unmount, Action::Detach, Action::ElsewhereWrites(a), Action::Check, Action::Attach],
         2 => vec![Action::Kill, Action::Check, Action::Attach],
-        3 => vec![Action::PowerLoss(0), Action::Check, Action::Attach],
+        3 => {
+            let fails = if rng.below(2) == 0 { Action::PowerLoss(0) } else { Action::PowerLossTorn(0) };
+            vec![fails, Action::Check, Action::Attach]
+        }
         _ => vec![
             Action::Target(b),
             Action::Read(a, From::Original),
@@ -218,11 +223,7 @@ fn follow(world: &World, plan: &mut Vec<Action>, rng: &mut Rng) -> Option<Action
         }
         plan.pop();
         if world.is_enabled(action) {
-            return Some(if matches!(action, Action::PowerLoss(_)) {
-                Action::PowerLoss(rng.draw())
-            } else {
-                action
-            });
+            return Some(drawn(action, rng));
         }
     }
     None
@@ -267,8 +268,14 @@ fn choose(
         at = at.saturating_sub(*weight);
         here
     })?;
-    Some(match action {
+    Some(drawn(*action, rng))
+}
+
+/// What survives a loss of power is drawn when it happens.
+fn drawn(action: Action, rng: &mut Rng) -> Action {
+    match action {
         Action::PowerLoss(_) => Action::PowerLoss(rng.draw()),
-        other => *other,
-    })
+        Action::PowerLossTorn(_) => Action::PowerLossTorn(rng.draw()),
+        other => other,
+    }
 }

@@ -1,5 +1,6 @@
 //! What an action does.
 
+use super::events::Survivors;
 use super::*;
 
 impl World {
@@ -11,6 +12,7 @@ impl World {
         let kind = |a: Action| match a {
             Action::Fail(_) => Action::Fail(0),
             Action::PowerLoss(_) => Action::PowerLoss(0),
+            Action::PowerLossTorn(_) => Action::PowerLossTorn(0),
             other => other,
         };
         if let Some(i) = self.menu.iter().position(|m| kind(m.0) == kind(action)) {
@@ -123,12 +125,13 @@ impl World {
                 self.cut_off();
             }
             Action::KillAlone => self.killed(),
-            Action::PowerLoss(keep) => self.power_loss(keep)?,
+            Action::PowerLoss(keep) => self.power_loss(Survivors::Writes(keep))?,
+            Action::PowerLossTorn(seed) => self.power_loss(Survivors::Sectors(seed))?,
             Action::Attach => self.attach()?,
             Action::Detach | Action::DetachBusy => {
                 self.volume.as_mut().expect("it is served").begin_detach(NOW)
             }
-            Action::Check => self.check(),
+            Action::Check => self.check()?,
             Action::ElsewhereWrites(b) => self.elsewhere_writes(b),
             Action::ForeignWrites(b) => {
                 let v = self.kernel.fresh_value(b);

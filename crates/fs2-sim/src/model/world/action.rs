@@ -89,6 +89,8 @@ pub enum Action {
     KillAlone,
     /// Power fails; of the writes in the caches those with their bit survive.
     PowerLoss(u64),
+    /// Power fails; each sector in the caches survives or does not, as the seed has it.
+    PowerLossTorn(u64),
     /// A daemon attaches.
     Attach,
     /// The daemon is asked to end in order; its clients are done.

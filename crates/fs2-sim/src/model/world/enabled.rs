@@ -106,7 +106,7 @@ impl World {
             Action::Background => self.served(),
             Action::Land(i) | Action::Fail(i) => i < self.queue.len(),
             Action::Kill | Action::KillAlone => !gone && !self.unnoticed,
-            Action::PowerLoss(_) => true,
+            Action::PowerLoss(_) | Action::PowerLossTorn(_) => true,
             // R0: the lock is free only when the last I/O of the former daemon has ended.
             Action::Attach => gone && (self.queue.is_empty() || self.setup.no_lock_wait),
             // What nobody ever notices is outside the fault model.

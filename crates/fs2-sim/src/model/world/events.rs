@@ -1,6 +1,15 @@
 //! Mounts, ends, crashes, attaches, checks.
 
 use super::*;
+use crate::model::swarm::Rng;
+
+/// What of the caches survives a loss of power.
+pub(super) enum Survivors {
+    /// Writes with their bit.
+    Writes(u64),
+    /// Sectors, as a seed has it.
+    Sectors(u64),
+}
 
 impl World {
     pub(super) fn mount(&mut self) -> Result<(), Violation> {
@@ -87,13 +96,23 @@ impl World {
         self.died = true;
     }
 
-    pub(super) fn power_loss(&mut self, keep: u64) -> Result<(), Violation> {
+    pub(super) fn power_loss(&mut self, survivors: Survivors) -> Result<(), Violation> {
         self.killed();
         self.cut_off();
         self.queue.clear();
-        let n = self.devices[0].cached();
-        self.devices[0].power_loss(keep);
-        self.devices[1].power_loss(keep >> n);
+        match survivors {
+            Survivors::Writes(keep) => {
+                let n = self.devices[0].cached();
+                self.devices[0].power_loss(keep);
+                self.devices[1].power_loss(keep.checked_shr(n as u32).unwrap_or(0));
+            }
+            Survivors::Sectors(seed) => {
+                let mut rng = Rng(seed);
+                for d in &mut self.devices {
+                    d.power_loss_torn(&mut || rng.draw().is_multiple_of(2));
+                }
+            }
+        }
         self.doubt = true;
         let refs = self.refs_on_disk() | 1 << P;
         for b in DATA.into_iter().chain([P]).filter(|b| refs >> b & 1 == 1) {
@@ -140,23 +159,35 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn check(&mut self) {
-        // e2fsck -f: the bitmap becomes what the files say, the volume is clean.
+    pub(super) fn check(&mut self) -> Result<(), Violation> {
+        // e2fsck -f: the bitmap becomes what the files say, the counts what the bitmap says, the volume clean.
         let refs = self.refs_on_disk();
-        let bitmap = self.bitmap(refs);
-        self.devices[0].write_through(u64::from(image::BITMAP) * BLOCK as u64, &bitmap.bytes());
+        let bitmap = self.bitmap(refs).bytes();
         let mounts = u16::from_le_bytes(self.mnt_count());
-        let superblock = self.superblock(mounts, 1);
-        self.devices[0].write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
-        // Everything it looked at is durable before the mark is.
+        let mut superblock = self.superblock(mounts, 1).bytes();
+        let mut descriptors = self.devices[0].block(image::DESCRIPTORS).bytes();
+        image::count_free(&bitmap, &mut superblock, &mut descriptors);
+        for (block, bytes) in
+            [(image::BITMAP, bitmap), (image::SUPERBLOCK, superblock), (image::DESCRIPTORS, descriptors)]
+        {
+            self.devices[0].write_through(u64::from(block) * BLOCK as u64, &bytes);
+        }
+        // It ends with a flush.
         for d in &mut self.devices {
             d.flushed(d.flush_covers());
         }
-        let launder = self.planted(Plant::CheckerLaunders);
-        check_table(&self.ground, &mut self.devices, launder);
+        match self.setup.checker {
+            Checker::Weak => check_weakly(&self.ground, &mut self.devices),
+            checker => {
+                let (quick, plants) = (checker == Checker::Quick, &self.setup.plants);
+                check_table(&self.ground, &mut self.devices, quick, plants)
+                    .map_err(|e| violation(Oracle::Answer, format!("the check failed: {e}")))?;
+            }
+        }
         // Entries survive whose replicas were written while nobody looked.
         self.doubt = true;
         self.died = true;
+        Ok(())
     }
 
     pub(super) fn elsewhere_writes(&mut self, b: Tracked) {

@@ -37,6 +37,7 @@ impl World {
             Action::ElsewhereWrites(b) => format!("mounted elsewhere: write {}", name(b)),
             Action::ForeignWrites(b) => format!("something else writes {}", name(b)),
             Action::ForeignTakes(b) => format!("something else mounts, and writes {}", name(b)),
+            Action::PowerLossTorn(seed) => format!("power fails, sectors kept by seed {seed}"),
             Action::PowerLoss(keep) => format!("power fails, kept: {keep:b}"),
             other => format!("{other:?}"),
         }
