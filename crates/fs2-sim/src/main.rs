@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use fs2_sim::model::crash::{self, Failure, Swept};
 use fs2_sim::model::explore::{Found, Limits, explore};
 use fs2_sim::model::plants::TABLE;
 use fs2_sim::model::scenarios;
@@ -13,6 +14,9 @@ fs2-sim: models around the replica engine
   fs2-sim model [--depth N] [--states N] [--scenario NAME]   every interleaving of each scenario
   fs2-sim model --plants [--depth N] [--states N]            every rule broken once: what sees it, and how
   fs2-sim swarm [--seed S] [--walks N] [--steps N]           long random walks with everything allowed
+  fs2-sim crash [--scenario NAME] [--seed S] [--walks N] [--steps N]
+                                                             power fails after every step of recorded sessions,
+                                                             and after every write of mkfs2 and its undo
 ";
 
 struct Options {
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         "model" if options.plants => plants(&options),
         "model" => model(&options),
         "swarm" => swarm(&options),
+        "crash" => crash(&options),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             true
@@ -171,4 +176,55 @@ fn swarm(options: &Options) -> bool {
     }
     println!("{} walks from seed {}\n{coverage}", options.walks, options.seed);
     true
+}
+
+fn crash(options: &Options) -> bool {
+    let names = crash::FROM.iter().copied().filter(|n| options.scenario.as_ref().is_none_or(|o| o == n));
+    let names: Vec<&str> = match &options.scenario {
+        Some(name) if !crash::FROM.contains(&name.as_str()) => vec![name],
+        _ => names.collect(),
+    };
+    let mut ok = true;
+    println!(
+        "{:<21} {:>7} {:>9} {:>8} {:>8} {:>10}",
+        "from", "steps", "states", "active", "trusted", "unverified"
+    );
+    for name in names {
+        let from = scenarios::by_name(name).expect("it was looked up");
+        let mut swept = Swept::default();
+        for walk in 0..options.walks.min(20) {
+            let seed = options.seed.wrapping_add(walk);
+            ok &= told(crash::sweep(&from, seed, options.steps, &[]), &mut swept, &format!("seed {seed}"));
+        }
+        row(name, &swept);
+    }
+    for name in ["mark", "mark-in-pieces"] {
+        let from = scenarios::by_name(name).expect("it is there").start(&[]);
+        let mut swept = Swept::default();
+        ok &= told(crash::sweep_conversions(&from, options.seed), &mut swept, name);
+        row(&format!("mkfs2, {name}"), &swept);
+    }
+    ok
+}
+
+fn told(result: Result<Swept, Failure>, sum: &mut Swept, what: &str) -> bool {
+    match result {
+        Ok(swept) => sum.add(&swept),
+        Err((v, path)) => {
+            println!("{what}:");
+            for (i, step) in path.iter().enumerate() {
+                println!("  {:>4}  {step}", i + 1);
+            }
+            println!("    =>  {v}");
+            return false;
+        }
+    }
+    true
+}
+
+fn row(name: &str, s: &Swept) {
+    println!(
+        "{name:<21} {:>7} {:>9} {:>8} {:>8} {:>10}",
+        s.steps, s.states, s.active, s.trusted, s.unverified
+    );
 }

@@ -2,8 +2,9 @@
 
 mod play;
 
-use fs2_block::{BlockNo, BlockSize, ConnectionId, Flags, Nanos, Op, Request, RequestId};
+use fs2_block::{BlockNo, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
 use fs2_engine::{AttachOptions, EngineConfig, IoData, IoOp, Outcome, Standing, Volume};
+use fs2_sim::glue::Scripted;
 use fs2_sim::model::mark;
 use fs2_sim::model::world::{Action, From, O, R, S, T, U, X};
 use play::{BG, Play, READ, READ_COPY, READ_X};
@@ -206,4 +207,51 @@ fn sample_that_fails_erases_the_mark() {
     assert!(volume.table().is_empty());
     let next = volume.poll_dispatch(later).unwrap();
     assert!(matches!((next.op, &next.data), (IoOp::Write { .. }, IoData::Engine(_))), "{next:?}");
+}
+
+/// A read across the end of the file system, on a larger device, was served from a copy that ends there: the
+/// buffer's rest was never filled.
+#[test]
+fn read_beyond_the_file_system() {
+    let mut disk = Play::at("mark").0.bare().bytes();
+    let end = disk.len() as u64;
+    fs2_engine::offline::create(
+        &mut fs2_engine::offline::Devices::new(&mut disk, None),
+        &fs2_engine::offline::CreateOptions::default(),
+        &mut |_| {},
+    )
+    .unwrap();
+    disk.resize(disk.len() + 2048, 7);
+    let config = EngineConfig { idle_after: Nanos(1), ..EngineConfig::default() };
+    let (mut volume, _) = Volume::attach(&mut disk, None, config, &AttachOptions::default()).unwrap();
+    volume.set_policy(Box::new(Scripted {
+        capture: true,
+        prefer: true,
+        target: Some(1200),
+        ..Scripted::default()
+    }));
+    let mut read = |volume: &mut Volume, at: u64, len: u64| {
+        let extent = Extent::new(at, len);
+        let (id, connection) = (RequestId(1), ConnectionId(0));
+        let request = Request { id, connection, op: Op::Read, extent, flags: Flags::default() };
+        volume.submit(Nanos(0), request, None);
+        let io = volume.poll_dispatch(Nanos(0)).unwrap();
+        let bytes = disk[io.extent.offset() as usize..io.extent.end() as usize].to_vec();
+        volume.complete(Nanos(0), io.id, Outcome::read(&bytes));
+        assert_eq!(volume.poll_reply().map(|r| r.result), Some(Ok(())));
+        // Whatever the engine likes to do of its own.
+        while let Some(io) = volume.poll_dispatch(Nanos(10)) {
+            let (from, to) = (io.extent.offset() as usize, io.extent.end() as usize);
+            if let (IoOp::Write { .. }, IoData::Engine(data)) = (io.op, &io.data) {
+                disk[from..to].copy_from_slice(data);
+            }
+            let bytes = if io.op == IoOp::Read { disk[from..to].to_vec() } else { Vec::new() };
+            volume.complete(Nanos(10), io.id, Outcome::read(&bytes));
+        }
+        bytes
+    };
+    read(&mut volume, end - 1024, 1024);
+    assert_eq!(volume.table().len(), 1, "the last block has a copy");
+    assert_eq!(read(&mut volume, end - 1024, 2048).len(), 2048);
+    assert_eq!(read(&mut volume, end - 1024, 2048)[1024..], [7; 1024]);
 }

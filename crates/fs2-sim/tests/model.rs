@@ -5,7 +5,7 @@ use fs2_sim::model::explore::{Limits, explore};
 use fs2_sim::model::scenarios;
 
 /// States of a scenario at most, so that all of this takes well under a minute on two shared cores.
-const STATES: usize = 12_000;
+const STATES: usize = 8_000;
 
 /// What a scenario that was cut off must have reached at least.
 const DEPTH: usize = 6;

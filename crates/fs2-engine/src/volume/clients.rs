@@ -281,7 +281,8 @@ impl Volume {
         let p = &self.requests[&seq];
         let (request, lock, blocks) = (p.request, p.lock, p.blocks);
         // A copy serves whole blocks only: in part they could not be hashed.
-        let whole = p.covered == blocks && request.extent.is_aligned(self.block_size);
+        // Nor a read that goes on behind the file system's end, where the device is larger.
+        let whole = request.extent == blocks.extent(self.block_size);
         if whole && !p.original_only && !blocks.is_empty() && self.table.any_in_originals(blocks) {
             let copies = self.copies_of(blocks);
             let choice = self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies);

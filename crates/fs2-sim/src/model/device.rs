@@ -29,6 +29,8 @@ pub struct Device {
     durable: BTreeMap<u32, Content>,
     cache: Vec<Cached>,
     next: u32,
+    /// States after each change, while they are recorded.
+    history: Option<Vec<Device>>,
 }
 
 impl Device {
@@ -38,7 +40,7 @@ impl Device {
     /// Where that is not of whole blocks.
     pub fn new(base: Arc<Vec<u8>>) -> Device {
         assert!(base.len().is_multiple_of(BLOCK), "a device of whole blocks");
-        Device { base, durable: BTreeMap::new(), cache: Vec::new(), next: 0 }
+        Device { base, durable: BTreeMap::new(), cache: Vec::new(), next: 0, history: None }
     }
 
     /// What a read of `block` brings.
@@ -70,6 +72,24 @@ impl Device {
         let blocks = self.merged(offset, bytes);
         self.cache.push(Cached { seq: self.next, blocks, stuck: false });
         self.next += 1;
+        self.remember();
+    }
+
+    /// Keeps its state after each write and flush from now on.
+    pub fn record(&mut self) {
+        self.history = Some(Vec::new());
+    }
+
+    /// The states kept.
+    pub fn recorded(&mut self) -> Vec<Device> {
+        self.history.take().unwrap_or_default()
+    }
+
+    fn remember(&mut self) {
+        if let Some(mut history) = self.history.take() {
+            history.push(self.clone());
+            self.history = Some(history);
+        }
     }
 
     /// Writes whole sectors, durable at once: FUA, or who writes with no daemon attached and waits.
@@ -113,6 +133,7 @@ impl Device {
         }
         left.retain(|c| !c.blocks.is_empty());
         self.cache = left;
+        self.remember();
     }
 
     /// A flush failed (V3).

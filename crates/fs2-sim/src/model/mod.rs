@@ -5,6 +5,7 @@
 //! free blocks or with the table; a test reads their sources for it.
 
 pub mod content;
+pub mod crash;
 pub mod device;
 pub mod explore;
 pub mod image;

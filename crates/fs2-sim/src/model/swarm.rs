@@ -139,61 +139,157 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
     all
 }
 
-/// Walks `steps` steps; one seed, one walk.
-pub fn walk(seed: u64, steps: usize, plants: &[Plant]) -> End {
-    let rng = &mut Rng(seed);
-    let setup = Setup {
-        shape: if rng.below(5) == 0 { Shape::Fragmented } else { Shape::Plain },
-        apart: rng.below(4) == 0,
-        discard: if rng.below(3) == 0 { DiscardMode::Pass } else { DiscardMode::Memory },
-        punch: rng.below(3) == 0,
-        degree: if rng.below(3) == 0 { 2 } else { 1 },
-        slots: if rng.below(3) == 0 { 1 + rng.below(3) as usize } else { usize::MAX },
-        checker: [Checker::Weak, Checker::Quick, Checker::Full][rng.below(3) as usize],
-        plants: Vec::new(),
-        no_lock_wait: false,
-    };
-    let apart = setup.apart;
-    let alphabet = alphabet(rng);
-    // How often the device does something when there is something else to do.
-    let lands = 1 + rng.below(4);
-    let fails = rng.below(6) == 0;
-    let mut world = World::new(setup).with_plants(plants);
-    let mut path = Vec::new();
-    let mut coverage = Coverage::default();
-    let mut plan: Vec<Action> = Vec::new();
-    for _ in 0..steps {
-        if plan.is_empty() && rng.below(30) == 0 {
-            plan = way_out(&world, rng);
-        }
-        let next = follow(&world, &mut plan, rng);
-        let next = next.or_else(|| choose(&world, &alphabet, rng, lands, fails, apart));
-        let Some(action) = next else { break };
-        path.push(world.describe(action));
-        let before = world.tally();
-        let result = guarded(|| world.step(action));
-        world.tally().since(&before, &mut coverage);
-        *coverage.0.entry("steps").or_default() += 1;
-        if let Err(v) = result {
-            return End { violation: Some((v, path)), coverage };
-        }
-        // From time to time everything comes to rest: liveness, and the oracles with nothing in flight.
-        if rng.below(60) == 0 {
-            path.push("everything comes to rest".into());
-            if let Err(v) = guarded(|| world.judge_end()) {
-                return End { violation: Some((v, path)), coverage };
-            }
+/// A walk under way.
+pub struct Walk {
+    /// Where it is.
+    pub world: World,
+    /// What was done, in words.
+    pub path: Vec<String>,
+    /// What happened.
+    pub coverage: Coverage,
+    rng: Rng,
+    alphabet: Vec<(Action, u64)>,
+    plan: Vec<Action>,
+    /// How often the device does something when there is something else to do.
+    lands: u64,
+    fails: bool,
+    apart: bool,
+    /// Sessions end in order, and others begin.
+    calm: bool,
+}
+
+impl Walk {
+    /// At the beginning of the walk of this seed.
+    pub fn new(seed: u64, plants: &[Plant]) -> Walk {
+        let mut rng = Rng(seed);
+        let setup = Setup {
+            shape: if rng.below(5) == 0 { Shape::Fragmented } else { Shape::Plain },
+            apart: rng.below(4) == 0,
+            discard: if rng.below(3) == 0 { DiscardMode::Pass } else { DiscardMode::Memory },
+            punch: rng.below(3) == 0,
+            degree: if rng.below(3) == 0 { 2 } else { 1 },
+            slots: if rng.below(3) == 0 { 1 + rng.below(3) as usize } else { usize::MAX },
+            checker: [Checker::Weak, Checker::Quick, Checker::Full][rng.below(3) as usize],
+            plants: Vec::new(),
+            no_lock_wait: false,
+        };
+        let apart = setup.apart;
+        let alphabet = alphabet(&mut rng);
+        Walk {
+            world: World::new(setup).with_plants(plants),
+            path: Vec::new(),
+            coverage: Coverage::default(),
+            lands: 1 + rng.below(4),
+            fails: rng.below(6) == 0,
+            apart,
+            alphabet,
+            plan: Vec::new(),
+            calm: false,
+            rng,
         }
     }
-    End { violation: guarded(|| world.judge_end()).err().map(|v| (v, path)), coverage }
+
+    /// A walk without accidents, from a world that is prepared: for others to cut off anywhere.
+    pub fn calm(world: World, seed: u64) -> Walk {
+        let walk = Walk::new(seed, &[]);
+        let accident = |a: &Action| {
+            matches!(
+                a,
+                Action::KernelDies
+                    | Action::Kill
+                    | Action::KillAlone
+                    | Action::PowerLoss(_)
+                    | Action::PowerLossTorn(_)
+                    | Action::ElsewhereWrites(_)
+                    | Action::Write(T | U)
+            )
+        };
+        let alphabet = walk.alphabet.into_iter().filter(|(a, _)| !accident(a)).collect();
+        Walk { world, alphabet, fails: false, calm: true, ..walk }
+    }
+
+    /// One step on; `None` where nothing can be done.
+    pub fn step(&mut self) -> Option<Result<(), Violation>> {
+        if self.plan.is_empty() && self.rng.below(30) == 0 {
+            self.plan = way_out(&self.world, self.calm, &mut self.rng);
+        }
+        let next = follow(&self.world, &mut self.plan, &mut self.rng);
+        let action = next.or_else(|| self.choose())?;
+        self.path.push(self.world.describe(action));
+        let before = self.world.tally();
+        let world = &mut self.world;
+        let mut result = guarded(|| world.step(action));
+        self.world.tally().since(&before, &mut self.coverage);
+        *self.coverage.0.entry("steps").or_default() += 1;
+        // From time to time everything comes to rest: liveness, and the oracles with nothing in flight.
+        if result.is_ok() && self.rng.below(60) == 0 {
+            self.path.push("everything comes to rest".into());
+            let world = &mut self.world;
+            result = guarded(|| world.judge_end());
+        }
+        Some(result)
+    }
+
+    fn choose(&mut self) -> Option<Action> {
+        let (world, rng) = (&self.world, &mut self.rng);
+        let queued = world.queued() as u64;
+        if world.is_enabled(Action::BitmapArrives) && rng.below(4) == 0 {
+            return Some(Action::BitmapArrives);
+        }
+        if queued > 0 && rng.below(self.lands + 2) < self.lands {
+            let i = rng.below(queued) as usize;
+            // A failed flush has a scenario of its own: what it lost, later sessions read from the cache.
+            let fail = self.fails && rng.below(40) == 0 && !world.is_flush(i);
+            return Some(if fail { Action::Fail(i) } else { Action::Land(i) });
+        }
+        let possible: Vec<_> = self
+            .alphabet
+            .iter()
+            .filter(|(a, weight)| {
+                // The table's blocks are on another device there.
+                let table = matches!(a, Action::Write(T | U));
+                // Only a mounted kernel allocates; only a tool marks blocks as it likes.
+                let kernel = matches!(a, Action::Alloc(_) | Action::Free(_) | Action::SendBitmap);
+                let fits = if world.kernel.mounted { !matches!(a, Action::Claim(_)) } else { !kernel };
+                *weight > 0 && fits && !(self.apart && table) && world.is_enabled(*a)
+            })
+            .collect();
+        let total: u64 = possible.iter().map(|(_, weight)| weight).sum();
+        if total == 0 {
+            return (queued > 0).then(|| Action::Land(rng.below(queued) as usize));
+        }
+        let mut at = rng.below(total);
+        let (action, _) = possible.into_iter().find(|(_, weight)| {
+            let here = at < *weight;
+            at = at.saturating_sub(*weight);
+            here
+        })?;
+        Some(drawn(*action, rng))
+    }
+}
+
+/// Walks `steps` steps; one seed, one walk.
+pub fn walk(seed: u64, steps: usize, plants: &[Plant]) -> End {
+    let mut walk = Walk::new(seed, plants);
+    for _ in 0..steps {
+        match walk.step() {
+            Some(Ok(())) => {}
+            Some(Err(v)) => return End { violation: Some((v, walk.path)), coverage: walk.coverage },
+            None => break,
+        }
+    }
+    let world = &mut walk.world;
+    let end = guarded(|| world.judge_end()).err();
+    End { violation: end.map(|v| (v, walk.path)), coverage: walk.coverage }
 }
 
 /// A few steps that lead somewhere, in reverse: a session that ends in order, one that is killed and
 /// checked, a copy that is read.
-fn way_out(world: &World, rng: &mut Rng) -> Vec<Action> {
+fn way_out(world: &World, calm: bool, rng: &mut Rng) -> Vec<Action> {
     let [a, b] = [rng.below(4), rng.below(4)].map(|i| [O, X, R, S][i as usize]);
     let trusted = world.volume().is_some_and(|v| *v.standing() == Standing::Active);
-    let mut plan = match rng.below(if trusted { 8 } else { 4 }) {
+    let which = if calm { [0, 4, 4][rng.below(3) as usize] } else { rng.below(if trusted { 8 } else { 4 }) };
+    let mut plan = match which {
         0 => vec![Action::Unmount, Action::Detach, Action::Attach],
         1 => vec![Action::Unmount, Action::Detach, Action::ElsewhereWrites(a), Action::Check, Action::Attach],
         2 => vec![Action::Kill, Action::Check, Action::Attach],
@@ -227,48 +323,6 @@ fn follow(world: &World, plan: &mut Vec<Action>, rng: &mut Rng) -> Option<Action
         }
     }
     None
-}
-
-fn choose(
-    world: &World,
-    alphabet: &[(Action, u64)],
-    rng: &mut Rng,
-    lands: u64,
-    fails: bool,
-    apart: bool,
-) -> Option<Action> {
-    let queued = world.queued() as u64;
-    if world.is_enabled(Action::BitmapArrives) && rng.below(4) == 0 {
-        return Some(Action::BitmapArrives);
-    }
-    if queued > 0 && rng.below(lands + 2) < lands {
-        let i = rng.below(queued) as usize;
-        // A failed flush has a scenario of its own: what it lost, later sessions read from the cache.
-        let fail = fails && rng.below(40) == 0 && !world.is_flush(i);
-        return Some(if fail { Action::Fail(i) } else { Action::Land(i) });
-    }
-    let possible: Vec<_> = alphabet
-        .iter()
-        .filter(|(a, weight)| {
-            // The table's blocks are on another device there.
-            let table = matches!(a, Action::Write(T | U));
-            // Only a mounted kernel allocates; only a tool marks blocks as it likes.
-            let kernel = matches!(a, Action::Alloc(_) | Action::Free(_) | Action::SendBitmap);
-            let fits = if world.kernel.mounted { !matches!(a, Action::Claim(_)) } else { !kernel };
-            *weight > 0 && fits && !(apart && table) && world.is_enabled(*a)
-        })
-        .collect();
-    let total: u64 = possible.iter().map(|(_, weight)| weight).sum();
-    if total == 0 {
-        return (queued > 0).then(|| Action::Land(rng.below(queued) as usize));
-    }
-    let mut at = rng.below(total);
-    let (action, _) = possible.into_iter().find(|(_, weight)| {
-        let here = at < *weight;
-        at = at.saturating_sub(*weight);
-        here
-    })?;
-    Some(drawn(*action, rng))
 }
 
 /// What survives a loss of power is drawn when it happens.

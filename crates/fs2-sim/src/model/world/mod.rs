@@ -67,6 +67,11 @@ const REFS: Value = 0x600;
 
 const NOW: Nanos = Nanos(0);
 
+/// The blocks of the one file, and what they hold.
+fn files(blocks: &[u32; TRACKED]) -> [(u32, Value); 3] {
+    [(blocks[O], 0x100), (blocks[X], 0x200), (blocks[P], REFS | 0b11)]
+}
+
 /// One I/O in the device's queue.
 #[derive(Clone, Debug)]
 struct Queued {
@@ -130,9 +135,7 @@ impl World {
     /// A world before its first attach.
     pub fn new(setup: Setup) -> World {
         let mut blocks = places(setup.shape);
-        let mut data = [O, X].map(|b| (blocks[b], (b as Value + 1) << 8)).to_vec();
-        data.push((blocks[P], REFS | 0b11));
-        let ground = Ground::new(&setup, &data, &[blocks[R], blocks[S]]);
+        let ground = Ground::new(&setup, &files(&blocks), &[blocks[R], blocks[S]]);
         if !setup.apart {
             // The first block of the first page, behind two slots and two areas of checksums, and of the next.
             (blocks[T], blocks[U]) = (ground.table_blocks[16], ground.table_blocks[20]);
@@ -217,6 +220,24 @@ impl World {
     /// The volume the world began with.
     pub fn ground(&self) -> &Ground {
         &self.ground
+    }
+
+    /// The volume as it was before it had a table.
+    pub fn bare(&self) -> Device {
+        let blocks = places(self.setup.shape);
+        let bytes = image::make(self.setup.shape, &files(&blocks), &[blocks[R], blocks[S]]);
+        Device::new(Arc::new(bytes))
+    }
+
+    /// The same client, whose volume is this now; no daemon serves it.
+    pub fn with_volume(&self, volume: Device) -> World {
+        let mut world = self.clone();
+        world.killed();
+        world.cut_off();
+        world.queue.clear();
+        world.devices[0] = volume;
+        world.doubt = true;
+        world
     }
 
     /// A tracked block's number.

@@ -77,6 +77,23 @@ impl World {
         Ok(())
     }
 
+    /// Reads every block that counts from its replica, from its original, and from its replica again.
+    ///
+    /// # Errors
+    /// What must never happen.
+    pub fn reads_everything(&mut self) -> Result<(), Violation> {
+        self.drain()?;
+        for b in DATA.into_iter().chain([P]) {
+            for from in [From::Replica, From::Original, From::Replica] {
+                if self.is_enabled(Action::Read(b, from)) {
+                    self.step(Action::Read(b, from))?;
+                    self.drain()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn judge_trust(&self) -> Result<(), Violation> {
         let Some(v) = &self.volume else { return Ok(()) };
         let unwarranted = match v.standing() {
