@@ -16,7 +16,7 @@ fs2-sim: models around the replica engine
   fs2-sim swarm [--seed S] [--walks N] [--steps N]           long random walks with everything allowed
   fs2-sim crash [--scenario NAME] [--seed S] [--walks N] [--steps N]
                                                              power fails after every step of recorded sessions,
-                                                             and after every write of mkfs2 and its undo
+                                                             and after every write of mkfs2, its undo, chkfs2
 ";
 
 struct Options {
@@ -201,8 +201,8 @@ fn crash(options: &Options) -> bool {
     for name in ["mark", "mark-in-pieces"] {
         let from = scenarios::by_name(name).expect("it is there").start(&[]);
         let mut swept = Swept::default();
-        ok &= told(crash::sweep_conversions(&from, options.seed), &mut swept, name);
-        row(&format!("mkfs2, {name}"), &swept);
+        ok &= told(crash::sweep_offline(&from, options.seed), &mut swept, name);
+        row(&format!("offline, {name}"), &swept);
     }
     ok
 }

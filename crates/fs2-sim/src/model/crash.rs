@@ -7,15 +7,14 @@
 //! The oracles are the world's: what was flushed is there; nothing was written to a live block; the mark tells
 //! the truth; each read brings what the block holds, and nothing else than was written and not lost.
 
-use fs2_engine::offline::{CreateOptions, Devices, create, undo};
+use fs2_engine::offline::{CheckOptions, CreateOptions, Devices, check, create, undo};
 use fs2_engine::{Plant, Standing};
 
 use super::device::Device;
 use super::explore::guarded;
-use super::mark;
 use super::scenarios::Scenario;
 use super::swarm::{Rng, Walk};
-use super::world::{Action, Oracle, Violation, World};
+use super::world::{Action, O, Oracle, Violation, World};
 use crate::glue::Writer;
 
 /// What was done.
@@ -128,14 +127,21 @@ fn look(mut world: World, state: Action, way: &mut Vec<String>, counts: &mut Swe
     checked.reads_everything()
 }
 
-/// `mkfs2` on the world's volume before it had a table, then `mkfs2 --undo` on one with replicas; power fails
-/// after every write of either. No file's block changes, a daemon attaches, a mark tells the truth.
+/// `mkfs2` on the world's volume before it had a table, `mkfs2 --undo` on the one with replicas, `chkfs2` on one
+/// whose session was killed; power fails after every write of each. No file's block changes, a daemon attaches, a
+/// mark tells the truth, and nothing stale is read.
 ///
 /// # Errors
 /// What must not happen and did.
-pub fn sweep_conversions(world: &World, seed: u64) -> Result<Swept, Failure> {
-    let mut swept = Swept::default();
-    let mut rng = Rng(seed);
+pub fn sweep_offline(world: &World, seed: u64) -> Result<Swept, Failure> {
+    let words = |what: &str, e: &dyn std::fmt::Display| {
+        (Violation { oracle: Oracle::Answer, what: format!("{what}: {e}") }, Vec::new())
+    };
+    let mut killed = world.clone();
+    for action in [Action::Write(O), Action::Flush, Action::Kill] {
+        let done = killed.step(action).and_then(|()| killed.drain());
+        done.map_err(|v| (v, vec![killed.describe(action)]))?;
+    }
     let making = recorded(world.bare(), |device| {
         let options = CreateOptions { volume_id: 7, ..CreateOptions::default() };
         create(&mut Devices::new(&mut Writer(device), None), &options, &mut |_| {}).map(|_| ())
@@ -143,17 +149,33 @@ pub fn sweep_conversions(world: &World, seed: u64) -> Result<Swept, Failure> {
     let undoing = recorded(world.devices()[0].clone(), |device| {
         undo(&mut Devices::new(&mut Writer(device), None), &mut |_| {}).map(|_| ())
     });
-    for (what, recorded) in [("mkfs2", making), ("mkfs2 --undo", undoing)] {
-        let failed = |e| (Violation { oracle: Oracle::Answer, what: format!("{what}: {e}") }, Vec::new());
-        let states = recorded.map_err(|e| failed(e.to_string()))?;
-        for (n, device) in states.iter().enumerate() {
+    let checking = |quick| {
+        recorded(killed.devices()[0].clone(), |device| {
+            let options = CheckOptions { checked: true, quick, ..CheckOptions::default() };
+            let mut writer = Writer(device);
+            check(&mut Devices::new(&mut writer, None), &options, &mut |_| true, &mut |_| {}).map(|_| ())
+        })
+    };
+    let runs = [
+        ("mkfs2", world, making),
+        ("mkfs2 --undo", world, undoing),
+        ("chkfs2", &killed, checking(false)),
+        ("chkfs2, hashing nothing", &killed, checking(true)),
+    ];
+    let mut swept = Swept::default();
+    let mut rng = Rng(seed);
+    for (what, world, states) in runs {
+        for (n, device) in states.map_err(|e| words(what, &e))?.iter().enumerate() {
             swept.steps += 1;
             for state in survivors(device, &mut rng) {
                 let name = format!("{what}: power fails after write {n}");
                 let look = |counts: &mut Swept| {
                     let mut after = world.with_volume(state);
-                    counts.active += u64::from(mark::promises(after.ground(), after.devices()).is_some());
                     after.step(Action::Attach)?;
+                    if let Some(v) = after.volume().filter(|v| *v.standing() == Standing::Active) {
+                        counts.active += 1;
+                        counts.unverified += v.table().unverified_count() as u64;
+                    }
                     after.reads_everything()
                 };
                 match guarded_count(look) {
