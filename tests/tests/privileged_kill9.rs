@@ -29,7 +29,7 @@ fn write_until_it_fails(root: &Path, seed: u64, promised: &Promised) {
             if n > 40 && rng.clone().below(6) == 0 && path.exists() {
                 fs::remove_file(&path)?;
                 // The free blocks are on disk before anyone has them again.
-                run(Command::new("sync").arg("-f").arg(&dir)).ended(0);
+                nix::unistd::syncfs(File::open(&dir)?)?;
                 return Ok(None);
             }
             let len = 1 + rng.below(40_000) as usize;
@@ -92,7 +92,15 @@ fn a_killed_daemon_loses_nothing_that_fsync_promised() {
     let mounted = Mounted::new(&scratch, &image, &mnt, &torture);
     let promised = Promised::default();
     let stop = AtomicBool::new(false);
+    /// Set on drop, so that a failure ends the reader too.
+    struct Set<'a>(&'a AtomicBool);
+    impl Drop for Set<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     std::thread::scope(|scope| {
+        let stop_reading = Set(&stop);
         let reader = scope.spawn(|| read_until(&mnt, &stop, &promised));
         let writers: Vec<_> = [1, 2]
             .map(|seed| {
@@ -113,7 +121,7 @@ fn a_killed_daemon_loses_nothing_that_fsync_promised() {
         for writer in writers {
             writer.join().unwrap();
         }
-        stop.store(true, Ordering::Relaxed);
+        drop(stop_reading);
         reader.join().unwrap();
     });
     let promised = promised.into_inner().unwrap();
