@@ -247,14 +247,4 @@ mod tests {
         elements(&render_html(&DemoReport::default()));
         assert!(render_svgs(&DemoReport::default()).unwrap().is_empty());
     }
-
-    #[test]
-    #[ignore = "writes files for a person to look at: FS2_REPORT_DIR=directory"]
-    fn to_look_at() {
-        let dir = std::path::PathBuf::from(std::env::var_os("FS2_REPORT_DIR").expect("a directory"));
-        std::fs::write(dir.join("report.html"), render_html(&sample::report())).unwrap();
-        for (name, svg) in render_svgs(&sample::report()).unwrap() {
-            std::fs::write(dir.join(name).with_extension("svg"), svg).unwrap();
-        }
-    }
 }
