@@ -19,7 +19,7 @@ const OTHERS: [(&str, &str); 10] = [
     ("world/tally", include_str!("../src/model/world/tally.rs")),
     ("world/words", include_str!("../src/model/world/words.rs")),
     ("explore", include_str!("../src/model/explore.rs")),
-    ("scenarios", include_str!("../src/model/scenarios.rs")),
+    ("scenarios", include_str!("../src/model/scenarios/mod.rs")),
     ("swarm", include_str!("../src/model/swarm.rs")),
 ];
 
