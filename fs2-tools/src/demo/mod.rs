@@ -49,8 +49,7 @@ pub struct Options {
     /// Run in this process though root could go through the kernel.
     #[arg(long)]
     in_process: bool,
-    /// Where the report goes [default: target/fs2-demo.html where there is a target directory, else
-    /// fs2-demo.html].
+    /// Where the report goes [default: target/fs2-demo.html in the project's tree, else fs2-demo.html].
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print the figures as JSON.
@@ -227,10 +226,15 @@ fn run(options: &Options) -> Result<(), DemoError> {
         copies_written,
         notes,
     };
-    let place = options.report.clone().unwrap_or_else(|| {
-        let target = Path::new("target");
-        if target.is_dir() { target.join("fs2-demo.html") } else { "fs2-demo.html".into() }
-    });
+    let place = match &options.report {
+        Some(place) => place.clone(),
+        // In this project's tree the report is output of a build: nothing new lies among the sources.
+        None if Path::new("target").is_dir() || Path::new("Cargo.toml").is_file() => {
+            std::fs::create_dir_all("target").map_err(step("the directory target"))?;
+            "target/fs2-demo.html".into()
+        }
+        None => "fs2-demo.html".into(),
+    };
     std::fs::write(&place, render_html(&report)).map_err(step(place.display()))?;
     drop(dir);
     if options.json {
