@@ -302,6 +302,9 @@ pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
         Err(e) => (false, Some(e.to_string())),
     };
     wait_gone(record.pid)?;
+    // Where this process started the daemon itself, it is a child of ours still to be waited for.
+    let pid = nix::unistd::Pid::from_raw(record.pid as i32);
+    let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
     // A daemon that was killed leaves its FUSE mount behind.
     if record.frontend == "fuse" && crate::kernel::mount_at(&record.carrier).ok().flatten().is_some() {
         let _ = unmount(&record.carrier, true);
