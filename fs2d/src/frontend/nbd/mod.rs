@@ -15,13 +15,14 @@
 //! - A client that breaks the protocol loses its own connection and nothing else.
 //!
 //! ```no_run
-//! # fn volume() -> std::sync::Arc<dyn fs2d::service::Service> { unimplemented!() }
+//! # fn serve(volume: std::sync::Arc<dyn fs2d::service::Service>) -> std::io::Result<()> {
 //! use fs2d::frontend::nbd::{Listen, Options, Server};
 //! use std::time::Duration;
-//! let server = Server::bind(Listen::Unix("/run/fs2/volume.sock".into()), volume(), Options::default())?;
+//! let server = Server::bind(Listen::Unix("/run/fs2/volume.sock".into()), volume, Options::default())?;
 //! // … until SIGTERM:
 //! let unfinished = server.shutdown(Duration::from_secs(5));
-//! # Ok::<(), std::io::Error>(())
+//! # Ok(())
+//! # }
 //! ```
 
 pub mod codec;
