@@ -1,0 +1,78 @@
+//! `fs2-replay`: disk traces and modelled drives.
+//!
+//! [`run`] is the whole program but for the process around it. Each subcommand is a module with its
+//! arguments (`Args`) and `run(&Args, out, err) -> Result<(), Failure>`; what it computes is done by the
+//! pure crates.
+
+mod profile;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+
+use clap::{Parser, Subcommand};
+
+/// Exit code: done.
+const DONE: i32 = 0;
+/// Exit code: something was refused or failed.
+const FAILED: i32 = 1;
+/// Exit code: the command line makes no sense.
+const USAGE: i32 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  fs2-replay profile list                       the drives that are built in
+  fs2-replay profile show nearline-hc310        one of them, with the source of each number
+
+Exit codes: 0 done, 1 refused or failed, 2 usage.";
+
+/// Disk traces and modelled drives.
+#[derive(Parser, Debug)]
+#[command(name = "fs2-replay", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// Drive profiles: list, show, import
+    Profile(profile::Args),
+}
+
+/// Why a subcommand did not do what it was asked: one or more sentences for people.
+#[derive(Debug)]
+pub(crate) struct Failure(pub(crate) String);
+
+impl Failure {
+    /// What failed at a file.
+    pub(crate) fn at(path: &Path, what: impl fmt::Display) -> Failure {
+        Failure(format!("{}: {what}", path.display()))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    /// Standard output cannot be written.
+    fn from(e: std::io::Error) -> Failure {
+        Failure(format!("writing the output: {e}"))
+    }
+}
+
+/// Runs the program: `args` with its own name first. Returns its exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
+    };
+    let done = match &cli.what {
+        What::Profile(args) => profile::run(args, out),
+    };
+    match done.and_then(|()| Ok(out.flush()?)) {
+        Ok(()) => DONE,
+        Err(Failure(what)) => {
+            let _ = writeln!(err, "fs2-replay: {what}");
+            FAILED
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `fs2-replay profile`: the drives there are, and those of others made ours.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use fs2_disk::DriveProfile;
+
+use super::Failure;
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// List the built-in drives
+    List,
+    /// Print a profile as TOML
+    Show {
+        /// A built-in drive's name, or a profile in a file
+        #[arg(value_name = "PROFILE")]
+        name: PathBuf,
+    },
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    match &args.what {
+        What::List => list(out),
+        What::Show { name } => show(name, out),
+    }
+}
+
+fn list(out: &mut dyn Write) -> Result<(), Failure> {
+    for name in DriveProfile::names() {
+        let p = DriveProfile::builtin(name).map_err(|e| Failure(e.to_string()))?;
+        writeln!(out, "{name:<16} {}", p.about())?;
+    }
+    Ok(())
+}
+
+fn show(name: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+    let built_in = name.to_str().and_then(|n| DriveProfile::builtin_source(n).ok());
+    match built_in {
+        Some(text) => write!(out, "{text}")?,
+        None => write!(out, "{}", load(name)?.to_toml())?,
+    }
+    Ok(())
+}
+
+/// A drive by a built-in name or from a file of ours.
+pub(super) fn load(name: &Path) -> Result<DriveProfile, Failure> {
+    if let Some(p) = name.to_str().and_then(|n| DriveProfile::builtin(n).ok()) {
+        return Ok(p);
+    }
+    let text = std::fs::read_to_string(name).map_err(|e| {
+        let names: Vec<_> = DriveProfile::names().collect();
+        Failure::at(name, format!("{e} (nor is it a built-in drive: {})", names.join(", ")))
+    })?;
+    DriveProfile::parse(&text, &name.display().to_string()).map_err(|e| Failure(e.to_string()))
+}
