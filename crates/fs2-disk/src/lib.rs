@@ -1,8 +1,9 @@
 //! A disk drive as mathematics: seek curve, rotation, zones, skews, read-ahead cache and power.
 //! The main types are [`DriveProfile`], which says what a drive is, and [`Disk`], which is one:
-//! [`Disk::serve`] takes a command and the time, and says how long it takes and why. Queues,
-//! schedulers and real time are left to those who hold a `Disk`; what a daemon may believe about
-//! a real drive is [`Head`].
+//! [`Disk::serve`] takes a command and the time, and says how long it takes and why. [`Queue`]
+//! chooses the next request and which of its copies, [`Device`] is a drive with a command queue
+//! of its own; what a daemon may believe about a real drive is [`Head`]. Real time and I/O are
+//! left to those above.
 //!
 //! ```
 //! use fs2_block::{Nanos, Op, Sector};
@@ -22,17 +23,21 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod device;
 mod disk;
 mod geometry;
 mod head;
 mod parse;
 mod profile;
+mod queue;
 mod seek;
 mod service;
 mod spindle;
 
+pub use device::Device;
 pub use disk::Disk;
 pub use head::{Head, Knowledge};
 pub use profile::{DriveProfile, Extended, Power, ProfileError, Zone};
+pub use queue::{Chosen, Positioning, Queue, Scheduler};
 pub use seek::SeekCurve;
 pub use service::{Energy, Service, Split};
