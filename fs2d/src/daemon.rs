@@ -1,5 +1,6 @@
 //! From settings to a served volume and back.
 
+use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Standing, Volume};
-use fs2_store::{DelayStore, FileStore, Lock, OpenOptions, Store, StoreIo};
+use fs2_store::{DelayStore, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo};
 use fs2_trace::Record;
 
 use crate::runtime;
@@ -69,7 +70,31 @@ pub struct Served {
     /// Whether the drive is modelled in real time.
     pub modelled: bool,
     trace: Mutex<Option<Tracing>>,
+    record: Option<Recorder>,
     ended: AtomicBool,
+}
+
+/// The log of `--record`, and where it is.
+struct Recorder {
+    log: Arc<LogStore<FileStore, BufWriter<File>>>,
+    path: PathBuf,
+}
+
+impl Recorder {
+    fn begin(file: FileStore, path: &Path) -> Result<Recorder, DaemonError> {
+        let io = |source| DaemonError::Io { what: format!("--record {}", path.display()), source };
+        // Never over anything: a log is as long as what it logs.
+        let to = File::options().write(true).create_new(true).open(path).map_err(io)?;
+        let log = LogStore::new(file, BufWriter::new(to)).map_err(io)?;
+        Ok(Recorder { log: Arc::new(log), path: path.to_owned() })
+    }
+
+    fn end(&self) {
+        match self.log.sync() {
+            Ok(entries) => tracing::info!("{} has {entries} entries", self.path.display()),
+            Err(e) => tracing::error!("--record {}: {e}", self.path.display()),
+        }
+    }
 }
 
 struct Tracing {
@@ -120,9 +145,16 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     }
     let modelled = settings.drive.is_some();
     let drive_name = belief.as_ref().map(|p| p.name().to_owned());
+    let (file, record): (Arc<dyn Store>, _) = match &settings.record {
+        Some(path) => {
+            let recorder = Recorder::begin(file, path)?;
+            (recorder.log.clone(), Some(recorder))
+        }
+        None => (Arc::new(file), None),
+    };
     let store: Arc<dyn Store> = match (&belief, modelled) {
         (Some(p), true) => Arc::new(DelayStore::new(file, Disk::new(p.clone()), settings.time_scale)),
-        _ => Arc::new(file),
+        _ => file,
     };
     let table: Option<Arc<dyn Store>> = match &settings.table {
         Some(path) => Some(Arc::new(FileStore::open(path, options)?)),
@@ -184,6 +216,7 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         drive: drive_name,
         modelled,
         trace: Mutex::new(None),
+        record,
         ended: AtomicBool::new(false),
     };
     if let Some(path) = &settings.trace {
@@ -269,6 +302,9 @@ impl Served {
             tracing::error!("{e}");
         }
         let report = self.server.detach();
+        if let Some(record) = &self.record {
+            record.end();
+        }
         match &report.why_not {
             None => {
                 tracing::info!(

@@ -97,6 +97,11 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
+    /// Record every change of the volume in this new file, as dm-log-writes does: replay-log rebuilds every
+    /// state in between (for finding bugs; see docs/testing.md).
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub record: Option<PathBuf>,
+
     /// Refuse to serve a volume whose replicas cannot be trusted, instead of serving it plainly.
     #[arg(long)]
     pub require_active: bool,
@@ -144,7 +149,9 @@ impl Settings {
         if let Some(belief) = &self.belief {
             put("--belief=", absolute_if_file(belief));
         }
-        for (name, path) in [("--table=", &self.table), ("--trace=", &self.trace)] {
+        for (name, path) in
+            [("--table=", &self.table), ("--trace=", &self.trace), ("--record=", &self.record)]
+        {
             if let Some(path) = path {
                 put(name, std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
             }
@@ -239,7 +246,7 @@ mod tests {
     fn arguments_say_the_same_again() {
         use clap::Parser;
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
-                    --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --require-active \
+                    --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --record /d --require-active \
                     --depth 3 --degree 2 --lock-wait 0 --paranoid";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
