@@ -1,13 +1,18 @@
 #!/bin/bash
-# What takes too long for every change: the foreign suites at full length. Needs what the privileged tests
-# need (docs/testing.md). Half an hour to an hour.
-#   tests/long.sh [SEEDS=7,8,9,10,11]
+# What takes too long for every change: the foreign suites and the kills at full length. Needs what the
+# privileged tests need (docs/testing.md).
+#   tests/long.sh [SECONDS_OF_SUITES=2400] [KILLS=1000]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export FS2_FORBID_SKIP=1 FS2_FSX_SEEDS=${1:-7,8,9,10,11} FS2_FSX_OPS=20000 FS2_STRESS_TIMES=4
+export FS2_FORBID_SKIP=1 FS2_SUITE_SECONDS=${1:-2400} FS2_KILLS=${2:-1000}
 cargo build -p fs2d -p fs2-tools --bins
-cargo test -p fs2-tests --test privileged_suites -- --test-threads 1 --nocapture
-# Killed at other moments each time.
+# Two seeds of half the time each: other files, other operations.
+for seed in 1 1001; do
+    FS2_SUITE_SEED=$seed FS2_SUITE_SECONDS=$((FS2_SUITE_SECONDS / 2)) \
+        cargo test -p fs2-tests --test privileged_suites -- --test-threads 2 --nocapture
+done
+cargo test -p fs2-tests --test privileged_kill9 -- --test-threads 1 --nocapture
+# A file system killed at other moments each time.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
-    cargo test -q -p fs2-tests --test privileged_kill9
+    cargo test -q -p fs2-tests --test privileged_kill9 a_killed_daemon
 done

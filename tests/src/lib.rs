@@ -20,11 +20,11 @@ mod tree;
 
 pub use image::{Dump, debugfs, digest, dump, e2fsck_clean, file_digest, mke2fs};
 pub use mounted::{Mounted, PlainMount, loops_below, mounts_below};
-pub use needs::{Need, missing, needs};
+pub use needs::{Need, missing, needs, setting};
 pub use run::{Done, program, run, run_within, tool};
 pub use scratch::Scratch;
 pub use serve::Served;
-pub use tree::{Rng, Tree};
+pub use tree::{Rng, Tree, tree_digests};
 
 /// What a mounted test needs: the host kernel's ext2 over a loop device over FUSE.
 pub const KERNEL: &[Need] =

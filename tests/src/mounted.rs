@@ -115,7 +115,17 @@ impl<'a> Mounted<'a> {
         let options = if at.has_option("discard") { "noatime,discard" } else { "noatime" };
         // Held open, or the loop device would go with the mount.
         let _open = File::open(&self.block_device).expect("the loop device");
-        run(Command::new("umount").arg(&self.dir)).ended(0);
+        // Another test's child, between its fork and its exec, holds what this process has open.
+        let umount = || run(Command::new("umount").arg(&self.dir));
+        let mut done = umount();
+        for _ in 0..50 {
+            if !done.err.contains("busy") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            done = umount();
+        }
+        done.ended(0);
         run(Command::new("blockdev").arg("--flushbufs").arg(&self.block_device)).ended(0);
         run(Command::new("mount").args(["-t", "ext2", "-o", options]).args([&self.block_device, &self.dir]))
             .ended(0);

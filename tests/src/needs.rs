@@ -67,3 +67,12 @@ pub fn needs(needs: &[Need]) -> bool {
     let _ = writeln!(std::io::stderr(), "\nskipped: {name}: needs {missing}");
     false
 }
+
+/// A number from the environment, such as how long the suites run; `default` where it is not set.
+///
+/// # Panics
+/// Where it is set to something else.
+pub fn setting(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok().filter(|v| !v.is_empty());
+    value.map_or(default, |v| v.parse().unwrap_or_else(|e| panic!("{name}={v}: {e}")))
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Random numbers by seed: xorshift64*.
 #[derive(Clone, Debug)]
@@ -214,4 +214,33 @@ fn walk(root: &Path) -> Vec<String> {
     into(root, root, &mut names);
     names.sort();
     names
+}
+
+/// What is below `root` by its path there: a digest of each file's or link's bytes, 0 for everything else.
+///
+/// # Panics
+/// Where something cannot be read.
+#[track_caller]
+pub fn tree_digests(root: &Path) -> BTreeMap<PathBuf, u64> {
+    fn into(root: &Path, dir: &Path, found: &mut BTreeMap<PathBuf, u64>) {
+        for entry in fs::read_dir(dir).expect("a directory").map(|e| e.expect("its entry")) {
+            let path = entry.path();
+            let kind = entry.file_type().expect("its kind");
+            let digest = if kind.is_file() {
+                crate::file_digest(&path)
+            } else if kind.is_symlink() {
+                let target = fs::read_link(&path).expect("a link's target");
+                crate::digest(target.as_os_str().as_encoded_bytes())
+            } else {
+                0
+            };
+            found.insert(path.strip_prefix(root).expect("it is below").to_owned(), digest);
+            if kind.is_dir() {
+                into(root, &path, found);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    into(root, root, &mut found);
+    found
 }
