@@ -237,7 +237,7 @@ fn fio_verify() {
         return;
     }
     let (seed, until) = (setting("FS2_SUITE_SEED", 7), Instant::now() + share());
-    let jobs = "[global]\nsize=12m\nverify_fatal=1\ndo_verify=1\nrandrepeat=1\nthread=1\n\
+    let jobs = "[global]\nsize=12m\nverify_fatal=1\nverify_state_save=0\ndo_verify=1\nrandrepeat=1\nthread=1\n\
          [random]\nrw=randwrite\nbsrange=512-64k\nbs_unaligned=1\nverify=crc32c\nioengine=psync\nfsync=64\n\
          [mixed]\nrw=randrw\nbs=4k\nverify=md5\nverify_backlog=256\nioengine=psync\n\
          [direct]\nrw=randwrite\nbs=4k\ndirect=1\nioengine=libaio\niodepth=8\nverify=crc32c\nverify_async=1\n\
@@ -249,7 +249,11 @@ fn fio_verify() {
             let file = work.join("jobs.fio");
             fs::write(&file, format!("{jobs}\n")).unwrap();
             let mut fio = Command::new("fio");
-            fio.arg("--directory").arg(work).arg(format!("--randseed={}", seed + round)).arg(&file);
+            fio.current_dir(work)
+                .arg("--directory")
+                .arg(work)
+                .arg(format!("--randseed={}", seed + round))
+                .arg(&file);
             let said = run_within(&mut fio, PATIENCE).ended(0);
             assert!(said.out.matches("err= 0").count() >= 5, "{}{}", said.out, said.err);
             round += 1;
