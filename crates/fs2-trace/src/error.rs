@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::formats::Format;
+
 /// A trace could not be read further. Records delivered before are good.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
@@ -65,4 +67,46 @@ pub enum TraceError {
         /// What is wrong and what was expected.
         what: String,
     },
+    /// A line's content is wrong.
+    #[error("line {line}: {found:?}, expected {expected}")]
+    Line {
+        /// Number of the line, from 1.
+        line: u64,
+        /// The line, cut short where it is long, or the part of it that is wrong.
+        found: String,
+        /// What should have been there.
+        expected: &'static str,
+    },
+    /// A binary record's content is wrong.
+    #[error("byte {offset}: {what}")]
+    Byte {
+        /// Where the record begins, counted after decompression.
+        offset: u64,
+        /// What is wrong and what was expected.
+        what: String,
+    },
+    /// The first bytes fit no format, or more than one.
+    #[error("{what}; `--format` names it, one of: {}", Format::names())]
+    Unrecognised {
+        /// What was found: nothing that fits, or the candidates.
+        what: String,
+    },
+    /// The inputs, or the options and the inputs, do not fit together.
+    #[error("{0}")]
+    Unfit(String),
+    /// An error of one of several inputs, or of an input with a name.
+    #[error("{name}: {source}")]
+    In {
+        /// The input's name as it was handed in.
+        name: String,
+        /// What is wrong with it.
+        source: Box<TraceError>,
+    },
+}
+
+impl TraceError {
+    /// The same error with the name of the input it came from.
+    pub(crate) fn in_input(self, name: &str) -> TraceError {
+        TraceError::In { name: name.to_owned(), source: Box::new(self) }
+    }
 }

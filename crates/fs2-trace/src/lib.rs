@@ -1,8 +1,23 @@
-//! Disk traces: requests with their arrival and service times, as files.
-//! The main types are [`Writer`] and [`Reader`] of the project's own container, both over the
-//! byte streams they are handed, and [`Record`], one request. Opening files, pacing a replay and
-//! measuring time are left to those above; each trace format is a module of `formats`.
+//! Disk traces of a dozen formats as one stream of requests, and what can be said of them.
+//! The main entry is [`open`]: it takes byte streams, compressed or not, finds their format and
+//! gives a [`Stream`] of [`Record`]s in order of arrival. [`Writer`] and [`Reader`] are the project's own
+//! container. Opening files, pacing a replay and measuring time are left to those above; each
+//! format is a module of `formats`, described in `docs/trace-format.md`.
 //!
+//! ```
+//! use fs2_block::{Extent, Nanos, Op};
+//! use fs2_trace::{Format, OpenOptions, Record, open};
+//!
+//! let text = "0,20941264,8192,W,0.551706\n0,20939840,8192,R,0.554041\n";
+//! let input = ("a.spc".to_owned(), Box::new(text.as_bytes()) as Box<_>);
+//! let stream = open(vec![input], OpenOptions::default()).unwrap();
+//! assert_eq!(stream.format(), Format::Spc);
+//! let records = stream.collect::<Result<Vec<_>, _>>().unwrap();
+//! let first = Record::new(Nanos(551_706_000), Op::Write, Extent::new(20941264 * 512, 8192));
+//! assert_eq!(records[0], first);
+//! ```
+//!
+//! Writing and reading the container:
 //! ```
 //! use fs2_block::{Extent, Nanos, Op};
 //! use fs2_trace::{Header, Reader, Record, Writer};
@@ -19,10 +34,21 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod detect;
 mod error;
+mod event;
 mod formats;
+mod input;
+mod matching;
 mod record;
+mod stream;
+mod text;
 
 pub use error::TraceError;
+pub use event::Device;
+pub use formats::Format;
+pub use formats::blkparse_writer::BlkparseWriter;
 pub use formats::container::{Header, Reader, Writer};
+pub use input::{BoxRead, Compression};
 pub use record::{Record, RecordFlags};
+pub use stream::{ArrivalEvent, DEVICE_STRIDE, DeviceChoice, OpenOptions, Skipped, Stream, open};

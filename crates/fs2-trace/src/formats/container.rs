@@ -12,9 +12,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::error::TraceError;
+use crate::event::{Devices, Event, Fault, Kind, Source};
+use crate::input::BoxRead;
 use crate::record::{RECORD_BYTES, RawRecord, Record};
 
-const MAGIC: [u8; 8] = *b"FS2TRACE";
+/// How a container begins.
+pub(crate) const MAGIC: [u8; 8] = *b"FS2TRACE";
 const BLOCK_MAGIC: [u8; 4] = *b"FS2B";
 const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 64;
@@ -88,27 +91,38 @@ pub struct Writer<W: Write> {
     compressor: Compressor<'static>,
 }
 
-impl<W: Write> Writer<W> {
-    /// Begins a trace: writes the header.
-    ///
-    /// # Errors
-    /// What `out` says.
-    pub fn new(mut out: W, header: Header) -> io::Result<Writer<W>> {
+impl Header {
+    /// Bytes of a header.
+    pub const BYTES: usize = HEADER_BYTES;
+
+    /// The bytes with which a trace begins. A writer that learns the volume's size only at the end
+    /// puts them over those at the file's start.
+    pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut raw = RawHeader {
             magic: MAGIC,
             version: VERSION.into(),
             header_bytes: (HEADER_BYTES as u16).into(),
             record_bytes: (RECORD_BYTES as u16).into(),
             reserved: 0.into(),
-            volume_bytes: header.volume_bytes.into(),
-            block_size: header.block_size.map_or(0, BlockSize::bytes).into(),
+            volume_bytes: self.volume_bytes.into(),
+            block_size: self.block_size.map_or(0, BlockSize::bytes).into(),
             reserved2: 0.into(),
-            start_unix_ns: header.start_unix_ns.into(),
+            start_unix_ns: self.start_unix_ns.into(),
             reserved3: [0; 20],
             crc: 0.into(),
         };
         raw.crc = crc_of(raw.as_bytes()).into();
-        out.write_all(raw.as_bytes())?;
+        zerocopy::transmute!(raw)
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a trace: writes the header.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn new(mut out: W, header: Header) -> io::Result<Writer<W>> {
+        out.write_all(&header.to_bytes())?;
         Ok(Writer {
             out,
             header,
@@ -404,4 +418,38 @@ fn read_up_to(input: &mut impl Read, buf: &mut [u8], offset: u64) -> Result<usiz
         }
     }
     Ok(got)
+}
+
+/// A container as a source of events: every record is a whole request.
+pub(crate) struct ContainerSource {
+    reader: Reader<BoxRead>,
+}
+
+impl ContainerSource {
+    /// # Errors
+    /// As [`Reader::new`].
+    pub(crate) fn new(input: BoxRead) -> Result<ContainerSource, TraceError> {
+        Ok(ContainerSource { reader: Reader::new(input)? })
+    }
+}
+
+impl Source for ContainerSource {
+    fn next(&mut self, devices: &mut Devices) -> Result<Option<Event>, Fault> {
+        let Some(record) = self.reader.next().transpose()? else { return Ok(None) };
+        let Ok(device) = devices.index(b"") else { return Ok(None) };
+        Ok(Some(Event {
+            time: record.at.0,
+            kind: Kind::Request,
+            op: record.op,
+            extent: record.extent,
+            took: record.service,
+            flags: record.flags,
+            source: record.source,
+            device,
+        }))
+    }
+
+    fn header(&self) -> Option<Header> {
+        Some(self.reader.header())
+    }
 }

@@ -1,0 +1,59 @@
+//! MSR Cambridge's csv: `FILETIME,host,disk,Read|Write,offset,bytes,response`, the times in units
+//! of 100 ns, the first of them from 1601 on.
+
+use fs2_block::{Extent, Nanos, Op};
+
+use super::Lines;
+use crate::event::{Devices, Event};
+use crate::text::{Fields, number};
+
+pub(crate) struct Msr;
+
+/// From 1601 to 1970, in units of 100 ns.
+const EPOCH: i128 = 116_444_736_000_000_000;
+
+const LINE: &str = "`FILETIME,host,disk,Read|Write,offset,bytes,response`";
+
+impl Lines for Msr {
+    fn parse(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Event>, &'static str> {
+        if line.trim_ascii().is_empty() || line.starts_with(b"Timestamp") {
+            return Ok(None);
+        }
+        let mut fields = Fields::new(line, b',');
+        let (Some(time), Some(host), Some(disk), Some(op), Some(offset), Some(bytes), Some(took)) = (
+            fields.next(),
+            fields.next(),
+            fields.next(),
+            fields.next(),
+            fields.next(),
+            fields.next(),
+            fields.next(),
+        ) else {
+            return Err(LINE);
+        };
+        let time = number(time)
+            .and_then(|t| t.checked_mul(100))
+            .ok_or("a FILETIME, in units of 100 ns from 1601 on")?;
+        number(disk).ok_or("a disk's number")?;
+        let op = match op {
+            b"Read" => Op::Read,
+            b"Write" => Op::Write,
+            _ => return Err("Read or Write"),
+        };
+        let extent = number(offset)
+            .zip(number(bytes))
+            .and_then(|(o, n)| Extent::checked(o, n))
+            .ok_or("an offset and a number of bytes, together below 2^63")?;
+        let took =
+            number(took).and_then(|t| t.checked_mul(100)).ok_or("a response time, in units of 100 ns")?;
+        // The device's name as it stands in the line: `host,disk`.
+        let begin = line.iter().position(|b| *b == b',').ok_or(LINE)? + 1;
+        let name = line.get(begin..begin + host.len() + 1 + disk.len()).ok_or(LINE)?;
+        let device = devices.index(name)?;
+        Ok(Some(Event { took: Some(Nanos(took)), ..Event::request(time, op, extent, device) }))
+    }
+
+    fn clock_unix_ns(&self) -> Option<i128> {
+        Some(-EPOCH * 100)
+    }
+}

@@ -1,0 +1,514 @@
+//! One stream of requests from one or several inputs of any format.
+//!
+//! ```text
+//! bytes -> unpack -> reader -+
+//! bytes -> unpack -> reader -+-> merge by time -> match C with D -> order -> one address range
+//! ```
+//!
+//! * S1: memory is bounded whatever the inputs hold: each stage keeps a fixed number of events.
+//! * S2: times never go back. What comes out of order by more than [`WINDOW`] requests takes the time of
+//!   the request before it and is counted as late.
+//! * S3: what was given out before an error is good, and nothing follows one.
+
+use std::collections::VecDeque;
+use std::str::FromStr;
+
+use fs2_block::{Extent, Nanos};
+
+use crate::detect::{HEAD_BYTES, detect};
+use crate::error::TraceError;
+use crate::event::{Device, Devices, Event, Fault, Kind, Source};
+use crate::formats::Format;
+use crate::formats::container::Header;
+use crate::input::{BoxRead, Compression, peek, unpack};
+use crate::matching::Matcher;
+use crate::record::{Record, RecordFlags};
+
+/// Requests among which times are put in order. A guess: more than are outstanding at a drive.
+const WINDOW: usize = 4096;
+/// Events looked at to see which kinds there are.
+const LOOK_AHEAD: usize = 4096;
+/// Skipped lines kept for the report.
+const SKIPPED_KEPT: usize = 5;
+
+/// Bytes from one device's address range to the next where a trace has several and none is chosen.
+pub const DEVICE_STRIDE: u64 = 1 << 42;
+
+/// Which event of a request is its arrival, in formats that list events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ArrivalEvent {
+    /// Queued: it came to the block device (Q).
+    Queue,
+    /// Inserted into the scheduler (I).
+    Insert,
+    /// Issued to the driver (D).
+    Issue,
+    /// Completed (C).
+    Complete,
+}
+
+impl ArrivalEvent {
+    /// As blkparse abbreviates it.
+    pub fn letter(self) -> char {
+        match self {
+            ArrivalEvent::Queue => 'Q',
+            ArrivalEvent::Insert => 'I',
+            ArrivalEvent::Issue => 'D',
+            ArrivalEvent::Complete => 'C',
+        }
+    }
+
+    const ALL: [ArrivalEvent; 4] =
+        [ArrivalEvent::Issue, ArrivalEvent::Queue, ArrivalEvent::Insert, ArrivalEvent::Complete];
+
+    fn kind(self) -> Kind {
+        match self {
+            ArrivalEvent::Queue => Kind::Queue,
+            ArrivalEvent::Insert => Kind::Insert,
+            ArrivalEvent::Issue => Kind::Issue,
+            ArrivalEvent::Complete => Kind::Complete,
+        }
+    }
+}
+
+impl FromStr for ArrivalEvent {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<ArrivalEvent, String> {
+        let found = ArrivalEvent::ALL.into_iter().find(|e| s.chars().eq([e.letter()]));
+        found.ok_or_else(|| format!("no event {s:?}, expected Q, I, D or C"))
+    }
+}
+
+/// What becomes of a trace of several devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// Each has an address range of its own, [`DEVICE_STRIDE`] apart, in the order of appearance.
+    /// A trace of one device keeps its addresses.
+    #[default]
+    Apart,
+    /// Only the device of that name, at the addresses it has.
+    Only(String),
+    /// Each begins at a byte of its own; requests for others are left out. What a first pass over
+    /// the trace gives ([`Stream::devices`]) can be put side by side in this way.
+    Placed(Vec<(String, u64)>),
+}
+
+/// How to read a trace.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Its format, where the first bytes are not to say.
+    pub format: Option<Format>,
+    /// Which event is a request's arrival. Without a choice the first there is of D, Q, I and C.
+    /// Formats that list no events have no use for it.
+    pub event: Option<ArrivalEvent>,
+    /// Whether to count lines and records that are wrong and go on.
+    pub skip_bad: bool,
+    /// What becomes of several devices.
+    pub devices: DeviceChoice,
+    /// Whether to give out also a daemon's own I/O, that for replicas, from our own traces.
+    pub own_io: bool,
+}
+
+/// What was wrong and left out.
+#[derive(Clone, Debug, Default)]
+pub struct Skipped {
+    /// Lines or records.
+    pub count: u64,
+    /// What the first of them said, at most five.
+    pub first: Vec<String>,
+}
+
+/// The requests of a trace, in order of arrival.
+pub struct Stream {
+    merge: Merge,
+    format: Format,
+    compression: Compression,
+    options: OpenOptions,
+    /// Events read to see what kinds there are, and not yet used.
+    ahead: VecDeque<Event>,
+    matcher: Option<Matcher>,
+    arrival: Option<ArrivalEvent>,
+    order: VecDeque<Event>,
+    /// What each device's addresses begin at; `None` for one left out.
+    places: Vec<Option<u64>>,
+    /// The earliest time seen before the first request came out; from then on, time 0.
+    base: Option<u64>,
+    /// The time of the request given out last, from time 0.
+    last: u64,
+    ended: bool,
+    done: bool,
+    error: Option<TraceError>,
+    given: u64,
+    late: u64,
+    own: u64,
+    /// Events of each kind of `ArrivalEvent::ALL`.
+    kinds: [u64; 4],
+}
+
+/// Opens a trace: one input, or several of the same format that are parts of one trace, such as
+/// blktrace's files for each processor. They are merged by time.
+///
+/// # Errors
+/// Where an input cannot be read, or is no trace of a format that is known or named.
+pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stream, TraceError> {
+    let mut sources: Vec<(String, Box<dyn Source>)> = Vec::new();
+    let mut first: Option<(Format, Compression)> = None;
+    for (name, input) in inputs {
+        let io = |source| TraceError::Io { offset: 0, source };
+        let (compression, plain) = unpack(input).map_err(|e| io(e).in_input(&name))?;
+        let (head, plain) = peek(plain, HEAD_BYTES).map_err(|e| io(e).in_input(&name))?;
+        let format = match options.format {
+            Some(format) => format,
+            // A processor that saw nothing leaves an empty file.
+            None if head.is_empty() && first.is_some() => continue,
+            None => detect(&head).map_err(|e| e.in_input(&name))?,
+        };
+        if let Some((other, _)) = first
+            && other != format
+        {
+            return Err(TraceError::Unfit(format!(
+                "{name} is {format} and the input before it {other}: several inputs are parts of one trace"
+            )));
+        }
+        first.get_or_insert((format, compression));
+        let reader = format.reader(plain).map_err(|e| e.in_input(&name))?;
+        sources.push((name, reader));
+    }
+    let Some((format, compression)) = first else {
+        return Err(TraceError::Unfit("no trace was named".to_owned()));
+    };
+    Ok(Stream {
+        merge: Merge::new(sources),
+        format,
+        compression,
+        options,
+        ahead: VecDeque::new(),
+        matcher: None,
+        arrival: None,
+        order: VecDeque::new(),
+        places: Vec::new(),
+        base: None,
+        last: 0,
+        ended: false,
+        done: false,
+        error: None,
+        given: 0,
+        late: 0,
+        own: 0,
+        kinds: [0; 4],
+    }
+    .begin())
+}
+
+impl Stream {
+    /// What a container says of itself; of several, the first.
+    pub fn header(&self) -> Option<Header> {
+        self.merge.sources.first().and_then(|s| s.reader.header())
+    }
+
+    /// The format of the inputs.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How the first input is compressed.
+    pub fn compression(&self) -> Compression {
+        self.compression
+    }
+
+    /// Which event is an arrival, in formats that list events.
+    pub fn event(&self) -> Option<ArrivalEvent> {
+        self.arrival
+    }
+
+    /// What was wrong and left out so far.
+    pub fn skipped(&self) -> &Skipped {
+        &self.merge.skipped
+    }
+
+    /// The devices seen so far.
+    pub fn devices(&self) -> &[Device] {
+        &self.merge.devices.list
+    }
+
+    /// Requests given out whose own time lay before that of the request before them.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Requests of a daemon's own left out so far.
+    pub fn own(&self) -> u64 {
+        self.own
+    }
+
+    /// Nanoseconds from 1970 to the trace's time 0, where it says so; known once a request was given
+    /// out.
+    pub fn start_unix_ns(&self) -> Option<u64> {
+        if let Some(header) = self.header() {
+            return (header.start_unix_ns != 0).then_some(header.start_unix_ns);
+        }
+        let clock = self.merge.sources.iter().find_map(|s| s.reader.clock_unix_ns())?;
+        let base = if self.format.is_absolute() { self.base? } else { 0 };
+        u64::try_from(clock + i128::from(base)).ok()
+    }
+
+    /// Reads ahead to see which kinds of events there are.
+    fn begin(mut self) -> Stream {
+        if !self.format.has_events() {
+            return self;
+        }
+        while self.ahead.len() < LOOK_AHEAD {
+            let Some(event) = self.pull() else { break };
+            self.ahead.push_back(event);
+        }
+        let there = |kind| self.ahead.iter().any(|e| e.kind == kind);
+        let arrival = self
+            .options
+            .event
+            .or_else(|| ArrivalEvent::ALL.into_iter().find(|e| there(e.kind())))
+            .unwrap_or(ArrivalEvent::Issue);
+        self.arrival = Some(arrival);
+        self.matcher = Some(Matcher::new(arrival.kind()));
+        self
+    }
+
+    /// The next event from the inputs; at an error the trace ends, and the error is kept.
+    fn pull(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        match self.merge.next(self.options.skip_bad) {
+            Ok(Some(event)) => {
+                let kind = ArrivalEvent::ALL.iter().position(|e| e.kind() == event.kind);
+                if let Some(kind) = kind {
+                    self.kinds[kind] += 1;
+                }
+                if self.given == 0 {
+                    self.base = Some(self.base.map_or(event.time, |base| base.min(event.time)));
+                }
+                return Some(event);
+            }
+            Ok(None) => {}
+            Err(e) => self.error = Some(e),
+        }
+        self.ended = true;
+        None
+    }
+
+    /// The next request, by the trace's own clock and addresses.
+    fn request(&mut self) -> Option<Event> {
+        loop {
+            if let Some(matcher) = &mut self.matcher
+                && let Some(event) = matcher.pop(self.ended && self.ahead.is_empty())
+            {
+                return Some(event);
+            }
+            let event = match self.ahead.pop_front() {
+                Some(event) => event,
+                None if self.ended => return None,
+                None => match self.pull() {
+                    Some(event) => event,
+                    None => continue,
+                },
+            };
+            match &mut self.matcher {
+                Some(matcher) => matcher.push(event),
+                None => return Some(event),
+            }
+        }
+    }
+
+    /// The next request in order of arrival.
+    fn ordered(&mut self) -> Option<Event> {
+        while self.order.len() <= WINDOW {
+            let Some(event) = self.request() else { break };
+            let own = RecordFlags::COPY.with(RecordFlags::HASH).bits();
+            if !self.options.own_io && event.flags.bits() & own != 0 {
+                self.own += 1;
+                continue;
+            }
+            if self.order.back().is_none_or(|last| last.time <= event.time) {
+                self.order.push_back(event);
+            } else {
+                let at = self.order.partition_point(|e| e.time <= event.time);
+                self.order.insert(at, event);
+            }
+        }
+        self.order.pop_front()
+    }
+
+    fn step(&mut self) -> Result<Option<Record>, TraceError> {
+        loop {
+            let Some(event) = self.ordered() else {
+                return match self.error.take() {
+                    Some(e) => Err(e),
+                    None => self.check_end().map(|()| None),
+                };
+            };
+            let Some(extent) = self.place(&event)? else { continue };
+            if event.extent.len() > u64::from(u32::MAX) {
+                let what = format!("a request of {} bytes, expected fewer than 4 GiB", event.extent.len());
+                let error = TraceError::Unfit(what);
+                if !self.options.skip_bad {
+                    return Err(error);
+                }
+                self.merge.skipped.add(&error);
+                continue;
+            }
+            let base = if self.format.is_absolute() { self.base.unwrap_or(0) } else { 0 };
+            let mut at = event.time.saturating_sub(base);
+            if at < self.last {
+                // Keeps S2.
+                self.late += 1;
+                at = self.last;
+            }
+            self.last = at;
+            self.given += 1;
+            return Ok(Some(Record {
+                at: Nanos(at),
+                op: event.op,
+                extent,
+                service: event.took.filter(|took| took.0 != u64::MAX),
+                flags: event.flags,
+                source: event.source,
+            }));
+        }
+    }
+
+    /// Where a request lies in the one address range; `None` for one that is left out.
+    fn place(&mut self, event: &Event) -> Result<Option<Extent>, TraceError> {
+        let index = event.device as usize;
+        let Some(device) = self.merge.devices.list.get_mut(index) else { return Ok(None) };
+        device.requests += 1;
+        device.end_bytes = device.end_bytes.max(event.extent.end());
+        while self.places.len() <= index {
+            let at = self.places.len();
+            let name = &self.merge.devices.list[at].name;
+            self.places.push(match &self.options.devices {
+                DeviceChoice::Apart => (at as u64).checked_mul(DEVICE_STRIDE),
+                DeviceChoice::Only(only) => (only == name).then_some(0),
+                DeviceChoice::Placed(places) => places.iter().find(|p| p.0 == *name).map(|p| p.1),
+            });
+        }
+        let Some(base) = self.places[index] else { return Ok(None) };
+        let apart = self.options.devices == DeviceChoice::Apart && self.merge.devices.list.len() > 1;
+        let moved = event.extent.offset().checked_add(base);
+        match moved.and_then(|offset| Extent::checked(offset, event.extent.len())) {
+            Some(extent) if !apart || event.extent.end() <= DEVICE_STRIDE => Ok(Some(extent)),
+            _ => Err(TraceError::Unfit(format!(
+                "a request for bytes {} of device {:?} does not fit beside the trace's other devices; \
+                 `--device` chooses one",
+                event.extent, self.merge.devices.list[index].name
+            ))),
+        }
+    }
+
+    /// At the end: whether what was asked for was there at all.
+    fn check_end(&self) -> Result<(), TraceError> {
+        if self.given > 0 || self.own > 0 {
+            return Ok(());
+        }
+        if let DeviceChoice::Only(name) = &self.options.devices
+            && !self.merge.devices.list.is_empty()
+            && !self.merge.devices.list.iter().any(|d| d.name == *name)
+        {
+            let names = self.merge.devices.list.iter().take(20).map(|d| format!("{:?}", d.name));
+            let names = names.collect::<Vec<_>>().join(", ");
+            return Err(TraceError::Unfit(format!("no request for device {name:?}; the trace has {names}")));
+        }
+        let Some(arrival) = self.arrival else { return Ok(()) };
+        let there = ArrivalEvent::ALL.iter().zip(self.kinds).filter(|(e, n)| **e != arrival && *n > 0);
+        let there = there.map(|(e, n)| format!("{n} {}", e.letter())).collect::<Vec<_>>();
+        if there.is_empty() {
+            return Ok(());
+        }
+        let (letter, there) = (arrival.letter(), there.join(", "));
+        Err(TraceError::Unfit(format!("no event {letter}; the trace has {there}: `--event` chooses one")))
+    }
+}
+
+impl Iterator for Stream {
+    type Item = Result<Record, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let item = self.step().transpose();
+        // Keeps S3.
+        self.done = !matches!(item, Some(Ok(_)));
+        item
+    }
+}
+
+/// The inputs, merged by time.
+struct Merge {
+    sources: Vec<Input>,
+    devices: Devices,
+    skipped: Skipped,
+}
+
+struct Input {
+    name: String,
+    reader: Box<dyn Source>,
+    /// The next event, where there are several inputs.
+    next: Option<Event>,
+    ended: bool,
+}
+
+impl Merge {
+    fn new(sources: Vec<(String, Box<dyn Source>)>) -> Merge {
+        let sources = sources
+            .into_iter()
+            .map(|(name, reader)| Input { name, reader, next: None, ended: false })
+            .collect();
+        Merge { sources, devices: Devices::default(), skipped: Skipped::default() }
+    }
+
+    fn next(&mut self, skip_bad: bool) -> Result<Option<Event>, TraceError> {
+        if let [input] = &mut self.sources[..] {
+            return input.read(&mut self.devices, &mut self.skipped, skip_bad);
+        }
+        let mut earliest: Option<usize> = None;
+        for i in 0..self.sources.len() {
+            let input = &mut self.sources[i];
+            if input.next.is_none() && !input.ended {
+                input.next = input.read(&mut self.devices, &mut self.skipped, skip_bad)?;
+                input.ended = input.next.is_none();
+            }
+            let Some(time) = self.sources[i].next.as_ref().map(|e| e.time) else { continue };
+            let sooner = |j: usize| self.sources[j].next.as_ref().is_none_or(|e| time < e.time);
+            if earliest.is_none_or(sooner) {
+                earliest = Some(i);
+            }
+        }
+        Ok(earliest.and_then(|i| self.sources[i].next.take()))
+    }
+}
+
+impl Input {
+    fn read(
+        &mut self,
+        devices: &mut Devices,
+        skipped: &mut Skipped,
+        skip_bad: bool,
+    ) -> Result<Option<Event>, TraceError> {
+        loop {
+            match self.reader.next(devices) {
+                Ok(event) => return Ok(event),
+                Err(Fault::Bad(e)) if skip_bad => skipped.add(&e.in_input(&self.name)),
+                Err(Fault::Bad(e) | Fault::Fatal(e)) => return Err(e.in_input(&self.name)),
+            }
+        }
+    }
+}
+
+impl Skipped {
+    fn add(&mut self, error: &TraceError) {
+        self.count += 1;
+        if self.first.len() < SKIPPED_KEPT {
+            self.first.push(error.to_string());
+        }
+    }
+}
