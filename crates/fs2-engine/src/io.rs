@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use fs2_block::{Extent, RequestId};
 
+use crate::log::Payload;
+
 /// Names one dispatched I/O until its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IoId(pub u64);
@@ -51,6 +53,9 @@ pub enum IoData {
     Client(RequestId),
     /// Bytes of the engine.
     Engine(Arc<[u8]>),
+    /// A copy's bytes, of the extent's length, which nobody has: only where the volume was attached by
+    /// [`crate::Volume::attach_unseen`].
+    Unseen,
 }
 
 /// One I/O for the driver. It is complete when [`crate::Volume::complete`] was called with its id.
@@ -92,6 +97,64 @@ impl<'a> Outcome<'a> {
     /// A failure with this errno.
     pub fn failed(errno: i32) -> Outcome<'static> {
         Outcome { result: Err(errno), data: &[] }
+    }
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug)]
+pub enum Brought<'a> {
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// Nobody has the bytes, but a name stands for the content of each block covered whole: equal names,
+    /// equal content.
+    Names(&'a [u64]),
+    /// Nobody has the bytes; every block holds what it should.
+    Unseen,
+}
+
+impl<'a> Brought<'a> {
+    /// Of nothing at all.
+    pub const NOTHING: Brought<'static> = Brought::Bytes(&[]);
+
+    /// Whether there is no content, seen or unseen.
+    pub fn is_nothing(&self) -> bool {
+        match self {
+            Brought::Bytes(bytes) => bytes.is_empty(),
+            Brought::Names(names) => names.is_empty(),
+            Brought::Unseen => false,
+        }
+    }
+
+    /// Block `i`'s part, blocks being of `block_bytes` bytes.
+    ///
+    /// # Panics
+    /// Where bytes were brought for fewer blocks.
+    pub fn block(&self, i: usize, block_bytes: usize) -> Payload<'a> {
+        match self {
+            Brought::Bytes(bytes) => Payload::Bytes(&bytes[i * block_bytes..(i + 1) * block_bytes]),
+            Brought::Names(_) | Brought::Unseen => Payload::Unseen(block_bytes),
+        }
+    }
+
+    /// The bytes, none where they are unseen.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        match self {
+            Brought::Bytes(bytes) => bytes,
+            _ => &[],
+        }
+    }
+}
+
+/// How an I/O ended, whatever its contents are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended<'a> {
+    pub(crate) result: Result<(), i32>,
+    pub(crate) brought: Brought<'a>,
+}
+
+impl<'a> From<Outcome<'a>> for Ended<'a> {
+    fn from(o: Outcome<'a>) -> Ended<'a> {
+        Ended { result: o.result, brought: Brought::Bytes(o.data) }
     }
 }
 

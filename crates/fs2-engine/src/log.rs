@@ -16,12 +16,64 @@ use fs2_block::{BlockNo, BlockRange};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(u64);
 
+/// What a block holds: its bytes, or, where nobody has any (a trace), how many there would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload<'a> {
+    /// The block's bytes.
+    Bytes(&'a [u8]),
+    /// So many bytes, unseen.
+    Unseen(usize),
+}
+
+impl Payload<'_> {
+    /// Bytes it stands for.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::Bytes(bytes) => bytes.len(),
+            Payload::Unseen(len) => *len,
+        }
+    }
+
+    /// Whether it stands for no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(bytes: &'a [u8]) -> Payload<'a> {
+        Payload::Bytes(bytes)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
+    fn from(bytes: &'a [u8; N]) -> Payload<'a> {
+        Payload::Bytes(bytes)
+    }
+}
+
+/// A payload that is kept; unseen ones count as if they were there.
+#[derive(Clone, Debug)]
+enum Kept {
+    Bytes(Box<[u8]>),
+    Unseen(usize),
+}
+
+impl Kept {
+    fn len(&self) -> usize {
+        match self {
+            Kept::Bytes(bytes) => bytes.len(),
+            Kept::Unseen(len) => *len,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct LogBlock {
     original: BlockNo,
     hash: u64,
     /// `None` once the block changed, was copied or was dropped.
-    data: Option<Box<[u8]>>,
+    data: Option<Kept>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +90,7 @@ struct Run {
 pub struct Batch {
     /// Originals and the hashes of their contents, in order.
     pub blocks: Vec<(BlockNo, u64)>,
-    /// Their contents, one after the other.
+    /// Their contents, one after the other; empty where they are unseen.
     pub data: Vec<u8>,
 }
 
@@ -85,7 +137,14 @@ impl Log {
 
     /// Adds a block to the end of an open run. Refused where the block waits already, the run is
     /// closed or gone, or the log is full.
-    pub fn push(&mut self, id: RunId, original: BlockNo, hash: u64, data: &[u8]) -> bool {
+    pub fn push<'a>(
+        &mut self,
+        id: RunId,
+        original: BlockNo,
+        hash: u64,
+        data: impl Into<Payload<'a>>,
+    ) -> bool {
+        let data = data.into();
         if self.bytes + data.len() > self.bytes_max {
             self.dropped += 1;
             return false;
@@ -95,7 +154,11 @@ impl Log {
         }
         let Some(run) = self.run_mut(id).filter(|r| r.open) else { return false };
         let at = run.taken + run.blocks.len();
-        run.blocks.push_back(LogBlock { original, hash, data: Some(data.into()) });
+        let kept = match data {
+            Payload::Bytes(bytes) => Kept::Bytes(bytes.into()),
+            Payload::Unseen(len) => Kept::Unseen(len),
+        };
+        run.blocks.push_back(LogBlock { original, hash, data: Some(kept) });
         self.index.insert(original.0, (id, at));
         self.bytes += data.len();
         true
@@ -159,7 +222,9 @@ impl Log {
                 self.bytes -= data.len();
                 self.index.remove(&block.original.0);
                 batch.blocks.push((block.original, block.hash));
-                batch.data.extend_from_slice(&data);
+                if let Kept::Bytes(bytes) = &data {
+                    batch.data.extend_from_slice(bytes);
+                }
             }
         }
         self.drop_finished();

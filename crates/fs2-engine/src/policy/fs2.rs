@@ -217,14 +217,14 @@ impl Policy for Fs2 {
             log.kill(BlockRange::new(run.start, run.end));
             return;
         }
-        if seen.data.is_empty() {
+        if seen.data.is_nothing() {
             return;
         }
         let bytes = self.shape.block_bytes as usize;
         let id = run.id;
         for (i, block) in seen.blocks.iter().enumerate() {
             if !space.has_replica(block) {
-                log.push(id, block, seen.hashes[i], &seen.data[i * bytes..(i + 1) * bytes]);
+                log.push(id, block, seen.hashes[i], seen.data.block(i, bytes));
             }
         }
     }

@@ -111,7 +111,7 @@ impl Policy for Fs2Of2005 {
         }
         let together = self.recent.iter().any(|&h| h);
         let outside = self.region_of(seen.blocks.first()) != hot;
-        if !outside || !together || seen.data.is_empty() {
+        if !outside || !together || seen.data.is_nothing() {
             return;
         }
         let bytes = self.shape.block_bytes as usize;
@@ -120,7 +120,7 @@ impl Policy for Fs2Of2005 {
                 continue;
             }
             let (run, n) = *self.group.get_or_insert_with(|| (log.open(), 0));
-            if log.push(run, block, seen.hashes[i], &seen.data[i * bytes..(i + 1) * bytes]) {
+            if log.push(run, block, seen.hashes[i], seen.data.block(i, bytes)) {
                 self.group = Some((run, n + 1));
                 if n + 1 == GROUP_BLOCKS_MAX {
                     self.close_group(log);
@@ -197,7 +197,8 @@ mod tests {
         let blocks = BlockRange::new(first, first + n);
         let (copy, first_copy) = (None, None);
         let (now, measured) = (Nanos(0), Nanos(0));
-        let seen = ReadSeen { now, blocks, data: &data, hashes: &hashes, copy, first_copy, measured };
+        let data = crate::io::Brought::Bytes(&data);
+        let seen = ReadSeen { now, blocks, data, hashes: &hashes, copy, first_copy, measured };
         p.read_seen(&seen, &AllFree(shape()), log);
     }
 

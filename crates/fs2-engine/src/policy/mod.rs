@@ -19,6 +19,7 @@ pub use none::NoCopies;
 pub use torture::Torture;
 
 use crate::head::Head;
+use crate::io::Brought;
 use crate::log::Log;
 
 /// The policies there are.
@@ -107,9 +108,9 @@ pub struct ReadSeen<'a> {
     pub now: Nanos,
     /// The blocks it covers whole.
     pub blocks: BlockRange,
-    /// Their contents, where they may be captured; empty where a write came in between.
-    pub data: &'a [u8],
-    /// Content hashes, in the same order; empty with `data`.
+    /// Their contents, where they may be captured; nothing where a write came in between.
+    pub data: Brought<'a>,
+    /// Content hashes, in the same order; empty where there is nothing to capture.
     pub hashes: &'a [u64],
     /// First block of the copy it was served from.
     pub copy: Option<BlockNo>,

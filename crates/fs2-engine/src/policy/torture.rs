@@ -45,14 +45,14 @@ impl Policy for Torture {
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
         self.reads += 1;
-        if seen.data.is_empty() {
+        if seen.data.is_nothing() {
             return;
         }
         let run = log.open();
         let bytes = self.shape.block_bytes as usize;
         for (i, block) in seen.blocks.iter().enumerate() {
             if !space.has_replica(block) {
-                log.push(run, block, seen.hashes[i], &seen.data[i * bytes..(i + 1) * bytes]);
+                log.push(run, block, seen.hashes[i], seen.data.block(i, bytes));
             }
         }
         log.close(run);

@@ -10,7 +10,7 @@ use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token};
 
 use super::home::{Home, MarkState};
-use super::{Standing, Target, Volume};
+use super::{Contents, Standing, Target, Volume};
 use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
@@ -247,6 +247,22 @@ impl Volume {
         Ok((volume, report))
     }
 
+    /// As [`Volume::attach`], over a modelled device that keeps the file system's structure but no contents:
+    /// what replays a trace. Writes are submitted without a payload, so that what they do to bitmaps and
+    /// superblock stays unknown; reads of clients end by [`Volume::complete_unseen`]; copies are dispatched
+    /// as [`super::IoData::Unseen`]. Nothing turns a volume attached otherwise into one of these.
+    ///
+    /// # Errors
+    /// As [`Volume::attach`].
+    pub fn attach_unseen<'a>(
+        dev: &'a mut (dyn ReadAt + 'a),
+        config: EngineConfig,
+    ) -> Result<(Volume, AttachReport), AttachError> {
+        let (mut volume, report) = Volume::attach(dev, None, config, &AttachOptions::default())?;
+        volume.contents = Contents::Unseen;
+        Ok((volume, report))
+    }
+
     /// A volume that is served as a plain device.
     fn inactive(
         bytes: u64,
@@ -268,6 +284,8 @@ impl Volume {
             None => Box::new(crate::policy::NoCopies),
         };
         Volume {
+            contents: Contents::Bytes,
+            hashes: Vec::new(),
             bytes,
             block_size,
             fs_blocks,

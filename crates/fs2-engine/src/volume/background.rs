@@ -4,7 +4,7 @@
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
-use super::{CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
+use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
 use crate::log::Log;
 use crate::policy::{NoCopies, Place, Space};
 
@@ -238,7 +238,11 @@ impl Volume {
         let blocks = batch.blocks.into_iter().map(|(b, hash)| (b, hash, true)).collect();
         let purpose = Purpose::Copy(CopyJob { target, blocks });
         let op = IoOp::Write { fua: false };
-        let io = self.dispatch(now, Target::Volume, op, extent, IoData::Engine(batch.data.into()), purpose);
+        let data = match self.contents {
+            Contents::Bytes => IoData::Engine(batch.data.into()),
+            Contents::Unseen => IoData::Unseen,
+        };
+        let io = self.dispatch(now, Target::Volume, op, extent, data, purpose);
         if !self.planted(Plant::WritePassesCopy) {
             self.hold(io.id, extent, true);
         }

@@ -4,7 +4,7 @@ use fs2_block::{BlockNo, BlockRange, Request};
 use fs2_table::Trust;
 
 use super::{
-    EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing,
+    Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing,
     Target, Volume,
 };
 use crate::config::DiscardMode;
@@ -125,12 +125,17 @@ impl Volume {
         if !live.is_telling(p.request.extent) {
             return;
         }
+        // Without a payload only zeroes would tell anything.
+        let unseen = self.contents == Contents::Unseen && p.kind == Kind::Write;
         let active = self.standing == Standing::Active;
         if active {
             // A client's write to a bitmap that is not loaded waits for that one read (R0).
             let layout = live.layout().clone();
             p.groups = layout.bitmaps_in(p.blocks).map(|(g, _)| g).filter(|&g| !live.is_loaded(g)).collect();
             self.groups_wanted.extend(&p.groups);
+        }
+        if unseen {
+            return;
         }
         let seen = live.payload_seen(p.request.extent, payload);
         if p.request.extent.overlaps(layout.superblock_extent()) {

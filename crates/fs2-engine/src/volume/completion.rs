@@ -9,10 +9,10 @@ use fs2_table::{BitmapChecksums, Replica, Trust, content_hash};
 use super::background::View;
 use super::home::MarkState;
 use super::{
-    CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume, Waiter,
+    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume, Waiter,
 };
 use crate::config::DiscardMode;
-use crate::io::{EIO, ENOSPC, Outcome};
+use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
 use crate::log::Log;
 use crate::policy::{NoCopies, ReadSeen};
 
@@ -23,9 +23,39 @@ impl Volume {
     /// Where `id` is not in flight, or a successful read brings another length than was asked for:
     /// a driver's errors.
     pub fn complete(&mut self, now: Nanos, id: IoId, outcome: Outcome<'_>) {
+        self.ended(now, id, outcome.into());
+    }
+
+    /// An I/O on a client's blocks ended, over a device whose contents nobody has. Bitmaps and superblocks
+    /// the engine reads for itself ([`IoData::None`]) are brought by [`Volume::complete`] all the same.
+    ///
+    /// # Panics
+    /// As [`Volume::complete`]; where the volume was not attached by [`Volume::attach_unseen`]; where a
+    /// name is missing.
+    pub fn complete_unseen(
+        &mut self,
+        now: Nanos,
+        id: IoId,
+        result: Result<(), i32>,
+        brought: Brought<'_>,
+    ) {
+        assert_eq!(self.contents, Contents::Unseen, "this volume's contents are seen");
+        self.ended(now, id, Ended { result, brought });
+    }
+
+    fn ended(&mut self, now: Nanos, id: IoId, outcome: Ended<'_>) {
         let io = self.in_flight.remove(&id).expect("the I/O is in flight");
         if io.op == IoOp::Read && outcome.result.is_ok() {
-            assert_eq!(outcome.data.len() as u64, io.extent.len(), "a read brings what was asked for");
+            match outcome.brought {
+                Brought::Bytes(data) => {
+                    assert_eq!(data.len() as u64, io.extent.len(), "a read brings what was asked for");
+                }
+                Brought::Names(names) => {
+                    let covered = io.extent.blocks_covered(self.block_size).intersect(self.fs_blocks);
+                    assert_eq!(names.len(), covered.len() as usize, "a name for each block");
+                }
+                Brought::Unseen => {}
+            }
         }
         self.holds.retain(|h| h.io != id);
         self.account(now, &io);
@@ -68,7 +98,7 @@ impl Volume {
         self.head.completed(op, io.extent.sector(), io.extent.len(), io.dispatched, now);
     }
 
-    fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Outcome<'_>) {
+    fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
         if self.background == Some(id) {
             self.background = None;
         }
@@ -108,7 +138,7 @@ impl Volume {
         }
     }
 
-    fn change_done(&mut self, seq: u64, outcome: Outcome<'_>) {
+    fn change_done(&mut self, seq: u64, outcome: Ended<'_>) {
         let p = &self.requests[&seq];
         match (p.kind, outcome.result) {
             (Kind::Discard, Ok(())) => {
@@ -123,7 +153,7 @@ impl Volume {
         self.finish(seq, outcome.result);
     }
 
-    fn read_done(&mut self, now: Nanos, seq: u64, source: &Source, io: &InFlight, outcome: Outcome<'_>) {
+    fn read_done(&mut self, now: Nanos, seq: u64, source: &Source, io: &InFlight, outcome: Ended<'_>) {
         if let Source::Copy { first, hashes } = source
             && !self.copy_is_good(*first, hashes, outcome)
         {
@@ -141,7 +171,7 @@ impl Volume {
         };
         self.stats.reads_from_replica += u64::from(copy.is_some());
         if outcome.result.is_ok() && !covered.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
-            let data = if tainted { &[][..] } else { self.part(io, covered, outcome.data) };
+            let data = if tainted { Brought::NOTHING } else { self.part(io, covered, outcome.brought) };
             if copy.is_none() && !tainted {
                 self.originals_seen(covered, data);
             }
@@ -153,11 +183,12 @@ impl Volume {
     }
 
     /// The bytes of a read that lie in `covered`.
-    fn part<'a>(&self, io: &InFlight, covered: BlockRange, data: &'a [u8]) -> &'a [u8] {
+    fn part<'a>(&self, io: &InFlight, covered: BlockRange, brought: Brought<'a>) -> Brought<'a> {
+        let Brought::Bytes(data) = brought else { return brought };
         let bs = self.block_size;
         // A copy's extent lies elsewhere, but it is of whole blocks.
         let lead = io.extent.offset().next_multiple_of(u64::from(bs.bytes())) - io.extent.offset();
-        &data[lead as usize..][..bs.bytes_of(covered.len()) as usize]
+        Brought::Bytes(&data[lead as usize..][..bs.bytes_of(covered.len()) as usize])
     }
 
     fn show_policy(
@@ -165,24 +196,23 @@ impl Volume {
         now: Nanos,
         covered: BlockRange,
         blocks: BlockRange,
-        data: &[u8],
+        data: Brought<'_>,
         copy: Option<BlockNo>,
         measured: Nanos,
     ) {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
         let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
-        let capture = self.capture_allowed() && !data.is_empty() && !table;
-        let bytes = self.block_size.bytes() as usize;
-        let hashes: Vec<u64> = if capture {
-            data.chunks(bytes).map(|b| content_hash(self.key(), b)).collect()
-        } else {
-            Vec::new()
-        };
+        let capture = self.capture_allowed() && !data.is_nothing() && !table;
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        if capture {
+            hashes.extend((0..covered.len()).map(|i| self.hash_of(covered, i, data)));
+        }
         let first_copy = self.table.replicas_of(blocks.first()).next().map(|r| r.replica);
         let seen = ReadSeen {
             now,
             blocks: covered,
-            data: if capture { data } else { &[] },
+            data: if capture { data } else { Brought::NOTHING },
             hashes: &hashes,
             copy,
             first_copy,
@@ -192,6 +222,20 @@ impl Volume {
         let mut log = std::mem::replace(&mut self.log, Log::new(0));
         policy.read_seen(&seen, &View(self), &mut log);
         (self.policy, self.log) = (policy, log);
+        self.hashes = hashes;
+    }
+
+    /// What the table's entries carry of the content of `blocks`' block `i`, given what they brought.
+    fn hash_of(&self, blocks: BlockRange, i: u32, data: Brought<'_>) -> u64 {
+        match data {
+            Brought::Bytes(data) => {
+                let bytes = self.block_size.bytes() as usize;
+                content_hash(self.key(), &data[i as usize * bytes..][..bytes])
+            }
+            Brought::Names(names) => names[i as usize],
+            // Any function of the address will do: what is unseen is what it should be.
+            Brought::Unseen => (u64::from(blocks.start() + i) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        }
     }
 
     fn capture_allowed(&self) -> bool {
@@ -199,7 +243,7 @@ impl Volume {
     }
 
     /// Hashes what a replica read brought; entries that fail it go (R8).
-    fn copy_is_good(&mut self, first: BlockNo, hashes: &[u64], outcome: Outcome<'_>) -> bool {
+    fn copy_is_good(&mut self, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
         let range = BlockRange::at(first, hashes.len() as u32);
         if outcome.result.is_err() {
             self.stats.replica_errors += 1;
@@ -209,10 +253,12 @@ impl Volume {
         if self.planted(Plant::ReplicaNotHashed) {
             return true;
         }
-        let bytes = self.block_size.bytes() as usize;
+        if matches!(outcome.brought, Brought::Unseen) {
+            return true;
+        }
         let mut good = true;
-        for ((block, data), &hash) in range.iter().zip(outcome.data.chunks(bytes)).zip(hashes) {
-            if content_hash(self.key(), data) != hash {
+        for (i, (block, &hash)) in (0..).zip(range.iter().zip(hashes)) {
+            if self.hash_of(range, i, outcome.brought) != hash {
                 self.stats.hash_mismatches += 1;
                 self.table.remove(block);
                 good = false;
@@ -222,13 +268,12 @@ impl Volume {
     }
 
     /// Originals were read: entries are verified against them, or refuted.
-    fn originals_seen(&mut self, blocks: BlockRange, data: &[u8]) {
+    fn originals_seen(&mut self, blocks: BlockRange, data: Brought<'_>) {
         if !self.table.any_in_originals(blocks) {
             return;
         }
-        let bytes = self.block_size.bytes() as usize;
-        for (block, data) in blocks.iter().zip(data.chunks(bytes)) {
-            let hash = content_hash(self.key(), data);
+        for (i, block) in (0..).zip(blocks.iter()) {
+            let hash = self.hash_of(blocks, i, data);
             let entries: Vec<Replica> = self.table.replicas_of(block).collect();
             for e in entries {
                 self.compare(e, hash);
@@ -279,7 +324,7 @@ impl Volume {
         }
     }
 
-    fn group_read(&mut self, group: u32, outcome: Outcome<'_>) {
+    fn group_read(&mut self, group: u32, outcome: Ended<'_>) {
         self.groups_wanted.remove(&group);
         for p in self.requests.values_mut() {
             p.groups.retain(|&g| g != group);
@@ -292,13 +337,13 @@ impl Volume {
             return;
         }
         let equal =
-            self.bitmap_checksums.get(group as usize) == Some(&BitmapChecksums::of_bitmap(outcome.data));
+            self.bitmap_checksums.get(group as usize) == Some(&BitmapChecksums::of_bitmap(outcome.brought.bytes()));
         if !equal && self.standing == Standing::Active {
             self.freeze(Freeze::ForeignWriter, true);
             return;
         }
         let Some(live) = &mut self.live else { return };
-        if live.load_group(group, outcome.data).is_none() {
+        if live.load_group(group, outcome.brought.bytes()).is_none() {
             return;
         }
         // The load filter's second half: R not in F, O in F.
@@ -315,11 +360,11 @@ impl Volume {
         }
     }
 
-    fn original_read_back(&mut self, block: BlockNo, alarm: bool, outcome: Outcome<'_>) {
+    fn original_read_back(&mut self, block: BlockNo, alarm: bool, outcome: Ended<'_>) {
         if outcome.result.is_err() {
             return;
         }
-        let hash = content_hash(self.key(), outcome.data);
+        let hash = self.hash_of(BlockRange::one(block), 0, outcome.brought);
         let entries: Vec<Replica> = self.table.replicas_of(block).collect();
         for e in entries {
             if alarm && e.trust == Trust::Verified && e.hash != hash {
@@ -410,14 +455,14 @@ impl Volume {
         }
     }
 
-    fn superblock_read_back(&mut self, stale: bool, outcome: Outcome<'_>) {
+    fn superblock_read_back(&mut self, stale: bool, outcome: Ended<'_>) {
         if stale {
             // A client's write waits for this read: what was read is not what the client wrote last.
             return;
         }
         let Some(live) = &self.live else { return };
         self.looked_below = outcome.result.is_ok();
-        if outcome.result.is_ok() && outcome.data != &live.superblock()[..] {
+        if outcome.result.is_ok() && outcome.brought.bytes() != &live.superblock()[..] {
             self.freeze(Freeze::ForeignWriter, true);
         }
     }

@@ -15,7 +15,7 @@ use fs2_table::{BitmapChecksums, Mark, Token};
 
 use super::home::MarkState;
 use super::{IoData, IoOp, Plant, Purpose, Standing, Target, Urgent, Volume, Waiter};
-use crate::io::Outcome;
+use crate::io::Ended;
 
 /// Table pages written at once.
 const PAGES_AT_ONCE: usize = 64;
@@ -300,7 +300,7 @@ impl Volume {
         self.set_phase(Phase::Mark);
     }
 
-    pub(super) fn detach_io_done(&mut self, step: Step, outcome: Outcome<'_>) {
+    pub(super) fn detach_io_done(&mut self, step: Step, outcome: Ended<'_>) {
         if outcome.result.is_err() {
             match step {
                 Step::Page(page) => self.table.mark_dirty(page),
@@ -314,19 +314,19 @@ impl Volume {
         match step {
             Step::Superblock => {
                 let live = self.live.as_ref().expect("an active volume has a notion of liveness");
-                if outcome.data != &live.superblock()[..] {
+                if outcome.brought.bytes() != &live.superblock()[..] {
                     self.freeze(Freeze::ForeignWriter, true);
                     self.give_up("the superblock on disk is not the one the client wrote");
                 }
             }
             Step::Descriptors(at) => {
                 let d = self.detach.as_mut().expect("detaching");
-                d.descriptors[at as usize..][..outcome.data.len()].copy_from_slice(outcome.data);
+                d.descriptors[at as usize..][..outcome.brought.bytes().len()].copy_from_slice(outcome.brought.bytes());
             }
             Step::Bitmap(group) => {
                 let sums = Arc::make_mut(&mut self.bitmap_checksums);
                 if let Some(sum) = sums.get_mut(group as usize) {
-                    *sum = BitmapChecksums::of_bitmap(outcome.data);
+                    *sum = BitmapChecksums::of_bitmap(outcome.brought.bytes());
                 }
             }
             Step::Page(_) => self.stats.table_pages_written += 1,

@@ -165,10 +165,19 @@ struct Ack {
     after: Vec<IoId>,
 }
 
+/// Whether anyone has the bytes of clients' blocks: chosen when the volume is attached, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Contents {
+    Bytes,
+    /// A trace over a modelled drive: writes come without payload, reads without bytes.
+    Unseen,
+}
+
 /// A volume. See the module, and the crate for how it is driven.
 #[derive(Clone)]
 pub struct Volume {
     config: EngineConfig,
+    contents: Contents,
     bytes: u64,
     block_size: BlockSize,
     /// Blocks of the file system; none where there is no file system.
@@ -219,6 +228,8 @@ pub struct Volume {
     policy: Box<dyn Policy>,
     head: Head,
     stats: Stats,
+    /// Room for a read's hashes, between one read and the next.
+    hashes: Vec<u64>,
 }
 
 impl Volume {
@@ -338,7 +349,7 @@ impl Volume {
             self.replies.push_back(Reply { request: request.id, result: Ok(()) });
         } else {
             let kind = self.kind_of(&request);
-            if kind == Kind::Write {
+            if kind == Kind::Write && self.contents == Contents::Bytes {
                 let len = payload.map_or(0, <[u8]>::len) as u64;
                 assert_eq!(len, request.extent.len(), "a write's payload is as long as its extent");
             }

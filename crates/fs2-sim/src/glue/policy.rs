@@ -4,6 +4,8 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
 use fs2_engine::{Head, Log};
 
+use crate::model::content::BLOCK;
+
 /// Captures what it is told to, copies it where it is told, reads what it is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Scripted {
@@ -29,13 +31,12 @@ impl Policy for Scripted {
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, _: &dyn Space, log: &mut Log) {
-        if !self.capture || seen.data.is_empty() {
+        if !self.capture || seen.hashes.is_empty() {
             return;
         }
         let run = log.open();
-        let bytes = seen.data.len() / seen.hashes.len();
         for (i, block) in seen.blocks.iter().enumerate() {
-            log.push(run, block, seen.hashes[i], &seen.data[i * bytes..][..bytes]);
+            log.push(run, block, seen.hashes[i], seen.data.block(i, BLOCK));
         }
         log.close(run);
     }
