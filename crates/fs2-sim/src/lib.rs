@@ -1,10 +1,13 @@
 //! Models and crash states around the engine: every interleaving that a small world permits.
 //!
 //! The main type is [`model::world::World`]: a client, a device with a volatile cache, and the engine
-//! between them; [`model::explore`] walks all of its states. How fast anything is, and real devices, are
-//! left to others.
+//! between them; [`model::explore`] walks all of its states. How fast a policy is on a modelled drive says
+//! [`replay`]. Real devices are left to others.
 //!
-//! ```
+//! Without the feature `model` only [`replay`] is there, and the engine is built without planted bugs.
+//!
+#![cfg_attr(feature = "model", doc = "```")]
+#![cfg_attr(not(feature = "model"), doc = "```ignore")]
 //! use fs2_sim::model::explore::{Limits, explore};
 //! use fs2_sim::model::scenarios;
 //!
@@ -14,5 +17,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "model")]
 pub mod glue;
+#[cfg(feature = "model")]
 pub mod model;
+pub mod replay;

@@ -4,8 +4,8 @@ use fs2_block::{BlockNo, BlockRange, Request};
 use fs2_table::Trust;
 
 use super::{
-    Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing,
-    Target, Volume,
+    Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source,
+    Standing, Target, Volume,
 };
 use crate::config::DiscardMode;
 

@@ -9,7 +9,8 @@ use fs2_table::{BitmapChecksums, Replica, Trust, content_hash};
 use super::background::View;
 use super::home::MarkState;
 use super::{
-    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume, Waiter,
+    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
+    Waiter,
 };
 use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
@@ -32,13 +33,7 @@ impl Volume {
     /// # Panics
     /// As [`Volume::complete`]; where the volume was not attached by [`Volume::attach_unseen`]; where a
     /// name is missing.
-    pub fn complete_unseen(
-        &mut self,
-        now: Nanos,
-        id: IoId,
-        result: Result<(), i32>,
-        brought: Brought<'_>,
-    ) {
+    pub fn complete_unseen(&mut self, now: Nanos, id: IoId, result: Result<(), i32>, brought: Brought<'_>) {
         assert_eq!(self.contents, Contents::Unseen, "this volume's contents are seen");
         self.ended(now, id, Ended { result, brought });
     }
@@ -336,8 +331,8 @@ impl Volume {
             self.table.remove_by_replica(blocks);
             return;
         }
-        let equal =
-            self.bitmap_checksums.get(group as usize) == Some(&BitmapChecksums::of_bitmap(outcome.brought.bytes()));
+        let equal = self.bitmap_checksums.get(group as usize)
+            == Some(&BitmapChecksums::of_bitmap(outcome.brought.bytes()));
         if !equal && self.standing == Standing::Active {
             self.freeze(Freeze::ForeignWriter, true);
             return;

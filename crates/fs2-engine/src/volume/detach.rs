@@ -321,7 +321,8 @@ impl Volume {
             }
             Step::Descriptors(at) => {
                 let d = self.detach.as_mut().expect("detaching");
-                d.descriptors[at as usize..][..outcome.brought.bytes().len()].copy_from_slice(outcome.brought.bytes());
+                d.descriptors[at as usize..][..outcome.brought.bytes().len()]
+                    .copy_from_slice(outcome.brought.bytes());
             }
             Step::Bitmap(group) => {
                 let sums = Arc::make_mut(&mut self.bitmap_checksums);

@@ -1,0 +1,459 @@
+//! Virtual time: arrivals, a drive, and the engine between them.
+//!
+//! Invariants:
+//!
+//! - L1: time never goes back, and whatever ends at a moment has ended before what arrives at it.
+//! - L2: at most `depth` I/Os are at the device; the engine is asked for the next only while there are
+//!   fewer, at the moment it could begin.
+//! - L3: the engine learns of the drive by completions only: when each I/O was dispatched and ended.
+
+use std::collections::VecDeque;
+
+use fs2_block::{BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId};
+use fs2_disk::{Disk, DriveProfile, Energy, Service};
+use fs2_engine::policy::Policy;
+use fs2_engine::{Brought, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
+use fs2_trace::Record;
+
+use super::{FreeMap, Image, Run};
+
+/// When requests arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// At the trace's times.
+    Open,
+    /// Each when the one `clients` before it was answered and the think time of the trace has passed.
+    Closed {
+        /// Requests outstanding at most, at least 1.
+        clients: usize,
+        /// Shorter gaps between requests were the recording's service, not thought.
+        think_min: Nanos,
+        /// Longer gaps count as this.
+        think_max: Nanos,
+    },
+}
+
+impl Pace {
+    /// One request at a time, think times from 5 to 100 ms kept.
+    pub fn closed() -> Pace {
+        Pace::Closed { clients: 1, think_min: Nanos::from_millis(5), think_max: Nanos::from_millis(100) }
+    }
+}
+
+/// How a trace is replayed.
+#[derive(Clone)]
+pub struct Settings {
+    /// The drive that judges.
+    pub drive: DriveProfile,
+    /// The engine's settings: policy, what it believes of the drive, space, seed.
+    pub engine: EngineConfig,
+    /// A policy of the simulator's own, instead of the engine's.
+    pub policy: Option<Box<dyn Policy>>,
+    /// I/Os at the device at a time, at least 1.
+    pub depth: usize,
+    /// When requests arrive.
+    pub pace: Pace,
+    /// The volume is this many times as large as the traced one, all groups further apart.
+    pub stretch: u32,
+}
+
+impl Settings {
+    /// The engine's defaults, believing the truth about the drive; one I/O at a time, open loop.
+    pub fn new(drive: DriveProfile) -> Settings {
+        Settings {
+            engine: EngineConfig { drive: Some(drive.clone()), ..EngineConfig::default() },
+            drive,
+            policy: None,
+            depth: 1,
+            pace: Pace::Open,
+            stretch: 1,
+        }
+    }
+
+    /// The same with a policy of the engine's.
+    pub fn with_policy(mut self, policy: PolicyKind) -> Settings {
+        self.engine.policy = policy;
+        self
+    }
+}
+
+/// Why a replay could not begin.
+#[derive(Debug)]
+pub struct ReplayError(pub String);
+
+impl std::fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
+/// The daemon looks after so long at the latest, whatever the engine says; so do we.
+const LOOK_AT_LEAST_EVERY: Nanos = Nanos(1_000_000_000);
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+struct Outstanding {
+    arrived: Nanos,
+    read: bool,
+}
+
+/// What the drive works on.
+#[derive(Debug)]
+struct Active {
+    io: Io,
+    service: Service,
+}
+
+/// A volume, its policy and its drive. See the module.
+pub struct Replay {
+    volume: Volume,
+    image: Image,
+    disk: Disk,
+    depth: usize,
+    pace: Pace,
+    map: Option<(FreeMap, u32)>,
+    now: Nanos,
+    /// Not before this time is the engine asked again whether it has something to do.
+    look_again: Nanos,
+    requests: Vec<Outstanding>,
+    unused: Vec<u32>,
+    waiting: VecDeque<Io>,
+    active: Option<Active>,
+    bytes: Vec<u8>,
+    run: Run,
+    between_runs: bool,
+    energy: Energy,
+    own_energy: Energy,
+    last_answer: Nanos,
+}
+
+impl Replay {
+    /// A volume with this free space, made ours by `mkfs2`'s own code and attached.
+    ///
+    /// # Errors
+    /// Where the free space is no volume's, or has no room for the replica table.
+    pub fn new(map: &FreeMap, settings: Settings) -> Result<Replay, ReplayError> {
+        let stretched;
+        let factor = settings.stretch.max(1);
+        let space = if factor > 1 {
+            stretched = map.stretched(factor).map_err(|e| ReplayError(e.to_string()))?;
+            &stretched
+        } else {
+            map
+        };
+        let mut engine = settings.engine;
+        // The same room for replicas as the traced volume has.
+        let share = u32::from(engine.space.get()).div_ceil(factor) as u16;
+        engine.space = Permille::new(share).unwrap_or(engine.space);
+        let mut image = Image::new(space);
+        image
+            .convert(engine.space, engine.seed | 1)
+            .map_err(|e| ReplayError(format!("the volume cannot be given a replica table: {e}")))?;
+        let (mut volume, _) = Volume::attach_unseen(&mut image, engine)
+            .map_err(|e| ReplayError(format!("the volume cannot be attached: {e}")))?;
+        if let Standing::Inactive(why) = volume.standing() {
+            return Err(ReplayError(format!("the volume is served without replicas: {why}")));
+        }
+        if let Some(policy) = settings.policy {
+            volume.set_policy(policy);
+        }
+        let power = settings.drive.power();
+        Ok(Replay {
+            volume,
+            image,
+            disk: Disk::new(settings.drive),
+            depth: settings.depth.max(1),
+            pace: settings.pace,
+            map: (factor > 1).then(|| (map.clone(), factor)),
+            now: Nanos(0),
+            look_again: Nanos(0),
+            requests: Vec::new(),
+            unused: Vec::new(),
+            waiting: VecDeque::new(),
+            active: None,
+            bytes: Vec::new(),
+            run: Run::default(),
+            between_runs: false,
+            energy: Energy::new(power),
+            own_energy: Energy::new(power),
+            last_answer: Nanos(0),
+        })
+    }
+
+    /// The engine.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// The moment.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// Bytes of the volume.
+    pub fn bytes(&self) -> u64 {
+        self.volume.size_bytes()
+    }
+
+    /// Replays one run of requests, in the order of their times, and says what it cost. Requests beyond
+    /// the volume's end fail.
+    ///
+    /// # Errors
+    /// The trace's.
+    pub fn run<E>(&mut self, trace: impl IntoIterator<Item = Result<Record, E>>) -> Result<Run, E> {
+        self.begin_run();
+        let begin = self.now;
+        let (mut first, mut last): (Option<Nanos>, Option<Record>) = (None, None);
+        for record in trace {
+            let record = record?;
+            let at = match self.pace {
+                Pace::Open => begin + record.at.since(*first.get_or_insert(record.at)),
+                Pace::Closed { clients, think_min, think_max } => {
+                    while self.outstanding() >= clients {
+                        self.step();
+                    }
+                    let gap =
+                        last.map_or(Nanos(0), |l| record.at.since(l.at).since(l.service.unwrap_or(Nanos(0))));
+                    last = Some(record);
+                    let think = if gap < think_min { Nanos(0) } else { gap.min(think_max) };
+                    self.now + think
+                }
+            };
+            self.advance(at);
+            self.submit(&record);
+        }
+        while self.outstanding() > 0 {
+            self.step();
+        }
+        self.run.elapsed = self.last_answer.max(begin).since(begin);
+        let busy = self.run.split.total() + self.run.own.total();
+        let mut idle = Energy::new(self.disk.profile().power());
+        idle.idle(self.run.elapsed.since(busy));
+        self.run.idle_joules = idle.joules();
+        self.between_runs = true;
+        self.finish_sums();
+        Ok(self.run.clone())
+    }
+
+    /// Lets time pass without requests; what the engine does meanwhile belongs to the run before.
+    pub fn idle(&mut self, time: Nanos) {
+        self.advance(self.now + time);
+        self.finish_sums();
+    }
+
+    /// The figures of the last run, those of the idle time after it included so far.
+    pub fn last_run(&self) -> &Run {
+        &self.run
+    }
+
+    fn begin_run(&mut self) {
+        self.run = Run::default();
+        let power = self.disk.profile().power();
+        (self.energy, self.own_energy) = (Energy::new(power), Energy::new(power));
+        self.between_runs = false;
+        self.last_answer = self.now;
+    }
+
+    fn finish_sums(&mut self) {
+        self.run.request_joules = self.energy.access_joules();
+        self.run.own_joules = self.own_energy.access_joules();
+        self.run.replicas = self.volume.table().len() as u64;
+    }
+
+    fn outstanding(&self) -> usize {
+        self.requests.len() - self.unused.len()
+    }
+
+    fn submit(&mut self, record: &Record) {
+        let extent = self.place(record.extent);
+        self.run.requests += 1;
+        let read = record.op == Op::Read;
+        self.run.reads += u64::from(read);
+        let outstanding = Outstanding { arrived: self.now, read };
+        let slot = match self.unused.pop() {
+            Some(slot) => {
+                self.requests[slot as usize] = outstanding;
+                slot
+            }
+            None => {
+                self.requests.push(outstanding);
+                self.requests.len() as u32 - 1
+            }
+        };
+        if let Some(a) = &self.active
+            && !is_request(&a.io)
+        {
+            self.run.wait_behind_copies += a.service.end().since(self.now);
+        }
+        let request = Request {
+            id: RequestId(u64::from(slot)),
+            connection: ConnectionId(0),
+            op: record.op,
+            extent,
+            flags: Flags::default(),
+        };
+        self.volume.submit(self.now, request, None);
+        self.pump();
+    }
+
+    /// Where a request goes on a stretched volume: its first block says by how much it moves.
+    fn place(&self, extent: Extent) -> Extent {
+        let Some((map, factor)) = &self.map else { return extent };
+        let bs = map.block_size;
+        let first = BlockNo(u32::try_from(extent.offset() / u64::from(bs.bytes())).unwrap_or(u32::MAX - 1));
+        let moved = bs.bytes_of(map.stretch_block(first, *factor).0) - bs.bytes_of(first.0);
+        Extent::checked(extent.offset() + moved, extent.len()).unwrap_or(extent)
+    }
+
+    /// Time goes on to `until`.
+    fn advance(&mut self, until: Nanos) {
+        loop {
+            if let Some(active) = &self.active {
+                if active.service.end() > until {
+                    break;
+                }
+                self.complete();
+                continue;
+            }
+            if self.now >= until {
+                break;
+            }
+            match self.wake_up() {
+                Some(at) if at < until => self.look(at),
+                _ => break,
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// The next event, whatever it is. Something must be outstanding.
+    fn step(&mut self) {
+        if self.active.is_some() {
+            self.complete();
+        } else {
+            // A request waits for something that is not at the device.
+            let at = self.wake_up().unwrap_or(self.now + LOOK_AT_LEAST_EVERY);
+            self.look(at);
+        }
+    }
+
+    fn wake_up(&self) -> Option<Nanos> {
+        self.volume.poll_timeout().map(|at| at.max(self.look_again).max(self.now))
+    }
+
+    fn look(&mut self, at: Nanos) {
+        self.now = at;
+        self.volume.handle_timeout(at);
+        self.pump();
+        if self.active.is_none() {
+            self.look_again = at + LOOK_AT_LEAST_EVERY;
+        }
+    }
+
+    /// Fills the device, hands out answers.
+    fn pump(&mut self) {
+        // Keeps L2.
+        while self.waiting.len() + usize::from(self.active.is_some()) < self.depth {
+            let Some(io) = self.volume.poll_dispatch(self.now) else { break };
+            if self.active.is_none() && self.waiting.is_empty() {
+                self.start(io);
+            } else {
+                self.waiting.push_back(io);
+            }
+        }
+        self.drain();
+    }
+
+    fn drain(&mut self) {
+        while let Some(reply) = self.volume.poll_reply() {
+            let slot = reply.request.0 as usize;
+            let Outstanding { arrived, read } = self.requests[slot];
+            self.unused.push(slot as u32);
+            let response = self.now.since(arrived);
+            self.run.failed += u64::from(reply.result.is_err());
+            self.run.response.add(response);
+            self.run.response_total += response;
+            if read {
+                self.run.response_reads_total += response;
+            }
+            self.last_answer = self.now;
+        }
+    }
+
+    /// The drive begins with an I/O.
+    fn start(&mut self, io: Io) {
+        debug_assert_eq!(io.target, Target::Volume, "the table lives on the volume");
+        let op = match io.op {
+            IoOp::Read => Op::Read,
+            IoOp::Write { .. } => Op::Write,
+            IoOp::WriteZeroes { .. } => Op::WriteZeroes,
+            IoOp::Discard => Op::Discard,
+            IoOp::Flush => Op::Flush,
+        };
+        let service = self.disk.serve(self.now, op, io.extent.sector(), io.extent.sectors() as u32);
+        self.active = Some(Active { io, service });
+        self.look_again = Nanos(0);
+    }
+
+    /// What the drive works on has ended.
+    fn complete(&mut self) {
+        let Some(Active { io, service }) = self.active.take() else { return };
+        self.now = service.end();
+        self.count(&io, &service);
+        match (io.op, &io.data) {
+            (IoOp::Read, IoData::Client(_)) => {
+                self.volume.complete_unseen(self.now, io.id, Ok(()), Brought::Unseen);
+            }
+            (IoOp::Read, _) => {
+                self.bytes.resize(io.extent.len() as usize, 0);
+                let done = self.image.read_at(io.extent.offset(), &mut self.bytes);
+                let outcome = if done.is_ok() { Outcome::read(&self.bytes) } else { Outcome::failed(5) };
+                self.volume.complete(self.now, io.id, outcome);
+            }
+            _ => self.volume.complete(self.now, io.id, Outcome::done()),
+        }
+        // Keeps L2: what waited at the device goes first.
+        if let Some(next) = self.waiting.pop_front() {
+            self.start(next);
+        }
+        self.pump();
+    }
+
+    fn count(&mut self, io: &Io, service: &Service) {
+        let sectors = io.extent.sectors();
+        let run = &mut self.run;
+        if is_request(io) {
+            self.energy.add(service);
+            run.sectors += sectors;
+            run.split.add(service);
+            run.access.add(service.total());
+            if io.op == IoOp::Read {
+                run.reads_split.add(service);
+                run.access_reads.add(service.total());
+            }
+            return;
+        }
+        if io.op == IoOp::Flush {
+            return;
+        }
+        self.own_energy.add(service);
+        if self.between_runs {
+            run.own_idle.add(service)
+        } else {
+            run.own.add(service)
+        }
+        match (&io.op, &io.data) {
+            (IoOp::Write { .. }, IoData::Unseen) => run.copy_sectors += sectors,
+            (IoOp::Write { .. }, _) => run.table_sectors += sectors,
+            (IoOp::Read, _) => run.own_read_sectors += sectors,
+            _ => {}
+        }
+    }
+}
+
+/// Whether an I/O serves a request; the engine's own are all others. Only clients write zeroes.
+fn is_request(io: &Io) -> bool {
+    matches!(io.data, IoData::Client(_)) || matches!(io.op, IoOp::WriteZeroes { .. })
+}

@@ -1,0 +1,179 @@
+//! What a run of a trace cost; `docs/evaluation.md` says what each figure means.
+
+use fs2_block::Nanos;
+use fs2_disk::Split;
+
+/// Times by quantile: 64 steps an octave from 1 µs, right within 1.6 %.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    counts: Vec<u64>,
+    count: u64,
+}
+
+/// Steps of an octave, as a power of two.
+const STEP_BITS: u32 = 6;
+
+/// Octaves: up to 2^40 µs.
+const OCTAVES: u32 = 40;
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram { counts: vec![0; ((OCTAVES + 1) << STEP_BITS) as usize], count: 0 }
+    }
+}
+
+impl Histogram {
+    /// Adds one.
+    pub fn add(&mut self, time: Nanos) {
+        // Units of 2^-6 µs: every octave from 1 µs up has its steps.
+        let units = (time.0 >> 4).max(1 << STEP_BITS);
+        let octave = units.ilog2() - STEP_BITS;
+        let slot = (octave << STEP_BITS) as usize + (units >> octave) as usize - (1 << STEP_BITS);
+        let last = self.counts.len() - 1;
+        self.counts[slot.min(last)] += 1;
+        self.count += 1;
+    }
+
+    /// How many were added.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The time that `permille` of them do not exceed, rounded up to a step; 0 of none.
+    pub fn quantile(&self, permille: u64) -> Nanos {
+        let rank = (self.count * permille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (slot, &n) in (0u64..).zip(&self.counts) {
+            seen += n;
+            if seen >= rank {
+                let (octave, step) = (slot >> STEP_BITS, slot & ((1 << STEP_BITS) - 1));
+                return Nanos((((1 << STEP_BITS) + step + 1) << octave) << 4);
+            }
+        }
+        Nanos(0)
+    }
+}
+
+/// A run's sums.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Requests of the trace.
+    pub requests: u64,
+    /// Of these, reads.
+    pub reads: u64,
+    /// Of these, served from a copy.
+    pub reads_from_copies: u64,
+    /// Requests that failed: the engine refused them.
+    pub failed: u64,
+    /// From the run's begin to the end of its last request.
+    pub elapsed: Nanos,
+    /// The device's accesses for requests.
+    pub split: Split,
+    /// Those of them that were reads.
+    pub reads_split: Split,
+    /// Accesses of requests, T_A.
+    pub access: Histogram,
+    /// Accesses of reads.
+    pub access_reads: Histogram,
+    /// Responses: arrival to answer.
+    pub response: Histogram,
+    /// Sum of the responses.
+    pub response_total: Nanos,
+    /// Sum of the responses of reads.
+    pub response_reads_total: Nanos,
+    /// Waits of arriving requests for an I/O of the engine's own to end.
+    pub wait_behind_copies: Nanos,
+    /// The engine's own accesses during the run.
+    pub own: Split,
+    /// Of these and those in the idle time after the run: sectors written as copies.
+    pub copy_sectors: u64,
+    /// Sectors the engine read for itself, in the same time.
+    pub own_read_sectors: u64,
+    /// Sectors of the replica table and mark that were written, in the same time.
+    pub table_sectors: u64,
+    /// The engine's own accesses in the idle time after the run.
+    pub own_idle: Split,
+    /// Sectors of requests.
+    pub sectors: u64,
+    /// Energy of requests' accesses, joules.
+    pub request_joules: f64,
+    /// Energy of the engine's own accesses, joules, in the run and the idle time after it.
+    pub own_joules: f64,
+    /// Energy of doing nothing during the run, joules.
+    pub idle_joules: f64,
+    /// Replicas at the end of the idle time after the run.
+    pub replicas: u64,
+}
+
+fn ms(total: Nanos, of: u64) -> f64 {
+    total.as_millis_f64() / of.max(1) as f64
+}
+
+impl Run {
+    /// Mean wait of a request: response less access, ms.
+    pub fn wait_ms(&self) -> f64 {
+        ms(self.response_total.since(self.split.total()), self.requests)
+    }
+
+    /// Mean response of a request, ms.
+    pub fn response_ms(&self) -> f64 {
+        ms(self.response_total, self.requests)
+    }
+
+    /// Mean response of a read, ms.
+    pub fn response_reads_ms(&self) -> f64 {
+        ms(self.response_reads_total, self.reads)
+    }
+
+    /// Mean T_A of requests' accesses, ms.
+    pub fn t_a_ms(&self) -> f64 {
+        ms(self.split.total(), self.split.count)
+    }
+
+    /// Mean T_A of reads, ms.
+    pub fn t_a_reads_ms(&self) -> f64 {
+        ms(self.reads_split.total(), self.reads_split.count)
+    }
+
+    /// Mean T_s of reads, ms.
+    pub fn t_s_ms(&self) -> f64 {
+        ms(self.reads_split.seek, self.reads_split.count)
+    }
+
+    /// Mean T_r of reads, ms.
+    pub fn t_r_ms(&self) -> f64 {
+        ms(self.reads_split.rotation, self.reads_split.count)
+    }
+
+    /// Mean T_t of reads, with the command's overhead, ms.
+    pub fn t_t_ms(&self) -> f64 {
+        ms(self.reads_split.transfer + self.reads_split.overhead, self.reads_split.count)
+    }
+
+    /// Share of reads that the drive's cache answered, percent.
+    pub fn cache_hit_percent(&self) -> f64 {
+        100.0 * self.reads_split.hits as f64 / self.reads_split.count.max(1) as f64
+    }
+
+    /// Share of the run in which the drive worked, percent.
+    pub fn busy_percent(&self) -> f64 {
+        let busy = self.split.total() + self.own.total();
+        100.0 * busy.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Mean energy of a request's access, mJ.
+    pub fn energy_mj_per_access(&self) -> f64 {
+        1000.0 * self.request_joules / self.split.count.max(1) as f64
+    }
+
+    /// Energy of the run, joules: accesses, idle time, and the engine's own accesses, those in the idle
+    /// time after the run included.
+    pub fn energy_total_j(&self) -> f64 {
+        self.request_joules + self.own_joules + self.idle_joules
+    }
+
+    /// Sectors written as copies in percent of requests' sectors.
+    pub fn copy_percent(&self) -> f64 {
+        100.0 * self.copy_sectors as f64 / self.sectors.max(1) as f64
+    }
+}

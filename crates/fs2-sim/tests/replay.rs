@@ -1,0 +1,242 @@
+//! The replay: its arithmetic by hand, its volume, its figures to the last digit.
+
+use std::io::BufReader;
+
+use fs2_block::{BlockNo, Extent, Nanos, Op, Permille, ReadAt, Sector};
+use fs2_disk::{Disk, DriveProfile};
+use fs2_engine::PolicyKind;
+use fs2_ext2::Layout;
+use fs2_sim::replay::{FreeMap, Histogram, Image, InUse, Pace, Replay, Run, Settings};
+use fs2_trace::Record;
+
+fn drive() -> DriveProfile {
+    DriveProfile::builtin("wd800-repaired").expect("it is built in")
+}
+
+fn aged(bytes: u64) -> FreeMap {
+    FreeMap::aged(bytes, Permille::new(600).expect("below 1000"), 7).expect("ext2 has room")
+}
+
+fn read(at_us: u64, sector: u64, sectors: u64) -> Record {
+    Record::new(Nanos(at_us * 1000), Op::Read, Extent::new(sector * 512, sectors * 512))
+}
+
+fn run(replay: &mut Replay, trace: &[Record]) -> Run {
+    match replay.run(trace.iter().map(|r| Ok::<_, ()>(*r))) {
+        Ok(run) => run,
+        Err(()) => unreachable!("this trace has no bad lines"),
+    }
+}
+
+/// Eight directories far apart, read in turns: files of 16 KiB, each a little further on.
+fn rounds(n: u64) -> Vec<Record> {
+    (0..n).map(|i| read(i * 100, (i % 8) * 480_000 + 40_000 + i / 8 * 64, 32)).collect()
+}
+
+#[test]
+fn without_copies_the_drive_alone_decides() {
+    let trace = [read(0, 1_000_000, 8), read(1000, 1_000_008, 8), read(90_000, 5_000_000, 64)];
+    let mut replay =
+        Replay::new(&aged(4 << 30), Settings::new(drive()).with_policy(PolicyKind::None)).expect("a volume");
+    let got = run(&mut replay, &trace);
+    // By hand: a request that finds the drive busy waits for it. The engine's own I/O comes only where
+    // nothing was asked for 15 ms, and then it loads bitmaps: the third read finds one of these under way.
+    let mut disk = Disk::new(drive());
+    let a = disk.serve(Nanos(0), Op::Read, Sector(1_000_000), 8);
+    assert!(a.end() > Nanos(1_000_000));
+    let b = disk.serve(Nanos(1_000_000), Op::Read, Sector(1_000_008), 8);
+    assert_eq!(b.start, a.end());
+    assert!(b.cache_hit);
+    assert_eq!((got.requests, got.reads, got.split.count, got.split.hits), (3, 3, 3, 1));
+    assert!(got.response_total >= a.total() + b.end().since(Nanos(1_000_000)) + got.split.seek.since(a.seek));
+    assert!(got.own.count > 0 && got.wait_behind_copies > Nanos(0));
+    assert_eq!((got.copy_sectors, got.replicas, got.reads_from_copies), (0, 0, 0));
+    assert_eq!(got.sectors, 80);
+}
+
+#[test]
+fn a_closed_loop_keeps_think_times_and_nothing_else() {
+    // Gaps of 1 ms are service, of 20 ms thought, of 10 s too long to be believed.
+    let trace =
+        [read(0, 1000, 8), read(1000, 9_000_000, 8), read(21_000, 1000, 8), read(10_021_000, 9_000_000, 8)];
+    let mut settings = Settings::new(drive()).with_policy(PolicyKind::None);
+    settings.pace = Pace::closed();
+    let mut replay = Replay::new(&aged(8 << 30), settings).expect("a volume");
+    let got = run(&mut replay, &trace);
+    let thought = Nanos::from_millis(20 + 100);
+    assert_eq!(got.elapsed, got.response_total + thought);
+    // None came while another was served, some may have come while a bitmap was loaded.
+    assert_eq!(got.response_total, got.split.total() + got.wait_behind_copies);
+}
+
+/// Two runs with a minute between: reads, their access time in ns, sectors copied, replicas.
+fn two_runs(policy: PolicyKind, pace: Pace) -> [[u64; 4]; 2] {
+    let trace = rounds(1600);
+    let mut settings = Settings::new(drive()).with_policy(policy);
+    settings.pace = pace;
+    let mut map = aged(4 << 30);
+    let mut in_use = InUse::new(&map);
+    trace.iter().for_each(|r| in_use.see(r.op, r.extent));
+    in_use.take_from(&mut map);
+    let mut replay = Replay::new(&map, settings).expect("a volume");
+    let got = [0, 1].map(|_| {
+        run(&mut replay, &trace);
+        replay.idle(Nanos::from_millis(60_000));
+        let r = replay.last_run();
+        [r.reads, r.reads_split.total().0, r.copy_sectors, r.replicas]
+    });
+    replay.volume().check();
+    got
+}
+
+#[test]
+fn figures_are_pinned_to_the_last_digit() {
+    // Changes with the drive's arithmetic only.
+    let none = two_runs(PolicyKind::None, Pace::closed());
+    assert_eq!(none, [[1600, 11_780_547_802, 0, 0], [1600, 11_783_333_334, 0, 0]]);
+    // What is read again was copied in the order it was read: a tenth of the time, and each block once.
+    let fs2 = two_runs(PolicyKind::Fs2, Pace::closed());
+    assert_eq!(fs2[0], [1600, none[0][1], 1600 * 32, 1600 * 4]);
+    assert!(fs2[1][1] * 10 < none[1][1], "{fs2:?}");
+    assert_eq!(two_runs(PolicyKind::Fs2, Pace::closed()), fs2, "the same again");
+    // At the trace's pace, a request each 0.1 ms, the drive is behind at once; what it costs is the same.
+    assert_eq!(two_runs(PolicyKind::None, Pace::Open)[0], none[0]);
+}
+
+#[test]
+fn a_drawn_volume_is_ext2_with_that_much_free() {
+    for (gib, used) in [(1, 300), (26, 600), (774, 900)] {
+        let used = Permille::new(used).expect("below 1000");
+        let map = FreeMap::aged(gib << 30, used, 3).expect("ext2 has room");
+        let mut image = Image::new(&map);
+        let layout = Layout::read(&mut image).expect("it is ext2");
+        assert!(layout.check_usable().is_ok());
+        assert!(u64::from(layout.blocks()) * 4096 >= gib << 30);
+        let share = map.free.len() * 1000 / u64::from(map.blocks);
+        let want = 1000 - u64::from(used.get());
+        assert!(share.abs_diff(want) <= 30, "{gib} GiB: {share} permille free, asked for {want}");
+        // The bitmaps agree with their descriptors, and metadata is used.
+        for group in [0, layout.group_count() / 2, layout.group_count() - 1] {
+            let bitmap = layout.read_bitmap(&mut image, group).expect("it can be read");
+            let free = fs2_ext2::FreeMap::new(&layout, group, &bitmap).expect("metadata is used");
+            assert_eq!(free.free_count(), u32::from(layout.groups()[group as usize].free_blocks));
+        }
+        image.convert(Permille::new(50).expect("below 1000"), 1).expect("there is room for a table");
+        // Memory: what mkfs2 wrote that is not zero, not the table.
+        assert!(image.kept_blocks() < 4096, "{} blocks kept", image.kept_blocks());
+    }
+}
+
+const DUMP: &str = "\
+Filesystem features:      ext_attr resize_inode dir_index filetype sparse_super large_file
+Inode count:              512
+Block count:              3000
+Block size:               1024
+First block:              1
+Reserved GDT blocks:      11
+Blocks per group:         1024
+Inodes per group:         256
+Inode size:               128
+
+
+Group 0: (Blocks 1-1024)
+  Primary superblock at 1, Group descriptors at 2-2
+  Block bitmap at 20 (+19), Inode bitmap at 21 (+20)
+  Inode table at 22-53 (+21)
+  900 free blocks, 200 free inodes, 2 directories
+  Free blocks: 100-102, 900
+  Free inodes: 12-256
+Group 1: (Blocks 1025-2048)
+  Block bitmap at 1044 (+19)
+  Inode bitmap at 1045 (+20)
+  Inode table at 1046-1077 (+21)
+  Free blocks: 1030, 1100-1110
+Group 2: (Blocks 2049-2999)
+  Block bitmap at 2049 (+0)
+  Inode bitmap at 2050 (+1)
+  Inode table at 2051-2082 (+2)
+  Free blocks: 
+";
+
+#[test]
+fn a_listing_is_read_and_its_mistakes_are_named() {
+    let map = FreeMap::from_dumpe2fs(BufReader::new(DUMP.as_bytes())).expect("a listing");
+    let free: Vec<u32> = map.free.iter().collect();
+    // 1030 lies behind group 1's copy of the superblock, where blocks are reserved: never free.
+    assert_eq!(free, [100, 101, 102, 900, 1100, 1101, 1102, 1103, 1104, 1105, 1106, 1107, 1108, 1109, 1110]);
+    let layout = Layout::read(&mut Image::new(&map)).expect("it is ext2");
+    assert_eq!((layout.blocks(), layout.group_count(), layout.bitmap_block(1)), (3000, 3, BlockNo(1044)));
+    for (from, to, line) in [
+        ("Block count:              3000", "Block count:  many", 3),
+        ("900 free blocks, 200", "900 free blocks: 7, 200", 0),
+        ("Free blocks: 100-102", "Free blocks: 102-100", 17),
+        ("Group 2", "Group 3", 24),
+        ("Block size:               1024", "Block size: 512", 0),
+    ] {
+        let text = DUMP.replace(from, to);
+        let got = FreeMap::from_dumpe2fs(BufReader::new(text.as_bytes()));
+        match got {
+            Err(e) => assert_eq!(e.line, line, "{to}: {e}"),
+            Ok(_) => assert_eq!(to, "900 free blocks: 7, 200", "{to} was read"),
+        }
+    }
+}
+
+#[test]
+fn what_is_read_before_it_is_written_was_in_use() {
+    let mut map = aged(1 << 30);
+    let free: Vec<u32> = map.free.iter().take(4).collect();
+    let at = |i: usize| BlockNo(free[i]).extent(map.block_size);
+    let mut in_use = InUse::new(&map);
+    in_use.see(Op::Write, at(0));
+    in_use.see(Op::Read, at(0));
+    in_use.see(Op::Read, at(1));
+    in_use.see(Op::Write, at(1));
+    in_use.see(Op::Discard, at(2));
+    in_use.see(Op::Read, Extent::new(1 << 40, 4096));
+    in_use.take_from(&mut map);
+    assert_eq!(map.free.iter().take(3).collect::<Vec<_>>(), [free[0], free[2], free[3]]);
+}
+
+#[test]
+fn a_stretched_volume_keeps_free_space_and_moves_groups_apart() {
+    let map = aged(1 << 30);
+    let wide = map.stretched(7).expect("ext2 has room");
+    assert_eq!(wide.blocks, map.blocks * 7);
+    assert!(wide.free.len() <= map.free.len() && wide.free.len() + 100 > map.free.len());
+    assert!(Layout::read(&mut Image::new(&wide)).is_ok());
+    let b = BlockNo(2 * 32_768 + 5);
+    assert_eq!(map.stretch_block(b, 7), BlockNo(14 * 32_768 + 5));
+    assert_eq!(map.stretch_block(BlockNo(9), 7), BlockNo(9));
+}
+
+#[test]
+fn an_image_reads_back_what_was_written() {
+    let mut image = Image::new(&aged(1 << 30));
+    let mut plain = vec![0; 3 * 4096];
+    use fs2_block::WriteAt;
+    for (at, len, byte) in [(4000u64, 200usize, 7u8), (8000, 1, 9), (4096, 4096, 0), (0, 100, 3)] {
+        // Blocks 0 to 2 hold superblock and descriptors: read them first.
+        image.read_at(0, &mut plain).expect("inside the volume");
+        image.write_at(at, &vec![byte; len]).expect("inside the volume");
+        plain[at as usize..][..len].fill(byte);
+        let mut got = vec![1; 3 * 4096];
+        image.read_at(0, &mut got).expect("inside the volume");
+        assert_eq!(got, plain);
+    }
+    assert!(image.read_at(1 << 30, &mut [0; 1]).is_err());
+}
+
+#[test]
+fn quantiles_are_near_and_never_below() {
+    let mut h = Histogram::default();
+    for us in 1..=10_000u64 {
+        h.add(Nanos(us * 1000));
+    }
+    for permille in [10, 500, 900, 990, 1000] {
+        let (got, want) = (h.quantile(permille).0 as f64, permille as f64 * 1e4);
+        assert!(got >= want && got <= want * 1.017 + 2000.0, "{permille}: {got} against {want}");
+    }
+    assert_eq!(Histogram::default().quantile(990), Nanos(0));
+    h.add(Nanos(u64::MAX));
+}
