@@ -1,8 +1,6 @@
-//! Frames of the control socket.
+//! `control_frames` of `crates/fs2-fuzz`, where it is said what is done with the bytes.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    let _ = fs2_control::fuzz_frame(data);
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    (fs2_fuzz::target("control_frames").expect("it is listed").run)(data);
 });

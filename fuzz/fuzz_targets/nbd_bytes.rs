@@ -1,8 +1,6 @@
-//! Everything an NBD client can send: no panic, bounded memory.
+//! `nbd_bytes` of `crates/fs2-fuzz`, where it is said what is done with the bytes.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    let _ = fs2d::frontend::nbd::codec::fuzz_session(data);
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    (fs2_fuzz::target("nbd_bytes").expect("it is listed").run)(data);
 });

@@ -1,15 +1,6 @@
-//! A trace in our container: records or an error with its offset.
+//! `trace_bytes` of `crates/fs2-fuzz`, where it is said what is done with the bytes.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    if let Ok(reader) = fs2_trace::Reader::new(data) {
-        for record in reader {
-            if let Err(e) = record {
-                let _ = e.to_string();
-                break;
-            }
-        }
-    }
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    (fs2_fuzz::target("trace_bytes").expect("it is listed").run)(data);
 });

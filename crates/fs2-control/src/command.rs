@@ -55,16 +55,37 @@ impl Reply {
 /// Paths as bytes: not every path is UTF-8.
 mod path_bytes {
     use std::ffi::OsString;
+    use std::fmt;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     use std::path::{Path, PathBuf};
 
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::de::{SeqAccess, Visitor};
+    use serde::{Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(path.as_os_str().as_bytes())
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
-        Ok(OsString::from_vec(Vec::<u8>::deserialize(from)?).into())
+        Ok(OsString::from_vec(from.deserialize_seq(Bytes)?).into())
+    }
+
+    /// Takes bytes as they come. `Vec`'s own way reserves up to 1 MiB for whatever length is claimed.
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the bytes of a path")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<u8>, A::Error> {
+            let mut bytes = Vec::new();
+            while let Some(byte) = from.next_element()? {
+                bytes.push(byte);
+            }
+            Ok(bytes)
+        }
     }
 }

@@ -81,6 +81,13 @@ pub(crate) fn hello_version(content: &[u8]) -> Result<u32, WireError> {
     }
 }
 
+/// Contents up to here, all there are but for the longest messages, are decoded below
+/// [`SHORT_LIMIT`]: whoever sends little cannot have much reserved for him by the lengths he claims.
+const SHORT_BYTES: usize = 4096;
+
+/// Bytes in memory that a short content may ask for: eight times as many, as numbers do, and again.
+const SHORT_LIMIT: usize = 16 * SHORT_BYTES;
+
 fn config() -> impl bincode::config::Config {
     bincode::config::standard().with_limit::<FRAME_BYTES_MAX>()
 }
@@ -95,8 +102,13 @@ fn encode(value: &impl Serialize, max: usize) -> Result<Vec<u8>, WireError> {
 }
 
 fn decode<T: DeserializeOwned>(content: &[u8]) -> Result<T, WireError> {
-    let (value, used) = bincode::serde::decode_from_slice(content, config())
-        .map_err(|e| WireError::Malformed(e.to_string()))?;
+    let decoded = if content.len() <= SHORT_BYTES {
+        let short = bincode::config::standard().with_limit::<SHORT_LIMIT>();
+        bincode::serde::decode_from_slice(content, short)
+    } else {
+        bincode::serde::decode_from_slice(content, config())
+    };
+    let (value, used) = decoded.map_err(|e| WireError::Malformed(e.to_string()))?;
     match content.len() - used {
         0 => Ok(value),
         left => Err(WireError::Malformed(format!("{left} bytes behind its end"))),
@@ -221,6 +233,23 @@ mod tests {
         content.extend_from_slice(&(1u64 << 63).to_le_bytes());
         assert!(matches!(reply(&content), Err(WireError::Malformed(_))));
         assert!(matches!(command(&content), Err(WireError::Malformed(_))));
+    }
+
+    /// Short and long contents are decoded below different limits; both hold all they can.
+    #[test]
+    fn what_fits_is_decoded_on_either_side_of_the_limit() {
+        for len in
+            [0, 1, SHORT_BYTES - 20, SHORT_BYTES - 5, SHORT_BYTES, SHORT_BYTES + 5, FRAME_BYTES_MAX / 2]
+        {
+            let sent = Reply::error("x".repeat(len), "", "y");
+            let frame = reply_frame(&sent).unwrap();
+            assert_eq!(reply(&frame[PREFIX_BYTES..]), Ok(sent), "{len} bytes");
+        }
+        for len in [1, SHORT_BYTES - 3, SHORT_BYTES + 3, COMMAND_BYTES_MAX - 10] {
+            let sent = Command::TraceStart { path: "x".repeat(len).into() };
+            let frame = command_frame(&sent).unwrap();
+            assert_eq!(command(&frame[PREFIX_BYTES..]), Ok(sent), "{len} bytes");
+        }
     }
 
     #[test]

@@ -476,7 +476,8 @@ pub fn bit_runs(bits: &[u8], blocks: BlockRange, value: bool) -> Vec<BlockRange>
     let mut i = 0;
     while i < n {
         let byte = bits[(i / 8) as usize];
-        if i.is_multiple_of(8) && n - i >= 8 && (byte == whole || byte == !whole) {
+        // A shortcut. In the last byte it may go beyond the end, which is where the last run ends.
+        if i.is_multiple_of(8) && (byte == whole || byte == !whole) {
             match (byte == whole, open) {
                 (true, None) => open = Some(i),
                 (false, Some(from)) => {

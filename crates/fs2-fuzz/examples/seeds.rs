@@ -1,0 +1,219 @@
+//! Writes the first seeds of each target into a directory: `cargo run -p fs2-fuzz --example seeds --
+//! fuzz/seeds`. What fuzzers found worth keeping lies beside them under other names.
+
+use std::path::Path;
+
+use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, Op};
+use fs2_table::{BitmapChecksums, Header, Mark, Replica, ReplicaTable, Token, Trust};
+use fs2_trace::{Record, Writer};
+
+fn main() -> std::io::Result<()> {
+    let dir = std::env::args().nth(1).expect("the directory to write to");
+    let mut seeds: Vec<(&str, String, Vec<u8>)> = Vec::new();
+    nbd(&mut |name, bytes| seeds.push(("nbd_bytes", name.into(), bytes)));
+    control(&mut |name, bytes| seeds.push(("control_frames", name.into(), bytes)));
+    table(&mut |name, bytes| seeds.push(("table_bytes", name.into(), bytes)));
+    trace(&mut |name, bytes| seeds.push(("trace_bytes", name.into(), bytes)));
+    ext2(&mut |name, bytes| seeds.push(("ext2_image", name, bytes)));
+    engine(&mut |name, bytes| seeds.push(("engine_events", name, bytes)));
+    for (target, name, bytes) in seeds {
+        let dir = Path::new(&dir).join(target);
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+/// The first byte says into how large pieces the stream is cut.
+fn nbd(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let option = |number: u32, data: &[u8]| -> Vec<u8> {
+        [b"IHAVEOPT", &number.to_be_bytes()[..], &(data.len() as u32).to_be_bytes(), data].concat()
+    };
+    let request = |flags: u16, command: u16, offset: u64, len: u32| -> Vec<u8> {
+        let mut bytes = 0x2560_9513u32.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&flags.to_be_bytes());
+        bytes.extend_from_slice(&command.to_be_bytes());
+        bytes.extend_from_slice(&7u64.to_be_bytes());
+        bytes.extend_from_slice(&offset.to_be_bytes());
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes
+    };
+    let hello = [0, 0, 0, 3];
+    let go = option(7, &[0; 6]);
+    let name = option(1, b"");
+    let meta =
+        [&0u32.to_be_bytes()[..], &1u32.to_be_bytes(), &15u32.to_be_bytes(), b"base:allocation"].concat();
+    let requests = [
+        request(0, 0, 0, 4096),
+        request(1, 1, 4096, 8),
+        vec![1; 8],
+        request(0, 3, 0, 0),
+        request(2, 6, 1 << 20, 65536),
+        request(0, 4, 1 << 21, 4096),
+        request(0, 7, 0, 4096),
+        request(0, 2, 0, 0),
+    ];
+    add("go", [&[255], &hello[..], &option(8, b""), &go, &requests.concat()].concat());
+    add("export-name", [&[0], &hello[..], &name, &requests.concat()].concat());
+    add("old-client", [&[3], &[0, 0, 0, 1][..], &name, &requests.concat()].concat());
+    add(
+        "list-info-abort",
+        [&[9], &hello[..], &option(3, b""), &option(6, &[0; 6]), &option(2, b"")].concat(),
+    );
+    let unknown = [option(99, b"x"), option(5, b""), option(10, &meta), option(9, &[0; 8])].concat();
+    add("meta", [&[7], &hello[..], &option(8, b""), &unknown, &go, &request(0, 7, 0, 4096)].concat());
+    let bad = [request(0, 99, 0, 1), request(0xffff, 0, u64::MAX, u32::MAX), request(0, 1, 4 << 20, 1)];
+    add("bad-requests", [&[1], &hello[..], &go, &bad.concat()].concat());
+    add("long-option", [&[2], &hello[..], b"IHAVEOPT\0\0\0\x07\0\0\x18\0", &[0; 0x1800]].concat());
+}
+
+fn control(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let frame = |content: &[u8]| [&(content.len() as u32).to_le_bytes()[..], content].concat();
+    let commands =
+        [frame(b"FS2C\x01\0\0\0"), frame(&[0]), frame(&[1]), frame(b"\x02\x02/t"), frame(&[3]), frame(&[4])];
+    add("commands", commands.concat());
+    add("later-version", frame(b"FS2C\x02\0\0\0more"));
+    add("error", [frame(&[1]), frame(b"\x02\x01a\x01b\0")].concat());
+    let status = [
+        &[0, 0, 0, 0, 0, 0, 6][..],
+        b"active",
+        &[0; 12],
+        &[0; 17],
+        &[0; 6],
+        b"\x04none\0\x04none",
+        &[0; 8],
+        &[0; 2],
+        &[7, 0],
+    ];
+    add("status", frame(&status.concat()));
+    add("claims-much", frame(&[2, 253, 255, 255, 255, 255, 255, 255, 255, 127]));
+    add("claims-what-may-be", frame(&[2, 252, 0, 0, 14, 0, 1, 2, 3]));
+    add("not-a-path", frame(b"\x02\x04/\xff\xfe\0"));
+}
+
+fn table(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let mut table = ReplicaTable::new(1000, 2);
+    for n in 0..70 {
+        let (original, replica) = (BlockNo(100 + n), BlockNo(1100 + n));
+        // Some are refused: that is as good.
+        let _ = table.insert(Replica { original, replica, hash: n.into(), trust: Trust::Verified });
+    }
+    table.remove_by_replica(BlockRange::new(1120, 1130));
+    let token = Token::new([3; 1024], &[4; 64]);
+    let sums = BitmapChecksums(vec![1, 2, 3]);
+    let mark = Some(Box::new(Mark { token, bitmap_checksums_hash: sums.hash(7) }));
+    let first = Header::new(7, BlockSize::B1024, 16);
+    let second = first.next(mark);
+    let slots = [first.encode(), second.encode()].concat();
+    let pages: Vec<u8> =
+        (0..2).flat_map(|n| table.encode_page(n, 2, 7, true).bytes.to_vec()).collect::<Vec<u8>>();
+    let short = |bytes: &[u8]| -> Vec<u8> {
+        let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |n| n + 1);
+        bytes[..end].to_vec()
+    };
+    for (name, head) in [("as-written", 8u8), ("placed", 0b1111)] {
+        add(name, [&[head], &slots[..], &short(&pages)].concat());
+    }
+    add("headers", [&[1], &short(&slots)[..]].concat());
+    // Small ones change more of what counts: a page of three entries.
+    let mut few = ReplicaTable::new(1000, 1);
+    for (o, r) in [(100, 1100), (101, 1101), (500, 1600)] {
+        let entry = Replica { original: BlockNo(o), replica: BlockNo(r), hash: 9, trust: Trust::Verified };
+        few.insert(entry).expect("there is room");
+    }
+    let page = |n| short(&few.encode_page(n, 1, 7, true).bytes[..]);
+    let one = (0..4).map(page).find(|p| !p.is_empty()).expect("a page with entries");
+    add("few", [&[0b1111], &vec![0; 8192][..], &one].concat());
+    let mut twice = one.clone();
+    twice.resize(4096, 0);
+    add("twice", [&[0b1011], &vec![0; 8192][..], &twice, &one].concat());
+}
+
+fn trace(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let header = fs2_trace::Header { volume_bytes: 1 << 30, block_size: None, start_unix_ns: 5 };
+    let write = |n: u64, flush: u64| -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new(), header).expect("a vector takes all");
+        for i in 0..n {
+            let op = [Op::Read, Op::Write, Op::Discard, Op::Flush][i as usize % 4];
+            let extent = if op == Op::Flush { Extent::default() } else { Extent::new(i * 4096, 8192) };
+            let record = Record { service: Some(Nanos(i * 7)), ..Record::new(Nanos(i * 1000), op, extent) };
+            writer.push(&record).expect("a good record");
+            if flush > 0 && i % flush == 0 {
+                writer.flush().expect("a vector takes all");
+            }
+        }
+        writer.finish().expect("a vector takes all")
+    };
+    add("empty", write(0, 0));
+    add("one", write(1, 0));
+    add("blocks", write(9, 2));
+    add("many", write(500, 0));
+    let cut = write(20, 0);
+    add("cut", cut[..cut.len() - 40].to_vec());
+}
+
+/// One change of a volume, as `ext2_image` takes it.
+fn change(place: u8, at: u16, value: u32) -> Vec<u8> {
+    [&[place | 0x80][..], &at.to_le_bytes(), &[0], &value.to_le_bytes()].concat()
+}
+
+fn ext2(add: &mut dyn FnMut(String, Vec<u8>)) {
+    // Each volume, untouched, with each thing that is done to it.
+    for what in 0..8u8 {
+        add(format!("untouched-{what}"), vec![what << 4]);
+    }
+    for base in 1..4u8 {
+        add(format!("base-{base}"), vec![base | 0x10]);
+    }
+    // A field of the superblock each: counts, sizes, features.
+    for at in [0u16, 4, 20, 24, 32, 40, 76, 84, 88, 92, 96, 100, 206] {
+        add(format!("superblock-{at}"), [vec![0], change(0, at, 1 << (at % 31))].concat());
+    }
+    for at in [0u16, 4, 8] {
+        add(format!("descriptor-{at}"), [vec![0], change(1, at, 1400)].concat());
+    }
+    add("bitmap".into(), [vec![0x70], change(2, 137, 0xffff_ffff)].concat());
+    // Inode 5: mode, size, links, direct and indirect pointers. Inodes of 128 bytes.
+    for at in [0u16, 4, 26, 28, 40, 84, 88, 92, 96, 108] {
+        add(format!("inode5-{at}"), [vec![1], change(3, 512 + at, 0x0001_0203)].concat());
+        add(format!("check-inode5-{at}"), [vec![0x71], change(3, 512 + at, 1500)].concat());
+    }
+    // The table's header and its entries, checksums mended.
+    for at in [8u16, 16, 32, 36, 40, 4096 + 16, 4096 + 40, 4096 + 48, 8192] {
+        add(format!("header-{at}"), [vec![4], change(5, at, 3)].concat());
+    }
+    for at in [8u16, 24, 28, 64, 68, 72, 80, 84] {
+        add(format!("page-{at}"), [vec![4], change(6, at, 1101)].concat());
+        add(format!("check-page-{at}"), [vec![0x74], change(6, at, 1101)].concat());
+    }
+}
+
+fn engine(add: &mut dyn FnMut(String, Vec<u8>)) {
+    // Reads near the data, dispatched and completed, with idle time: copies are made and read.
+    let read = |at: u8| [6 << 3 | 64, at, 0, 0x11];
+    let write = |at: u8| [1 << 3 | 64, at, 0, 0x10];
+    let discard = |at: u8| [3 << 3 | 64, at, 0, 0x10];
+    let (dispatch, complete, wait) = ([4, 0, 0, 0], [6, 0, 0, 0], [7, 99, 0, 15]);
+    for setup in [0u8, 1, 2, 4, 7, 8, 16, 32, 64, 128] {
+        let mut events = Vec::new();
+        for round in 0..12u8 {
+            for at in [10, 11, 12, 13] {
+                events.push(if round % 4 == 3 { write(at + round) } else { read(at) });
+                events.extend([dispatch, complete, wait]);
+            }
+            events.push(discard(20 + round));
+            events.extend([[dispatch; 4], [complete; 4]].concat());
+        }
+        add(format!("copies-{setup}"), [&[setup][..], &events.concat()].concat());
+    }
+    // Requests that overlap, many in flight.
+    let mut events = Vec::new();
+    for at in 0..20u8 {
+        events.extend([read(at % 6 + 8), write(at % 5 + 8), [0, at, 0, 0xf0], dispatch, dispatch]);
+        events.push([6, at, 0, 1]);
+    }
+    add("overlaps".into(), [&[0][..], &events.concat()].concat());
+    // A foreign writer, a lost connection, a full host, an end in the middle.
+    let tail = [[7, 32, 0, 0], [7, 1, 0, 1], [7, 20, 1, 0], [7, 33, 0, 0], read(10), dispatch, complete];
+    add("ends".into(), [&[0][..], &[events.concat(), tail.concat()].concat()].concat());
+}

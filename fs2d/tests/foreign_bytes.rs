@@ -1,0 +1,190 @@
+//! Every place where foreign bytes come in, with the seeds in `fuzz/seeds` (crashers found among them)
+//! and with bytes a little beside them: no panic, and no more memory than the input's length allows.
+//!
+//! `FS2_FUZZ_RUNS=n` runs n times as many, `FS2_FUZZ_SEED=n` others. What is counted is what Rust's
+//! allocator hands out on the thread that runs; zstd's own buffers are not.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::path::Path;
+
+use fs2_fuzz::{Rng, TARGETS, Target, mutate};
+
+/// Bytes a thread has, and the most it had since that was last asked.
+struct Counting;
+
+thread_local! {
+    static HAS: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // A thread that is ending has no counters any more; nothing is run there.
+    let _ = HAS.try_with(|has| {
+        has.set(has.get() + bytes);
+        let _ = MOST.try_with(|most| most.set(most.get().max(has.get())));
+    });
+}
+
+// SAFETY: each call goes to the system's allocator as it came; the counters are plain cells of this
+// thread, constant at their beginning and without a destructor, so that counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promises are those the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: `at` came from the system's allocator, as all of these do.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: as for `alloc`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, new: usize) -> *mut u8 {
+        // Old and new may be there at once while bytes are moved.
+        count(new as isize);
+        count(-(layout.size() as isize));
+        // SAFETY: as for `dealloc`; the caller promises that `new` is no size beyond bounds.
+        unsafe { System.realloc(at, layout, new) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `f`; the most heap it had beyond what there was.
+fn peak(f: impl FnOnce()) -> usize {
+    let before = HAS.get();
+    MOST.set(before);
+    f();
+    (MOST.get() - before).max(0) as usize
+}
+
+/// Longest input, in bytes: as `fuzz/smoke.sh` has it.
+const LEN_MAX: usize = 65_536;
+/// Runs of a target whose cost is 1.
+const RUNS: usize = 20_000;
+
+fn seeds(target: &Target) -> Vec<(String, Vec<u8>)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target.name);
+    let mut seeds: Vec<_> = std::fs::read_dir(&dir)
+        .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
+        .map(|entry| {
+            let path = entry.expect("an entry of the directory").path();
+            (path.display().to_string(), std::fs::read(&path).expect("a seed can be read"))
+        })
+        .collect();
+    seeds.sort();
+    seeds
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")),
+        Err(_) => default,
+    }
+}
+
+/// Says which input it was, whatever ends the test.
+struct Say<'a>(&'a Target, String, &'a [u8]);
+
+impl Drop for Say<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let hex: String = self.2.iter().map(|b| format!("{b:02x}")).collect();
+            eprintln!("{}: {}: {} bytes: {hex}", self.0.name, self.1, self.2.len());
+        }
+    }
+}
+
+fn replay(name: &str) {
+    let target = fs2_fuzz::target(name).expect("there is such a target");
+    let seeds = seeds(target);
+    assert!(seeds.len() >= 3, "{name} has seeds");
+    // What is made once, and kept, is made now.
+    (target.run)(&seeds[0].1);
+    let mut most = (0, 0);
+    let mut run = |what: String, bytes: &[u8]| {
+        let _say = Say(target, what, bytes);
+        let peak = peak(|| (target.run)(bytes));
+        let bound = target.memory_bytes + target.memory_per_byte * bytes.len();
+        assert!(peak <= bound, "{name}: {peak} bytes of heap at once, at most {bound} expected");
+        most = most.max((peak, bytes.len()));
+    };
+    for (path, bytes) in &seeds {
+        run(path.clone(), bytes);
+    }
+    let seed = number("FS2_FUZZ_SEED", 1);
+    let runs = RUNS * number("FS2_FUZZ_RUNS", 1) as usize / target.cost as usize;
+    let bytes: Vec<Vec<u8>> = seeds.into_iter().map(|s| s.1).collect();
+    let mut rng = Rng::new(seed);
+    for n in 0..runs {
+        run(format!("seed {seed}, run {n}"), &mutate(&mut rng, &bytes, LEN_MAX));
+    }
+    println!(
+        "{name}: {} seeds, {runs} runs; at most {} bytes of heap, for {} bytes",
+        bytes.len(),
+        most.0,
+        most.1
+    );
+}
+
+#[test]
+fn ext2_image() {
+    replay("ext2_image");
+}
+
+#[test]
+fn table_bytes() {
+    replay("table_bytes");
+}
+
+#[test]
+fn nbd_bytes() {
+    replay("nbd_bytes");
+}
+
+#[test]
+fn control_frames() {
+    replay("control_frames");
+}
+
+#[test]
+fn trace_bytes() {
+    replay("trace_bytes");
+}
+
+#[test]
+fn engine_events() {
+    replay("engine_events");
+}
+
+#[test]
+fn every_target_is_replayed_and_has_a_binary() {
+    let here = include_str!("foreign_bytes.rs");
+    let cargo = include_str!("../../fuzz/Cargo.toml");
+    for target in TARGETS {
+        assert!(here.contains(&format!("replay({:?})", target.name)), "{} is not replayed", target.name);
+        assert!(cargo.contains(&format!("name = {:?}", target.name)), "{} has no binary", target.name);
+    }
+}
+
+/// The counter counts: what a target may have is compared with something.
+#[test]
+fn the_counter_counts() {
+    let most = peak(|| {
+        let a = vec![1u8; 1 << 20];
+        drop(a);
+        let mut b = vec![2u8; 100];
+        b.reserve_exact(1 << 19);
+        drop(b);
+    });
+    assert!((1 << 20..(1 << 20) + 4096).contains(&most), "{most}");
+}
