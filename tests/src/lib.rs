@@ -10,18 +10,22 @@
 //! assert_eq!(Rng::new(7).bytes(100), Rng::new(7).bytes(100));
 //! ```
 
+mod counters;
 mod image;
 mod mounted;
+mod nbd;
 mod needs;
 mod run;
 mod scratch;
 mod serve;
 mod tree;
 
+pub use counters::{BLOCK, Counters, count_in, stamped};
 pub use image::{Dump, debugfs, digest, dump, e2fsck_clean, file_digest, mke2fs};
 pub use mounted::{Mounted, PlainMount, loops_below, mounts_below};
+pub use nbd::{Ask, NbdClient};
 pub use needs::{Need, missing, needs, setting};
-pub use run::{Done, program, run, run_within, tool};
+pub use run::{Done, children_peak, peak_of, program, run, run_within, tool};
 pub use scratch::Scratch;
 pub use serve::Served;
 pub use tree::{Rng, Tree, tree_digests};

@@ -146,3 +146,22 @@ pub fn run_within(command: &mut Command, patience: Duration) -> Done {
     let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
     Done { code: status.code().unwrap_or(-1), out, err, said }
 }
+
+/// Peak resident memory of the largest child that has ended so far, in bytes.
+///
+/// # Panics
+/// Where the kernel does not tell.
+pub fn children_peak() -> u64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    getrusage(UsageWho::RUSAGE_CHILDREN).expect("the children's usage").max_rss() as u64 * 1024
+}
+
+/// Peak resident memory of a running process, in bytes.
+///
+/// # Panics
+/// Where it does not run.
+pub fn peak_of(pid: nix::unistd::Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("its peak");
+    line.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number of KiB") * 1024
+}

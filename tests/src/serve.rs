@@ -93,6 +93,21 @@ impl<'a> Served<'a> {
             .json()
     }
 
+    /// Whether it still runs.
+    pub fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_none()
+    }
+
+    /// Kills it with SIGKILL and waits for its end.
+    ///
+    /// # Panics
+    /// Where it had ended before.
+    #[track_caller]
+    pub fn kill(mut self) {
+        assert!(self.is_alive(), "the daemon ended before it was killed: {}", self.log());
+        self.child.kill().and_then(|()| self.child.wait()).expect("a child of ours");
+    }
+
     /// Asks it to end with SIGTERM; how it ended.
     ///
     /// # Panics

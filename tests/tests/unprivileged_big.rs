@@ -6,25 +6,12 @@ use std::path::Path;
 
 use fs2_engine::{AttachOptions, EngineConfig, Volume};
 use fs2_store::{FileStore, OpenOptions, StoreIo};
-use fs2_tests::{Need, Scratch, Served, dump, mke2fs, needs};
-use nix::sys::resource::{UsageWho, getrusage};
+use fs2_tests::{Need, Scratch, Served, children_peak, dump, mke2fs, needs, peak_of};
 
 const TIB: u64 = 1 << 40;
 
 /// Bytes of memory a program may have at its peak: 256 MiB.
 const MEMORY_MAX: u64 = 256 << 20;
-
-/// Peak resident memory of the largest child that has ended so far, in bytes.
-fn children_peak() -> u64 {
-    getrusage(UsageWho::RUSAGE_CHILDREN).unwrap().max_rss() as u64 * 1024
-}
-
-/// Peak resident memory of a running process, in bytes.
-fn peak_of(pid: nix::unistd::Pid) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
-}
 
 #[test]
 fn a_tebibyte() {

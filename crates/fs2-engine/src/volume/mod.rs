@@ -288,6 +288,14 @@ impl Volume {
         self.log.ready_blocks()
     }
 
+    /// The blocks that copies in flight are being written to.
+    pub fn copies_in_flight(&self) -> impl Iterator<Item = BlockRange> + '_ {
+        self.in_flight.values().filter_map(|io| match &io.purpose {
+            Purpose::Copy(job) => Some(job.target),
+            _ => None,
+        })
+    }
+
     /// Share of the volume that is free and holds no replica.
     pub fn free_share(&self) -> fs2_block::Permille {
         let (Some(live), Some(layout)) = (&self.live, &self.layout) else {
