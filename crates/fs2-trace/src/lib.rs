@@ -34,14 +34,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod detect;
 mod error;
 mod event;
 mod formats;
+mod histogram;
 mod input;
 mod matching;
 mod record;
 mod stream;
+mod summary;
+pub mod synth;
 mod text;
 
 pub use error::TraceError;
@@ -49,6 +53,8 @@ pub use event::Device;
 pub use formats::Format;
 pub use formats::blkparse_writer::BlkparseWriter;
 pub use formats::container::{Header, Reader, Writer};
+pub use histogram::Percentiles;
 pub use input::{BoxRead, Compression};
 pub use record::{Record, RecordFlags};
 pub use stream::{ArrivalEvent, DEVICE_STRIDE, DeviceChoice, OpenOptions, Skipped, Stream, open};
+pub use summary::{Count, Hour, Mix, Summariser, Summary};
