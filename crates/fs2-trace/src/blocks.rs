@@ -87,8 +87,12 @@ impl Blocks {
         self.0.clear();
     }
 
+    pub(crate) fn blocks(&self) -> u64 {
+        self.0.len()
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.len() << BLOCK_LOG
+        self.blocks() << BLOCK_LOG
     }
 
     /// Bytes in either.

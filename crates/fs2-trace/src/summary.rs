@@ -65,7 +65,7 @@ pub struct Summary {
     pub requests: u64,
     /// By what they ask for.
     pub mix: Mix,
-    /// Reads among all requests.
+    /// Reads among all requests but flushes.
     pub read_percent: f64,
     /// Arrival of the first request, seconds from the trace's start.
     pub first_s: f64,
@@ -91,6 +91,8 @@ pub struct Summary {
     pub service_ms: Option<Percentiles>,
     /// Reads of which every block was read before.
     pub reread_percent: f64,
+    /// Of the 4 KiB blocks that reads touch, counted at each touch, those read before.
+    pub reread_blocks_percent: f64,
     /// Reads of which every block was read before and not written since.
     pub reread_unwritten_percent: f64,
     /// Reads of which every block was written before.
@@ -129,6 +131,8 @@ pub struct Summariser {
     written: Blocks,
     hour: Blocks,
     rereads: [u64; 3],
+    /// Blocks touched by reads.
+    touched: u64,
     sequential: u64,
     moved: u64,
     last_end: Option<u64>,
@@ -161,6 +165,7 @@ impl Summariser {
             written: Blocks::default(),
             hour: Blocks::default(),
             rereads: [0; 3],
+            touched: 0,
             sequential: 0,
             moved: 0,
             last_end: None,
@@ -249,6 +254,7 @@ impl Summariser {
         let pieces = &self.pieces[..];
         self.hour.insert(pieces);
         if record.op == Op::Read {
+            self.touched += pieces.iter().map(|p| u64::from(p.end() - p.start()) + 1).sum::<u64>();
             let again =
                 [self.read.insert(pieces), self.unwritten.insert(pieces), self.written.contains(pieces)];
             if !pieces.is_empty() {
@@ -293,7 +299,7 @@ impl Summariser {
         if s.first_byte == u64::MAX {
             s.first_byte = 0;
         }
-        s.read_percent = percent(reads, s.requests);
+        s.read_percent = percent(reads, s.requests - s.mix.flush.requests);
         s.first_s = self.first_at as f64 / 1e9;
         s.last_s = last_at as f64 / 1e9;
         let seconds = (last_at - self.first_at) as f64 / 1e9;
@@ -304,6 +310,7 @@ impl Summariser {
         let service = self.service.percentiles(MS);
         s.service_ms = (service.count > 0).then_some(service);
         s.reread_percent = percent(self.rereads[0], reads);
+        s.reread_blocks_percent = percent(self.touched - self.read.blocks(), self.touched);
         s.reread_unwritten_percent = percent(self.rereads[1], reads);
         s.read_after_write_percent = percent(self.rereads[2], reads);
         s.sequential_percent = percent(self.sequential, self.moved);

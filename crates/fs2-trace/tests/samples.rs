@@ -9,7 +9,7 @@ use fs2_trace::{
     ArrivalEvent, BlkparseWriter, Compression, DeviceChoice, Format, Header, OpenOptions, Record,
     RecordFlags, Writer,
 };
-use support::{SAMPLES, all, bytes, failure, inputs, open, sample};
+use support::{SAMPLES, all, failure, inputs, open, sample};
 
 const MS: u64 = 1_000_000;
 
@@ -305,7 +305,7 @@ fn parts_merge_by_time_and_parts_of_other_formats_are_refused() {
     let stream = fs2_trace::open(inputs(&[("a", a.into()), ("b", b.into())]), OpenOptions::default());
     let sectors: Vec<_> = all(stream.unwrap()).iter().map(|r| r.extent.offset() / 512).collect();
     assert_eq!(sectors, [1, 3, 4, 2]);
-    let mixed = [("a", a.into()), ("b", bytes("msr.csv"))];
+    let mixed = [("a", a.into()), ("b", sample("msr.csv"))];
     assert_eq!(
         failure(fs2_trace::open(inputs(&mixed), OpenOptions::default())),
         "b is msr and the input before it spc: several inputs are parts of one trace"

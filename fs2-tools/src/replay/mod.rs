@@ -4,6 +4,9 @@
 //! arguments (`Args`) and `run(&Args, out, err) -> Result<(), Failure>`; what it computes is done by the
 //! pure crates.
 
+mod convert;
+mod info;
+mod input;
 mod profile;
 
 use std::ffi::OsString;
@@ -22,6 +25,8 @@ const USAGE: i32 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
+  fs2-replay info web.blkparse.zst              what is in a trace, of any format it reads
+  fs2-replay convert web.csv.gz web.fs2trace    a trace in the format that is read fastest
   fs2-replay profile list                       the drives that are built in
   fs2-replay profile show nearline-hc310        one of them, with the source of each number
 
@@ -37,6 +42,10 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum What {
+    /// What is in a trace
+    Info(info::Args),
+    /// A trace in another format
+    Convert(convert::Args),
     /// Drive profiles: list, show, import
     Profile(profile::Args),
 }
@@ -66,6 +75,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
     };
     let done = match &cli.what {
+        What::Info(args) => info::run(args, out, err),
+        What::Convert(args) => convert::run(args, out, err),
         What::Profile(args) => profile::run(args, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {

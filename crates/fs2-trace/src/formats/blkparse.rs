@@ -64,6 +64,8 @@ fn long(device: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option
     let mut word = words.next();
     if let Some(w) = word.filter(|w| w[0].is_ascii_digit()) {
         sector = number(w).ok_or(SECTORS)?;
+        // A request without a place, a flush, may say so by a sector of all ones.
+        sector = if sector == u64::MAX { 0 } else { sector };
         word = words.next();
         if word == Some(b"+") {
             count = words.next().and_then(number).ok_or(SECTORS)?;
@@ -94,7 +96,8 @@ fn short(time: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option<
     let (Some(sector), Some(count), Some(pid)) = (words.next(), words.next(), words.next()) else {
         return Err(LINE);
     };
-    let extent = number(sector).zip(number(count)).and_then(|(s, n)| sectors(s, n)).ok_or(SECTORS)?;
+    let sector = number(sector).map(|s| if s == u64::MAX { 0 } else { s });
+    let extent = sector.zip(number(count)).and_then(|(s, n)| sectors(s, n)).ok_or(SECTORS)?;
     let pid = number(pid).ok_or(PID)?;
     let device = devices.index(b"")?;
     Ok(rwbs.event(time, kind, extent, pid, device))

@@ -45,7 +45,11 @@ fn parse(text: &[u8], devices: &mut Devices) -> Result<Event, &'static str> {
         .zip(number(count))
         .and_then(|(s, n)| sectors(s, n))
         .ok_or("a sector and a number of sectors, together below 2^54")?;
-    let op = read_or_write(op).ok_or("R or W")?;
+    // Letters after the first are those of blkparse: ahead, synchronous, metadata.
+    let (kind, letters) = op.split_at(op.len().min(1));
+    let op = read_or_write(kind)
+        .filter(|_| letters.len() < 8 && letters.iter().all(u8::is_ascii_uppercase))
+        .ok_or("R or W, then letters as blkparse has them")?;
     let duration = fields.nth(1).and_then(|w| decimal(w, 1_000_000_000)).filter(|d| *d > 0);
     let device = devices.index(b"")?;
     Ok(Event { took: duration.map(Nanos), ..Event::request(time, op, extent, device) })

@@ -31,8 +31,6 @@ pub(crate) fn sample(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples").join(name)).unwrap()
 }
 
-pub(crate) use sample as bytes;
-
 /// Bytes as inputs with names.
 pub(crate) fn inputs<N: AsRef<str>>(inputs: &[(N, Vec<u8>)]) -> Vec<(String, BoxRead)> {
     let boxed = |bytes: &Vec<u8>| Box::new(std::io::Cursor::new(bytes.clone())) as BoxRead;

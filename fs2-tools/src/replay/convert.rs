@@ -1,0 +1,162 @@
+//! `fs2-replay convert`: a trace in another format.
+
+use std::fs::Permissions;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use fs2_trace::{BlkparseWriter, Header, Record, Stream, Writer};
+use tempfile::NamedTempFile;
+
+use super::Failure;
+use super::info::{tell_skipped, thousands};
+use super::input::{ReadArgs, open};
+
+const EXAMPLES: &str = "\
+Examples:
+  fs2-replay convert web.csv.gz web.fs2trace            into the container that is read fastest
+  fs2-replay convert sda.blktrace.* sda.fs2trace        the files of several processors into one
+  fs2-replay convert --to blkparse a.fs2trace a.txt     into text for other tools
+  fs2-replay convert --to blkparse a.fs2trace - | less  standard output
+
+A container needs the volume's size. Unless --volume-bytes says it, it is the end of the highest request,
+rounded up to a MiB; standard output needs the option.";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES, override_usage = "fs2-replay convert [OPTIONS] IN... OUT")]
+pub(super) struct Args {
+    /// The trace, one file or more, or - for standard input; then the file to write, or - for standard output
+    #[arg(value_name = "FILE", num_args = 2.., required = true)]
+    files: Vec<PathBuf>,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = To::Container)]
+    to: To,
+    /// Bytes of the traced volume
+    #[arg(long, value_name = "BYTES")]
+    volume_bytes: Option<u64>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum To {
+    /// The container of docs/trace-format.md
+    Container,
+    /// blkparse's text: a D line for each request, a C line where its service time is known
+    Blkparse,
+}
+
+/// The size while it is not known: what a request can reach.
+const UNKNOWN_VOLUME: u64 = i64::MAX as u64;
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    let Some((target, traces)) = args.files.split_last() else {
+        return Err(Failure("a trace and a file to write are needed".to_owned()));
+    };
+    let mut options = args.read.options();
+    options.own_io = true;
+    let mut stream = open(traces, options)?;
+    let records = if target == Path::new("-") {
+        if args.to == To::Container && args.volume_bytes.or(known_volume(&stream)).is_none() {
+            let what =
+                "a container on standard output needs --volume-bytes, since its first bytes say the size";
+            return Err(Failure(what.to_owned()));
+        }
+        convert(args, &mut stream, target, out)?.records
+    } else if std::fs::metadata(target).is_ok_and(|m| !m.is_file()) {
+        return Err(Failure::at(target, "not a file; `-` writes to standard output"));
+    } else {
+        to_file(args, &mut stream, target)?
+    };
+    tell_skipped(&stream, err)?;
+    writeln!(err, "{} requests from {}", thousands(records), stream.format())?;
+    Ok(())
+}
+
+fn known_volume(stream: &Stream) -> Option<u64> {
+    stream.header().map(|h| h.volume_bytes)
+}
+
+/// Writes a file that appears under its name only once it is whole.
+fn to_file(args: &Args, stream: &mut Stream, target: &Path) -> Result<u64, Failure> {
+    let at = |e: io::Error| Failure::at(target, e);
+    let dir = match target.parent() {
+        Some(dir) if dir != Path::new("") => dir,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    let file = builder
+        .prefix(".convert-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(dir)
+        .map_err(at)?;
+    let mut file: BufWriter<NamedTempFile> = BufWriter::new(file);
+    let done = convert(args, stream, target, &mut file)?;
+    let mut file = file.into_inner().map_err(|e| at(e.into_error()))?;
+    if let Some(mut header) = done.header {
+        // Only now is known how far the requests reach, and when they began.
+        if header.volume_bytes == UNKNOWN_VOLUME {
+            header.volume_bytes = done.end_bytes.next_multiple_of(1 << 20).max(1 << 20);
+        }
+        header.start_unix_ns = stream.start_unix_ns().unwrap_or(header.start_unix_ns);
+        file.seek(SeekFrom::Start(0)).map_err(at)?;
+        file.write_all(&header.to_bytes()).map_err(at)?;
+    }
+    file.as_file().sync_all().map_err(at)?;
+    file.persist(target).map_err(|e| at(e.error))?;
+    Ok(done.records)
+}
+
+struct Done {
+    records: u64,
+    end_bytes: u64,
+    /// What the container's first bytes say.
+    header: Option<Header>,
+}
+
+fn convert(args: &Args, stream: &mut Stream, target: &Path, out: &mut dyn Write) -> Result<Done, Failure> {
+    let mut sink = match args.to {
+        To::Blkparse => Sink::Blkparse(BlkparseWriter::new(out)),
+        To::Container => {
+            let known = stream.header();
+            let volume = args.volume_bytes.or(known_volume(stream)).unwrap_or(UNKNOWN_VOLUME);
+            let header = Header {
+                volume_bytes: volume,
+                block_size: known.and_then(|h| h.block_size),
+                start_unix_ns: known.map_or(0, |h| h.start_unix_ns),
+            };
+            Sink::Container(Writer::new(out, header).map_err(|e| Failure::at(target, e))?, header)
+        }
+    };
+    let (mut records, mut end_bytes) = (0, 0);
+    for record in stream {
+        let record = record.map_err(|e| Failure(e.to_string()))?;
+        records += 1;
+        end_bytes = end_bytes.max(record.extent.end());
+        sink.push(&record).map_err(|e| Failure::at(target, e))?;
+    }
+    let header = sink.finish().map_err(|e| Failure::at(target, e))?;
+    Ok(Done { records, end_bytes, header })
+}
+
+enum Sink<'a> {
+    Container(Writer<&'a mut dyn Write>, Header),
+    Blkparse(BlkparseWriter<&'a mut dyn Write>),
+}
+
+impl Sink<'_> {
+    fn push(&mut self, record: &Record) -> io::Result<()> {
+        match self {
+            Sink::Container(writer, _) => writer.push(record),
+            Sink::Blkparse(writer) => writer.push(record),
+        }
+    }
+
+    fn finish(self) -> io::Result<Option<Header>> {
+        match self {
+            Sink::Container(writer, header) => writer.finish().map(|_| Some(header)),
+            Sink::Blkparse(writer) => writer.finish().map(|_| None),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Traces as a command line names them: files or standard input, the options on how to read them, and
+//! a bar on a terminal where that takes long.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fs2_trace::{ArrivalEvent, BoxRead, DeviceChoice, Format, OpenOptions, Stream};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Failure;
+
+/// No bar before that.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How to read a trace.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Reading the trace")]
+pub(super) struct ReadArgs {
+    /// The trace's format, instead of finding it by the first bytes [container, blktrace, blkparse, spc,
+    /// msr, fiu, disksim, disksim-validate, fio, blkreplay, vscsi1, vscsi2, srt]
+    #[arg(long, value_name = "FORMAT", value_parser = str::parse::<Format>, hide_possible_values = true)]
+    pub(super) format: Option<Format>,
+    /// What counts as a request's arrival in blktrace and blkparse traces: queued (Q), inserted (I), issued
+    /// (D) or completed (C) [default: the first there is of D, Q, I, C]
+    #[arg(long, value_name = "Q|I|D|C", value_parser = str::parse::<ArrivalEvent>)]
+    pub(super) event: Option<ArrivalEvent>,
+    /// Count lines and records that are wrong, and go on
+    #[arg(long)]
+    pub(super) skip_bad: bool,
+    /// Only the requests for one device, by the name `info` shows [default: all, each device in an address
+    /// range of its own, 4 TiB apart]
+    #[arg(long, value_name = "DEVICE")]
+    pub(super) device: Option<String>,
+}
+
+impl ReadArgs {
+    /// As the trace crate wants it.
+    pub(super) fn options(&self) -> OpenOptions {
+        OpenOptions {
+            format: self.format,
+            event: self.event,
+            skip_bad: self.skip_bad,
+            devices: self.device.clone().map_or(DeviceChoice::Apart, DeviceChoice::Only),
+            own_io: false,
+        }
+    }
+}
+
+/// Opens a trace: a file, several that are parts of one, or `-` for standard input.
+pub(super) fn open(paths: &[PathBuf], options: OpenOptions) -> Result<Stream, Failure> {
+    let mut inputs: Vec<(String, BoxRead)> = Vec::new();
+    let mut files = Vec::new();
+    for path in paths {
+        files.push(if path == Path::new("-") { None } else { Some(file(path)?) });
+    }
+    let sizes = files.iter().map(|f| f.as_ref().map(|(_, bytes)| *bytes)).sum::<Option<u64>>();
+    let bar = Bar::new(sizes);
+    for (path, file) in paths.iter().zip(files) {
+        let input: BoxRead = match file {
+            Some((file, _)) => Box::new(Counted { input: file, bar: bar.clone() }),
+            None => Box::new(Counted { input: io::stdin(), bar: bar.clone() }),
+        };
+        let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
+        inputs.push((name, input));
+    }
+    fs2_trace::open(inputs, options).map_err(|e| Failure(e.to_string()))
+}
+
+/// A trace's file, and how long it is.
+fn file(path: &Path) -> Result<(File, u64), Failure> {
+    let file = File::open(path).map_err(|e| Failure::at(path, e))?;
+    let about = file.metadata().map_err(|e| Failure::at(path, e))?;
+    if about.is_dir() {
+        return Err(Failure::at(path, "a directory, expected a trace"));
+    }
+    Ok((file, about.len()))
+}
+
+/// How far the reading is; shown on a terminal, and only once it has taken long.
+#[derive(Clone)]
+struct Bar {
+    bar: ProgressBar,
+    begun: Instant,
+}
+
+impl Bar {
+    fn new(bytes: Option<u64>) -> Bar {
+        let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::hidden());
+        let style = match bytes {
+            Some(_) => "{bar:40} {bytes} of {total_bytes}, {eta} left",
+            None => "{spinner} {bytes}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
+        Bar { bar, begun: Instant::now() }
+    }
+}
+
+/// An input whose bytes move a bar.
+struct Counted<R> {
+    input: R,
+    bar: Bar,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.input.read(buf)?;
+        self.bar.bar.inc(n as u64);
+        if self.bar.bar.is_hidden() && self.bar.begun.elapsed() > PATIENCE {
+            self.bar.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        Ok(n)
+    }
+}
+
+impl<R> Drop for Counted<R> {
+    fn drop(&mut self) {
+        self.bar.bar.finish_and_clear();
+    }
+}

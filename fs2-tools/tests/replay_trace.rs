@@ -1,0 +1,119 @@
+//! `fs2-replay info` and `convert` as programs: what they print, what they refuse, their exit codes.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Exit code, standard output, standard error.
+fn run(dir: &Path, args: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fs2-replay"))
+        .args(args)
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that refuses its arguments does not read.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let done = child.wait_with_output().unwrap();
+    (done.status.code().unwrap(), done.stdout, String::from_utf8(done.stderr).unwrap())
+}
+
+fn ok(dir: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
+    let (code, out, err) = run(dir, args, input);
+    assert_eq!(code, 0, "{args:?}: {err}");
+    out
+}
+
+fn json(dir: &Path, args: &[&str], input: &[u8]) -> Value {
+    serde_json::from_slice(&ok(dir, args, input)).unwrap()
+}
+
+/// Two requests to one ASU, one to another; the second read reads again.
+const SPC: &str = "0,8,4096,R,0.5\n3,8,4096,W,0.75\n0,8,4096,R,1.5\n";
+
+#[test]
+fn info_says_what_is_in_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("a.spc"), SPC).unwrap();
+    let info = json(dir, &["info", "--json", "a.spc"], b"");
+    assert_eq!((&info["format"], &info["compression"]), (&Value::from("spc"), &Value::from("none")));
+    assert_eq!(info["summary"]["requests"], 3);
+    assert_eq!(info["summary"]["mix"]["read"]["requests"], 2);
+    assert_eq!(info["summary"]["reread_percent"], 50.0);
+    assert_eq!(info["devices"][1]["name"], "3");
+    assert_eq!(info["summary"]["first_s"], 0.5);
+
+    let one = json(dir, &["info", "--json", "--device", "3", "-"], SPC.as_bytes());
+    assert_eq!(one["summary"]["requests"], 1);
+
+    let text = String::from_utf8(ok(dir, &["info", "a.spc"], b"")).unwrap();
+    assert!(text.contains("requests      3 in 1.000 s"), "{text}");
+    assert!(text.contains("\"3\": 1 requests"), "{text}");
+}
+
+#[test]
+fn convert_keeps_every_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("a.spc"), SPC).unwrap();
+    ok(dir, &["convert", "--device", "0", "a.spc", "a.fs2trace"], b"");
+    ok(dir, &["convert", "--to", "blkparse", "a.fs2trace", "a.txt"], b"");
+    let text = ok(dir, &["convert", "--to", "blkparse", "a.fs2trace", "-"], b"");
+    assert_eq!(fs::read(dir.join("a.txt")).unwrap(), text);
+    assert_eq!(text.iter().filter(|b| **b == b'\n').count(), 2);
+    let (a, b) = ("a.fs2trace", "a.txt");
+    let of = |name| json(dir, &["info", "--json", name], b"");
+    assert_eq!((&of(a)["summary"], &of(a)["format"]), (&of(b)["summary"], &Value::from("container")));
+    // The size is what the requests reach, rounded up.
+    assert_eq!(of(a)["volume_bytes"], 1 << 20);
+    // Nothing else is left in the directory.
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 3);
+
+    let piped = ok(dir, &["convert", "--volume-bytes", "8192", "--device", "0", "-", "-"], SPC.as_bytes());
+    assert_eq!(json(dir, &["info", "--json", "-"], &piped)["volume_bytes"], 8192);
+}
+
+#[test]
+fn what_is_refused_says_where_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("bad.spc"), "0,8,4096,R,0.5\n0,8,4096,X,0.6\n0,8,4096,R,0.7\n").unwrap();
+    fs::write(dir.join("prose"), "This is no trace.\n").unwrap();
+    for (args, says) in [
+        (&["info", "bad.spc"][..], "bad.spc: line 2: \"0,8,4096,X,0.6\", expected R or W"),
+        (&["info", "gone"], "gone: No such file or directory"),
+        (&["info", "."], ".: a directory, expected a trace"),
+        (
+            &["info", "prose"],
+            "prose: no trace format fits what begins with \"This is no trace.\"; `--format`",
+        ),
+        (
+            &["info", "--device", "9", "--skip-bad", "bad.spc"],
+            "no request for device \"9\"; the trace has \"0\"",
+        ),
+        (&["convert", "bad.spc", "out"], "bad.spc: line 2: "),
+        (&["convert", "bad.spc", "-"], "needs --volume-bytes"),
+    ] {
+        let (code, out, err) = run(dir, args, b"");
+        assert_eq!((code, out.len()), (1, 0), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+    assert!(!dir.join("out").exists(), "a conversion that fails leaves nothing");
+    for args in
+        [&["info"][..], &["info", "--format", "tar", "a"], &["info", "--event", "X", "a"], &["convert", "a"]]
+    {
+        let (code, _, err) = run(dir, args, b"");
+        assert_eq!(code, 2, "{args:?}: {err}");
+    }
+    let (code, out, err) = run(dir, &["info", "--json", "--skip-bad", "bad.spc"], b"");
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("1 lines or records left out"), "{err}");
+    let info: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!((&info["skipped"]["count"], &info["summary"]["requests"]), (&Value::from(1), &Value::from(2)));
+}
