@@ -39,7 +39,7 @@ pub(crate) struct Ahead {
     /// Sectors before this one have been read.
     pub(crate) filled: u64,
     /// Still going on.
-    active: bool,
+    pub(crate) active: bool,
     pub(crate) from: u64,
     pub(crate) since: Nanos,
 }
@@ -71,10 +71,10 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    pub(crate) fn new(segments: u32, segment_kib: u32) -> Cache {
+    pub(crate) fn new(segments: u32, segment_sectors: u32) -> Cache {
         Cache {
             segments: vec![EMPTY; segments as usize],
-            size: u64::from(segment_kib) * 2,
+            size: u64::from(segment_sectors),
             commands: 0,
             running: None,
         }
@@ -120,26 +120,21 @@ impl Cache {
         self.segments[segment].used = self.commands;
     }
 
-    /// How far to read ahead after a read of `start..end`: the segment's size from its start, and
-    /// half of it from its end where the read was long. So what was read with a short read stays.
-    fn limit_after(&self, start: u64, end: u64, capacity: u64) -> u64 {
-        let limit = start.saturating_add(self.size).max(end.saturating_add(self.size / 2));
-        limit.min(capacity.max(end))
+    /// The size of a segment, sectors.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
-    /// A read was answered from `segment`; its reading ahead may go further. `resume` is when the
-    /// next sector passes the head that stopped at the segment's end.
-    pub(crate) fn answered(
-        &mut self,
-        segment: usize,
-        start: u64,
-        end: u64,
-        capacity: u64,
-        resume: Option<Nanos>,
-    ) {
+    /// Where what a segment holds begins.
+    pub(crate) fn start_of(&self, segment: usize) -> u64 {
+        self.segments[segment].start
+    }
+
+    /// A read was answered from `segment`; its reading ahead may go on to `limit`. `resume` is when
+    /// the next sector passes the head that stopped at the segment's end.
+    pub(crate) fn answered(&mut self, segment: usize, limit: u64, resume: Option<Nanos>) {
         self.touch(segment);
         let Some(running) = self.running.filter(|r| r.segment == segment) else { return };
-        let limit = self.limit_after(start, end, capacity);
         let s = &mut self.segments[segment];
         if limit <= s.limit {
             return;
@@ -167,17 +162,34 @@ impl Cache {
         self.running = None;
     }
 
-    /// `start..end` was read from the platters, the last of it passing at `since`; goes on reading.
-    pub(crate) fn fill(&mut self, reuse: Option<usize>, start: u64, end: u64, since: Nanos, capacity: u64) {
-        let Some(segment) = reuse.or_else(|| self.oldest()) else { return };
+    /// `start..end` was read from the platters, the sector after it begins to pass at `since`; goes
+    /// on reading to `limit`.
+    pub(crate) fn fill(
+        &mut self,
+        segment: usize,
+        reuse: bool,
+        start: u64,
+        end: u64,
+        since: Nanos,
+        limit: u64,
+    ) {
         self.touch(segment);
-        let limit = self.limit_after(start, end, capacity);
         let s = &mut self.segments[segment];
-        if reuse.is_none() {
+        if !reuse {
             s.start = start;
         }
         (s.end, s.limit) = (end, limit);
         self.running = Some(Running { segment, from: end, since });
+    }
+
+    /// `start..end` came over the bus.
+    pub(crate) fn hold(&mut self, start: u64, end: u64) {
+        let Some(segment) = self.oldest() else { return };
+        if self.running.is_some_and(|r| r.segment == segment) {
+            self.running = None;
+        }
+        self.touch(segment);
+        self.segments[segment] = Segment { start, end, limit: end, used: self.segments[segment].used };
     }
 
     /// The drive turned out to hold `start..end`.
@@ -191,8 +203,16 @@ impl Cache {
         }
     }
 
-    fn oldest(&self) -> Option<usize> {
+    pub(crate) fn oldest(&self) -> Option<usize> {
         (0..self.segments.len()).min_by_key(|i| self.segments[*i].used)
+    }
+
+    /// Whether what is being read ahead reaches into `start..end`.
+    pub(crate) fn reads_into(&self, start: u64, end: u64) -> bool {
+        self.running.is_some_and(|r| {
+            let s = &self.segments[r.segment];
+            s.start < end && start < s.limit.max(s.end)
+        })
     }
 
     /// Keeps C3: forgets every segment that holds part of a write.

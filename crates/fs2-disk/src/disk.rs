@@ -8,10 +8,13 @@ use std::sync::Arc;
 
 use fs2_block::{Nanos, Op, SECTOR_BYTES, Sector};
 
+use crate::background::Dirty;
 use crate::cache::{Ahead, Cache, Found};
+use crate::controlled::Controller;
+use crate::controller::{ReadAhead, WriteCacheSpec};
 use crate::geometry::Geometry;
 use crate::profile::{DriveProfile, FlashSpec, Mechanism};
-use crate::service::Service;
+use crate::service::{Activity, Service};
 
 /// Sectors beyond this are taken to be this one, so that no sum can overflow.
 const LAST_SECTOR: u64 = 1 << 60;
@@ -23,10 +26,18 @@ const LAST_SECTOR: u64 = 1 << 60;
 pub struct Disk {
     pub(crate) fixed: Arc<Fixed>,
     /// Sector at the head, where the cache is not reading ahead.
-    head: u64,
+    pub(crate) head: u64,
     /// When the last access ended.
     pub(crate) free_at: Nanos,
     pub(crate) cache: Cache,
+    /// The last command with data was a read.
+    pub(crate) after_read: bool,
+    pub(crate) dirty: Dirty,
+    /// When the last write in the background ends.
+    pub(crate) media_free: Nanos,
+    /// When the platters were last used.
+    pub(crate) media_used: Nanos,
+    pub(crate) activity: Activity,
 }
 
 /// What no access changes.
@@ -36,10 +47,18 @@ pub(crate) struct Fixed {
     /// `None` for a drive without platters.
     pub(crate) geometry: Option<Geometry>,
     overhead: Nanos,
-    hit_overhead: Nanos,
+    pub(crate) hit_overhead: Nanos,
     same_track: Option<Nanos>,
+    /// What a write's seek takes longer, nanoseconds.
+    settle_ns: i64,
     /// Nanoseconds of a sector over the bus (for flash: of a read), in 2⁻¹⁶.
-    bus_fixed: u64,
+    pub(crate) bus_fixed: u64,
+    /// The same of a write.
+    pub(crate) bus_write_fixed: u64,
+    pub(crate) controller: Option<Controller>,
+    pub(crate) write_cache: Option<WriteCacheSpec>,
+    pub(crate) standby_after: Option<Nanos>,
+    pub(crate) spin_up: Nanos,
     /// The same of a write to flash.
     write_fixed: u64,
     /// Latency of a write to flash.
@@ -48,25 +67,61 @@ pub(crate) struct Fixed {
 
 /// A command for the platters.
 #[derive(Clone, Copy, Debug)]
-struct Task {
-    start: Nanos,
-    op: Op,
-    first: u64,
-    end: u64,
-    phase: u64,
-    ahead: Option<Ahead>,
+pub(crate) struct Task {
+    pub(crate) start: Nanos,
+    pub(crate) op: Op,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    pub(crate) phase: u64,
+    pub(crate) ahead: Option<Ahead>,
+}
+
+/// What an access takes of the platters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Medium {
+    /// When they were needed; where they stood still, they turned later.
+    pub(crate) begin: Nanos,
+    pub(crate) seek: Nanos,
+    pub(crate) rotation: Nanos,
+    pub(crate) transfer: Nanos,
 }
 
 /// What an access will have changed. `ahead` is how far reading ahead had come when it began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Effect {
     Nothing,
-    Answered { segment: usize, start: u64, end: u64, resume: Option<Nanos> },
-    Read { ahead: Option<Ahead>, reuse: Option<usize>, start: u64, end: u64, since: Nanos },
-    Written { ahead: Option<Ahead>, start: u64, end: u64 },
+    /// Answered from the cache; `further`: reading ahead may go on beyond its limit.
+    Answered {
+        segment: usize,
+        start: u64,
+        end: u64,
+        resume: Option<Nanos>,
+        further: bool,
+    },
+    /// Read from the platters, the sector after it begins to pass at `since`.
+    Read {
+        ahead: Option<Ahead>,
+        reuse: Option<usize>,
+        start: u64,
+        end: u64,
+        since: Nanos,
+        medium: Medium,
+    },
+    Written {
+        ahead: Option<Ahead>,
+        start: u64,
+        end: u64,
+        medium: Medium,
+    },
+    /// Taken into the write cache, from `since` on.
+    Buffered {
+        start: u64,
+        end: u64,
+        since: Nanos,
+    },
 }
 
-fn micros(us: f64) -> Nanos {
+pub(crate) fn micros(us: f64) -> Nanos {
     Nanos::from_millis_f64(us / 1000.0)
 }
 
@@ -76,12 +131,16 @@ pub(crate) fn span(sector: Sector, sectors: u32) -> (u64, u64) {
     (first, first + u64::from(sectors))
 }
 
+fn seconds(s: f64) -> Nanos {
+    Nanos::from_millis_f64(s * 1000.0)
+}
+
 /// Nanoseconds of a sector at `mb_s` million bytes a second, in 2⁻¹⁶.
 fn sector_fixed(mb_s: f64) -> u64 {
     (SECTOR_BYTES as f64 / mb_s * 1000.0 * 65_536.0).round() as u64
 }
 
-fn times(count: u64, fixed: u64) -> Nanos {
+pub(crate) fn times(count: u64, fixed: u64) -> Nanos {
     Nanos(((u128::from(count) * u128::from(fixed)) >> 16) as u64)
 }
 
@@ -95,12 +154,18 @@ impl Disk {
                     overhead: micros(d.overhead_us),
                     hit_overhead: micros(d.hit_overhead_us),
                     same_track: d.same_track_ms.map(Nanos::from_millis_f64),
+                    settle_ns: d.settle_ns(Op::Write),
                     bus_fixed: sector_fixed(d.bus_mb_s),
+                    bus_write_fixed: sector_fixed(d.bus_write_mb_s.unwrap_or(d.bus_mb_s)),
+                    controller: d.controller.as_ref().map(Controller::new),
+                    write_cache: d.write_cache,
+                    standby_after: profile.power.standby_after_s.map(seconds),
+                    spin_up: profile.power.spin_up_s.map_or(Nanos(0), seconds),
                     write_fixed: 0,
                     write_latency: Nanos(0),
                     profile: profile.clone(),
                 },
-                Cache::new(d.segments, d.segment_kib),
+                Cache::new(d.segments, d.segment_sectors),
             ),
             Mechanism::Flash(FlashSpec { read_latency_us, write_latency_us, read_mb_s, write_mb_s }) => (
                 Fixed {
@@ -108,7 +173,13 @@ impl Disk {
                     overhead: micros(*read_latency_us),
                     hit_overhead: Nanos(0),
                     same_track: None,
+                    settle_ns: 0,
+                    controller: None,
+                    write_cache: None,
+                    standby_after: None,
+                    spin_up: Nanos(0),
                     bus_fixed: sector_fixed(*read_mb_s),
+                    bus_write_fixed: 0,
                     write_fixed: sector_fixed(*write_mb_s),
                     write_latency: micros(*write_latency_us),
                     profile: profile.clone(),
@@ -116,7 +187,17 @@ impl Disk {
                 Cache::new(0, 1),
             ),
         };
-        Disk { fixed: Arc::new(fixed), head: 0, free_at: Nanos(0), cache }
+        Disk {
+            fixed: Arc::new(fixed),
+            head: 0,
+            free_at: Nanos(0),
+            cache,
+            after_read: true,
+            dirty: Dirty::default(),
+            media_free: Nanos(0),
+            media_used: Nanos(0),
+            activity: Activity::default(),
+        }
     }
 
     /// The drive's profile.
@@ -137,16 +218,39 @@ impl Disk {
     /// Serves an access: `now` is when the command reaches the drive; where that is before the
     /// last access ended, it waits until then ([`Service::start`] says when it began).
     ///
-    /// Flushes, discards and empty accesses cost a command's overhead and move nothing.
+    /// A flush waits for all the write cache holds; without one, flushes, discards and empty
+    /// accesses cost a command's overhead and move nothing. Waiting for the write cache or for the
+    /// platters to spin up counts as overhead.
     pub fn serve(&mut self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Service {
-        let (service, effect) = self.plan(now, op, sector, sectors, 0);
+        let waited = self.wait_for(now, op, sector, sectors);
+        let (mut service, effect) = self.plan(now, op, sector, sectors, 0);
         self.apply(effect);
+        if sectors > 0 && matches!(op, Op::Read | Op::Write | Op::WriteZeroes) {
+            self.after_read = op == Op::Read;
+        }
+        service.start = service.start - waited;
+        service.overhead += waited;
         self.free_at = service.end();
         service
     }
 
-    /// What [`Disk::serve`] would return, without doing it.
+    /// Does what has to be done before a command can be planned; how long that holds it up.
+    pub(crate) fn wait_for(&mut self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Nanos {
+        if self.fixed.write_cache.is_none() {
+            return Nanos(0);
+        }
+        let free_at = self.free_at;
+        let (first, end) = span(sector, sectors);
+        self.prepare(now, op, first, end);
+        self.free_at.since(free_at.max(now))
+    }
+
+    /// What [`Disk::serve`] would return, without doing it. Copies the drive's state where its write
+    /// cache holds something; allocates nothing otherwise.
     pub fn predict(&self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Service {
+        if self.has_background() || op != Op::Read && self.fixed.write_cache.is_some() {
+            return self.clone().serve(now, op, sector, sectors);
+        }
         self.plan(now, op, sector, sectors, 0).0
     }
 
@@ -183,8 +287,14 @@ impl Disk {
         if !data {
             return (s, Effect::Nothing);
         }
+        if op != Op::Read && self.buffers(u64::from(sectors)) {
+            return self.plan_buffered(start, op, first, end);
+        }
         let ahead = self.cache.ahead(g, start);
         let task = Task { start, op, first, end, phase, ahead };
+        if let Some(controller) = &f.controller {
+            return self.plan_controlled(g, controller, &task);
+        }
         if op != Op::Read {
             return self.plan_media(g, &task, first, None);
         }
@@ -197,7 +307,7 @@ impl Disk {
                     let angle = g.angle_at(start).wrapping_add(phase);
                     start + g.rotation_from(angle, a.filled)
                 });
-                (s, Effect::Answered { segment, start: first, end, resume })
+                (s, Effect::Answered { segment, start: first, end, resume, further: true })
             }
             (Found::Coming { segment }, Some(a)) => {
                 let begin = start + s.overhead;
@@ -205,7 +315,7 @@ impl Disk {
                 s.cache_hit = s.rotation == Nanos(0);
                 let passed = a.since + g.transfer(a.from, end - a.from);
                 s.transfer = passed.max(begin + bus).since(begin + s.rotation);
-                (s, Effect::Answered { segment, start: first, end, resume: None })
+                (s, Effect::Answered { segment, start: first, end, resume: None, further: true })
             }
             (Found::Part { segment, rest }, _) => self.plan_media(g, &task, rest, Some(segment)),
             (Found::Nothing | Found::Coming { .. }, _) => self.plan_media(g, &task, first, None),
@@ -234,37 +344,70 @@ impl Disk {
     fn plan_media(&self, g: &Geometry, task: &Task, rest: u64, reuse: Option<usize>) -> (Service, Effect) {
         let Task { start, op, first, end, phase, ahead } = *task;
         let f = &*self.fixed;
-        let begin = start + f.overhead;
+        let needed = (start + f.overhead).max(self.media_free);
+        let begin = self.spinning_at(needed);
         let seek = self.seek_to(g, ahead, op, rest);
         let angle = g.angle_at(begin + seek).wrapping_add(phase);
         let rotation = g.rotation_from(angle, rest);
         let media = g.transfer(rest, end - rest);
-        let bus = times(end - first, f.bus_fixed);
+        let bus = times(end - first, if op == Op::Read { f.bus_fixed } else { f.bus_write_fixed });
         let since = begin + seek + rotation + media;
         let service = Service {
             op,
             start,
-            overhead: f.overhead,
+            overhead: begin.since(start),
             seek,
             rotation,
             transfer: media.max(bus),
             cache_hit: false,
         };
+        let medium = Medium { begin: needed, seek, rotation, transfer: media };
         let effect = match op {
-            Op::Read => Effect::Read { ahead, reuse, start: first, end, since },
-            _ => Effect::Written { ahead, start: first, end },
+            Op::Read => Effect::Read { ahead, reuse, start: first, end, since, medium },
+            _ => Effect::Written { ahead, start: first, end, medium },
         };
         (service, effect)
     }
 
-    fn seek_to(&self, g: &Geometry, ahead: Option<Ahead>, op: Op, target: u64) -> Nanos {
+    pub(crate) fn settle_ns(&self, op: Op) -> i64 {
+        if op == Op::Read { 0 } else { self.fixed.settle_ns }
+    }
+
+    pub(crate) fn seek_to(&self, g: &Geometry, ahead: Option<Ahead>, op: Op, target: u64) -> Nanos {
         let head = ahead.map_or(self.head, |a| a.filled);
         let Some(disk) = self.fixed.profile.disk() else { return Nanos(0) };
+        if let Some(p) = &g.platter {
+            // The head stands on the track of the last sector that passed, unless it reads on.
+            let on = if ahead.is_some_and(|a| a.active) { head } else { head.saturating_sub(1) };
+            return p.seek(&p.locate(on), &p.locate(target), self.settle_ns(op));
+        }
         match self.fixed.same_track {
             _ if head == target => Nanos(0),
             Some(time) if g.same_track(head, target) => time + disk.settle(op),
             _ => disk.seek_time(head.abs_diff(target), op),
         }
+    }
+
+    /// How far to read ahead after a read of `start..end` into a segment that begins at `from`.
+    /// Unless the profile says how: the segment's size from the read's start, and half of it from its
+    /// end where the read was long. So what was read with a short read stays.
+    fn limit_after(&self, from: u64, start: u64, end: u64) -> u64 {
+        let size = self.cache.size();
+        let capacity = self.fixed.profile.capacity_sectors().max(end);
+        let Some(disk) = self.fixed.profile.disk() else { return end };
+        let platter = self.fixed.geometry.as_ref().and_then(|g| g.platter.as_ref());
+        let limit = match (disk.read_ahead, platter) {
+            (ReadAhead::None, _) => end,
+            (ReadAhead::Past(sectors), _) => end + u64::from(sectors),
+            (ReadAhead::Track, Some(p)) => p.track_end(end - 1),
+            (ReadAhead::Cylinder, Some(p)) => p.cylinder_end(end - 1),
+            (ReadAhead::NextTrack, Some(p)) => {
+                let track_end = p.track_end(end);
+                if from < p.track_first(end) { track_end + p.sectors_per_track(end) } else { track_end }
+            }
+            _ => start.saturating_add(size).max(end.saturating_add(size / 2)),
+        };
+        limit.min(capacity)
     }
 
     /// How far reading ahead has come at `now`, where it was going on.
@@ -273,22 +416,34 @@ impl Disk {
     }
 
     pub(crate) fn apply(&mut self, effect: Effect) {
-        let capacity = self.fixed.profile.capacity_sectors();
         match effect {
             Effect::Nothing => {}
-            Effect::Answered { segment, start, end, resume } => {
-                self.cache.answered(segment, start, end, capacity, resume);
+            Effect::Answered { segment, start, end, resume, further } => {
+                let limit =
+                    if further { self.limit_after(self.cache.start_of(segment), start, end) } else { 0 };
+                self.cache.answered(segment, limit, resume);
             }
-            Effect::Read { ahead, reuse, start, end, since } => {
+            Effect::Read { ahead, reuse, start, end, since, medium } => {
                 self.cache.stop(ahead);
                 self.head = end;
-                self.cache.fill(reuse, start, end, since, capacity);
+                if let Some(segment) = reuse.or_else(|| self.cache.oldest()) {
+                    let from = if reuse.is_some() { self.cache.start_of(segment) } else { start };
+                    let limit = self.limit_after(from, start, end);
+                    self.cache.fill(segment, reuse.is_some(), start, end, since, limit);
+                }
+                self.used(&medium, since);
             }
-            Effect::Written { ahead, start, end } => {
+            Effect::Written { ahead, start, end, medium } => {
                 self.cache.stop(ahead);
                 self.head = end;
                 self.cache.written(start, end);
+                if self.fixed.controller.as_ref().is_some_and(|c| c.hits_on_written) {
+                    self.cache.hold(start, end);
+                }
+                let done = medium.begin + medium.seek + medium.rotation + medium.transfer;
+                self.used(&medium, done);
             }
+            Effect::Buffered { start, end, since } => self.buffer(start, end, since),
         }
     }
 }

@@ -5,11 +5,13 @@
 //!
 //! * G1: the angle of the platter is a function of absolute time alone: `now · spin`, 0 at time 0.
 //! * G2: sector `s + 1` passes the head right after sector `s`, a skew later where a track or
-//!   cylinder ends between them, so a sequential transfer never loses a turn.
+//!   cylinder ends between them, so a sequential transfer never loses a turn. Where the drive's own
+//!   mapping is known ([`Platter`]) it loses what that mapping makes it lose.
 //! * G3: the last zone has no end: a sector beyond the capacity has a place too.
 
 use fs2_block::Nanos;
 
+use crate::platter::Platter;
 use crate::profile::DiskSpec;
 
 /// A bit-recording zone: sectors from `first` to the next zone's first.
@@ -30,6 +32,8 @@ struct Placed {
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     zones: Box<[Placed]>,
+    /// In place of the zones.
+    pub(crate) platter: Option<Platter>,
     /// Angle turned in a nanosecond.
     spin: u64,
     /// Nanoseconds of a turn, in 2⁻¹⁶.
@@ -39,6 +43,15 @@ pub(crate) struct Geometry {
     cylinder_extra: u64,
     heads: u64,
     cylinder_skew: u64,
+}
+
+/// Sectors right behind each other; angles from where the first of all begins to pass.
+struct Piece {
+    from: u128,
+    until: u128,
+    unit: u64,
+    take: u64,
+    left_after: u64,
 }
 
 /// Arriving this many nanoseconds after a sector's start still counts as in time. Times are
@@ -58,6 +71,7 @@ impl Geometry {
         let (track_skew, cylinder_skew) = (angle(disk.track_skew_ms), angle(disk.cylinder_skew_ms));
         let mut g = Geometry {
             zones: Box::new([]),
+            platter: disk.platter.as_ref().map(|spec| Platter::new(spec, &disk.seek)),
             spin,
             turn_fixed,
             track_skew,
@@ -113,12 +127,19 @@ impl Geometry {
 
     /// Angle at which `sector` begins.
     pub(crate) fn sector_angle(&self, sector: u64) -> u64 {
+        if let Some(p) = &self.platter {
+            return p.locate(sector).angle;
+        }
         let zone = self.zone(sector);
         zone.base.wrapping_add(self.start_in(zone, sector.saturating_sub(zone.first)) as u64)
     }
 
     /// Angle at which `sector` ends.
     pub(crate) fn sector_end_angle(&self, sector: u64) -> u64 {
+        if let Some(p) = &self.platter {
+            let spot = p.locate(sector);
+            return spot.angle.wrapping_add(spot.unit);
+        }
         self.sector_angle(sector).wrapping_add(self.zone(sector).unit)
     }
 
@@ -135,8 +156,17 @@ impl Geometry {
 
     /// Wait from platter angle `angle` until `sector` begins.
     pub(crate) fn rotation_from(&self, angle: u64, sector: u64) -> Nanos {
-        let wait = self.sector_angle(sector).wrapping_sub(angle);
-        if wait > u64::MAX - SLACK_NS * self.spin { Nanos(0) } else { self.time_of(wait) }
+        self.wait(angle, self.sector_angle(sector))
+    }
+
+    /// Wait from platter angle `angle` until `target`.
+    pub(crate) fn wait(&self, angle: u64, target: u64) -> Nanos {
+        self.time_of(self.wait_angle(angle, target))
+    }
+
+    fn wait_angle(&self, angle: u64, target: u64) -> u64 {
+        let wait = target.wrapping_sub(angle);
+        if wait > u64::MAX - SLACK_NS * self.spin { 0 } else { wait }
     }
 
     /// Time of one turn.
@@ -151,8 +181,21 @@ impl Geometry {
 
     /// Time for `count` sectors from `sector` to pass under the head, skews included.
     pub(crate) fn transfer(&self, sector: u64, count: u64) -> Nanos {
+        self.transfer_settling(sector, count, 0)
+    }
+
+    /// The same where settling on a new track takes `settle_ns` longer.
+    pub(crate) fn transfer_settling(&self, sector: u64, count: u64, settle_ns: i64) -> Nanos {
         if count == 0 {
             return Nanos(0);
+        }
+        if let Some(p) = &self.platter {
+            let mut end = 0;
+            self.walk(p, sector, count, settle_ns, |piece| {
+                end = piece.until;
+                true
+            });
+            return self.time_of_turns(end);
         }
         let end = sector.saturating_add(count);
         let mut zone = self.zone(sector);
@@ -170,8 +213,71 @@ impl Geometry {
         }
     }
 
+    /// Goes through `count` sectors from `sector` piece by piece while `each` says so.
+    fn walk(
+        &self,
+        p: &Platter,
+        sector: u64,
+        count: u64,
+        settle_ns: i64,
+        mut each: impl FnMut(&Piece) -> bool,
+    ) {
+        let (mut at, mut left) = (sector, count);
+        let mut spot = p.locate(at);
+        let mut from = 0u128;
+        loop {
+            let take = spot.run.min(left);
+            let until = from + u128::from(take) * u128::from(spot.unit);
+            left -= take;
+            if !each(&Piece { from, until, unit: spot.unit, left_after: left, take }) || left == 0 {
+                return;
+            }
+            at += take;
+            let next = p.locate(at);
+            let end = spot.angle.wrapping_add(take.wrapping_mul(spot.unit));
+            // On the same track only slipped blocks lie between, and pass.
+            let switch = if spot.same_track(&next) { Nanos(0) } else { p.seek(&spot, &next, settle_ns) };
+            let switch = u128::from(switch.0) * u128::from(self.spin);
+            let wait = self.wait_angle(end.wrapping_add(switch as u64), next.angle);
+            from = until + switch + u128::from(wait);
+            spot = next;
+        }
+    }
+
+    /// `count` sectors from `sector` pass the head and cross a bus that takes `bus_fixed` 2⁻¹⁶ ns
+    /// for each, a sector beginning to cross when it has passed: until the last has passed, and
+    /// until the last has crossed, both from when the first begins to pass.
+    pub(crate) fn delivery(&self, sector: u64, count: u64, bus_fixed: u64) -> (Nanos, Nanos) {
+        let bus = |n: u64| Nanos(((u128::from(n) * u128::from(bus_fixed)) >> 16) as u64);
+        let Some(p) = &self.platter else {
+            let media = self.transfer(sector, count);
+            return (media, (media + bus(1)).max(self.transfer(sector, 1) + bus(count)));
+        };
+        let (mut passed, mut crossed) = (0, Nanos(0));
+        self.walk(p, sector, count, 0, |piece| {
+            passed = piece.until;
+            let first = self.time_of_turns(piece.from + u128::from(piece.unit));
+            crossed = crossed.max(first + bus(piece.left_after + piece.take));
+            true
+        });
+        let passed = self.time_of_turns(passed);
+        (passed, crossed.max(passed + bus(1)))
+    }
+
     /// How many whole sectors from `sector`, at most `limit`, pass within `time`.
     pub(crate) fn passed(&self, sector: u64, limit: u64, time: Nanos) -> u64 {
+        if let Some(p) = &self.platter {
+            let turned = u128::from(time.0) * u128::from(self.spin);
+            let mut count = 0;
+            if limit > 0 {
+                self.walk(p, sector, limit, 0, |piece| {
+                    let whole = turned.saturating_sub(piece.from) / u128::from(piece.unit);
+                    count += whole.min(u128::from(piece.take)) as u64;
+                    piece.until <= turned
+                });
+            }
+            return count;
+        }
         let zone = self.zone(sector);
         // On the track where it begins, a division tells.
         let on_track = (zone.spt - (sector - zone.first) % zone.spt).min(zone.end - sector).min(limit);
@@ -197,6 +303,9 @@ impl Geometry {
 
     /// Whether both sectors are on one track.
     pub(crate) fn same_track(&self, a: u64, b: u64) -> bool {
+        if let Some(p) = &self.platter {
+            return p.locate(a).same_track(&p.locate(b));
+        }
         let (zone, other) = (self.zone(a), self.zone(b));
         zone.first == other.first && (a - zone.first) / zone.spt == (b - zone.first) / zone.spt
     }

@@ -8,7 +8,7 @@
 
 use fs2_block::{Nanos, Op, Sector};
 
-use crate::disk::{Disk, Effect};
+use crate::disk::{Disk, Effect, Medium};
 use crate::profile::DriveProfile;
 use crate::service::Service;
 use crate::spindle::Spindle;
@@ -93,6 +93,12 @@ impl Head {
 
     /// Expected service of an access that reaches the drive at `now`.
     pub fn predict(&self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Service {
+        if self.belief.has_background() {
+            let mut then = self.clone();
+            then.belief.wait_for(now, op, sector, sectors);
+            then.belief.forget_background();
+            return then.predict(now, op, sector, sectors);
+        }
         let start = now.max(self.belief.free_at());
         let (mut service, effect) = self.belief.plan(now, op, sector, sectors, self.spindle.phase(start));
         if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
@@ -156,11 +162,18 @@ impl Head {
     ) {
         let start = dispatched_at.max(self.belief.free_at());
         let completed_at = completed_at.max(start);
+        self.belief.wait_for(start, op, sector, sectors);
         let phase = self.spindle.phase(start);
         let (planned, effect) = self.belief.plan(start, op, sector, sectors, phase);
         self.belief.free_at = completed_at;
         let moves = matches!(op, Op::Read | Op::Write | Op::WriteZeroes) && sectors > 0;
         if self.belief.fixed.geometry.is_none() || !moves {
+            return;
+        }
+        self.belief.after_read = op == Op::Read;
+        if let Effect::Buffered { .. } = effect {
+            // Its completion says nothing of the platters.
+            self.belief.apply(effect);
             return;
         }
         let (first, end) = crate::disk::span(sector, sectors);
@@ -192,13 +205,14 @@ impl Head {
         let effect = match op {
             Op::Read => {
                 let reuse = if let Effect::Read { reuse, .. } = effect { reuse } else { None };
-                Effect::Read {
-                    ahead: self.belief.ahead(start),
-                    reuse,
-                    start: first,
-                    end,
-                    since: completed_at,
-                }
+                let medium = Medium {
+                    begin: start,
+                    seek: media.seek,
+                    rotation: media.rotation,
+                    transfer: media.transfer,
+                };
+                let ahead = self.belief.ahead(start);
+                Effect::Read { ahead, reuse, start: first, end, since: completed_at, medium }
             }
             _ => effect,
         };

@@ -22,12 +22,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod background;
 mod cache;
+mod controlled;
+mod controller;
 mod device;
 mod disk;
+mod disksim;
 mod geometry;
 mod head;
 mod parse;
+mod platter;
 mod profile;
 mod queue;
 mod seek;
@@ -40,4 +45,4 @@ pub use head::{Head, Knowledge};
 pub use profile::{DriveProfile, Extended, Power, ProfileError, Zone};
 pub use queue::{Chosen, Positioning, Queue, Scheduler};
 pub use seek::SeekCurve;
-pub use service::{Energy, Service, Split};
+pub use service::{Activity, Energy, Service, Split};

@@ -4,7 +4,9 @@ use std::fmt;
 
 use fs2_block::{Nanos, Op};
 
+use crate::controller::{ControllerSpec, ReadAhead, WriteCacheSpec};
 use crate::parse;
+use crate::platter::PlatterSpec;
 use crate::seek::SeekCurve;
 
 /// A drive's characteristics: all that [`crate::Disk`] needs to be that drive.
@@ -22,7 +24,7 @@ pub struct DriveProfile {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mechanism {
-    Disk(DiskSpec),
+    Disk(Box<DiskSpec>),
     Flash(FlashSpec),
 }
 
@@ -48,9 +50,18 @@ pub(crate) struct DiskSpec {
     pub(crate) hit_overhead_us: f64,
     /// Bus rate in 10⁶ bytes a second.
     pub(crate) bus_mb_s: f64,
+    /// The same of writes where it differs.
+    pub(crate) bus_write_mb_s: Option<f64>,
     /// Read-ahead cache.
     pub(crate) segments: u32,
-    pub(crate) segment_kib: u32,
+    pub(crate) segment_sectors: u32,
+    pub(crate) read_ahead: ReadAhead,
+    /// The drive's own mapping. Then seek distances are in cylinders, [`DiskSpec::zones`] follow from
+    /// it, and the skews above do not apply.
+    pub(crate) platter: Option<PlatterSpec>,
+    /// Overheads in detail, in place of the two above.
+    pub(crate) controller: Option<ControllerSpec>,
+    pub(crate) write_cache: Option<WriteCacheSpec>,
 }
 
 /// A bit-recording zone of a profile.
@@ -86,6 +97,10 @@ pub struct Power {
     pub standby_w: Option<f64>,
     /// While spinning up, where known.
     pub spin_up_w: Option<f64>,
+    /// How long spinning up takes, seconds, where known.
+    pub spin_up_s: Option<f64>,
+    /// The drive spins down when it was not used for so many seconds; never where absent.
+    pub standby_after_s: Option<f64>,
 }
 
 /// Why a profile was refused.
@@ -132,11 +147,16 @@ impl fmt::Display for Extended {
     }
 }
 
-const BUILTIN: [(&str, &str); 4] = [
+const BUILTIN: [(&str, &str); 9] = [
     ("wd800-repaired", include_str!("../profiles/wd800-repaired.toml")),
     ("wd800-literal", include_str!("../profiles/wd800-literal.toml")),
+    ("cheetah-15k5", include_str!("../profiles/cheetah-15k5.toml")),
+    ("ultrastar-15k450", include_str!("../profiles/ultrastar-15k450.toml")),
     ("nearline-hc310", include_str!("../profiles/nearline-hc310.toml")),
+    ("exos-x24", include_str!("../profiles/exos-x24.toml")),
+    ("laptop-5400", include_str!("../profiles/laptop-5400.toml")),
     ("ssd-sata", include_str!("../profiles/ssd-sata.toml")),
+    ("ssd-nvme", include_str!("../profiles/ssd-nvme.toml")),
 ];
 
 fn names_in_prose() -> String {
@@ -183,6 +203,23 @@ impl DriveProfile {
     /// [`ProfileError::Malformed`] with the line.
     pub fn parse(toml: &str, name: &str) -> Result<DriveProfile, ProfileError> {
         parse::profile(toml, name)
+    }
+
+    /// Reads a drive described in the form of DiskSim's parameters (`.diskspecs`, or a whole `.parv`
+    /// whose buses then count too). `text` is what the file `name` holds; `resolve` gives the text of
+    /// a file that it names, or says why it cannot.
+    ///
+    /// DiskSim knows nothing of power: those of the profile are 0.
+    ///
+    /// # Errors
+    /// [`ProfileError::Malformed`] with file and line; also where the drive needs what is not
+    /// supported (layout models other than g1).
+    pub fn import_disksim(
+        text: &str,
+        name: &str,
+        resolve: &mut dyn FnMut(&str) -> Result<String, String>,
+    ) -> Result<DriveProfile, ProfileError> {
+        crate::disksim::import(text, name, resolve)
     }
 
     /// The profile as TOML that [`DriveProfile::parse`] reads back to an equal profile.
@@ -232,7 +269,7 @@ impl DriveProfile {
 
     /// Read-ahead cache: number of segments and bytes of each; (0, 0) for a drive without platters.
     pub fn read_ahead(&self) -> (u32, u64) {
-        self.disk().map_or((0, 0), |d| (d.segments, u64::from(d.segment_kib) * 1024))
+        self.disk().map_or((0, 0), |d| (d.segments, u64::from(d.segment_sectors) * 512))
     }
 
     /// Electrical power.
@@ -240,9 +277,17 @@ impl DriveProfile {
         self.power
     }
 
-    /// Time the arm takes over a distance, settling for a write included; 0 for distance 0.
+    /// Time the arm takes over a distance, settling for a write included; 0 for distance 0. Where the
+    /// drive's own mapping is known, so many sectors are reckoned as cylinders of mean size.
     pub fn seek_time(&self, distance_sectors: u64, op: Op) -> Nanos {
-        self.disk().map_or(Nanos(0), |d| d.seek_time(distance_sectors, op))
+        let Some(d) = self.disk() else { return Nanos(0) };
+        match &d.platter {
+            Some(p) => {
+                let mean = (self.capacity / u64::from(p.cylinders())).max(1);
+                d.seek_time(distance_sectors.div_ceil(mean), op)
+            }
+            None => d.seek_time(distance_sectors, op),
+        }
     }
 
     /// Mean seek time of reads between random places: what data sheets call the average seek.
@@ -250,10 +295,11 @@ impl DriveProfile {
     pub fn mean_seek(&self) -> Nanos {
         const STEPS: u32 = 512; // midpoint rule; error far below 1 %
         let Some(disk) = self.disk() else { return Nanos(0) };
+        let full = disk.platter.as_ref().map_or(self.capacity, |p| u64::from(p.cylinders()));
         let sum: f64 = (0..STEPS)
             .map(|i| {
                 let x = (f64::from(i) + 0.5) / f64::from(STEPS);
-                disk.seek.millis((x * self.capacity as f64) as u64) * 2.0 * (1.0 - x)
+                disk.seek.millis((x * full as f64) as u64) * 2.0 * (1.0 - x)
             })
             .sum();
         Nanos::from_millis_f64(sum / f64::from(STEPS))
@@ -302,15 +348,44 @@ impl DriveProfile {
     pub fn with_read_ahead(mut self, segments: u32, segment_kib: u32) -> DriveProfile {
         assert!(segments <= 1024 && segment_kib <= 1 << 20, "{segments} segments of {segment_kib} KiB");
         if let Mechanism::Disk(d) = &mut self.mechanism {
-            (d.segments, d.segment_kib) = (segments, segment_kib);
+            (d.segments, d.segment_sectors) = (segments, segment_kib * 2);
         }
         self
     }
 
+    /// The same drive with a write-back cache of `kib` KiB, or without one for 0. It is written to the
+    /// platters when the drive had nothing to do for `idle_ms` milliseconds, when it is full, and at a
+    /// flush. Without effect where the drive has no platters.
+    ///
+    /// # Panics
+    /// Beyond 8 GiB, or unless `idle_ms` is within 0..=1e6.
+    pub fn with_write_cache(mut self, kib: u32, idle_ms: f64) -> DriveProfile {
+        assert!(kib <= 1 << 23 && (0.0..=1e6).contains(&idle_ms), "{kib} KiB, {idle_ms} ms");
+        if let Mechanism::Disk(d) = &mut self.mechanism {
+            let sectors = kib * 2;
+            d.write_cache = (sectors > 0).then_some(WriteCacheSpec { extents: 1 << 12, sectors, idle_ms });
+        }
+        self
+    }
+
+    /// The same drive spinning down after so many idle seconds, or never.
+    ///
+    /// # Panics
+    /// Unless they are within 0.1..=1e6.
+    pub fn with_standby_after(mut self, seconds: Option<f64>) -> DriveProfile {
+        assert!(seconds.is_none_or(|s| (0.1..=1e6).contains(&s)), "standby after {seconds:?} s");
+        self.power.standby_after_s = seconds;
+        self
+    }
+
     /// The same drive with the track layout of another: zones and skews, the belief of one who
-    /// took the wrong sheet. Without effect where either has no platters.
+    /// took the wrong sheet. Without effect where either has no platters, or is known by its own
+    /// mapping.
     pub fn with_layout_of(mut self, other: &DriveProfile) -> DriveProfile {
-        if let (Mechanism::Disk(d), Some(o)) = (&mut self.mechanism, other.disk()) {
+        if let (Mechanism::Disk(d), Some(o)) = (&mut self.mechanism, other.disk())
+            && d.platter.is_none()
+            && o.platter.is_none()
+        {
             let inside = o.zones.iter().filter(|z| z.first_sector < self.capacity);
             d.zones = inside.copied().collect();
             (d.track_skew_ms, d.cylinder_skew_ms) = (o.track_skew_ms, o.cylinder_skew_ms);
@@ -333,9 +408,14 @@ impl DiskSpec {
     }
 
     pub(crate) fn settle(&self, op: Op) -> Nanos {
+        Nanos(self.settle_ns(op).max(0) as u64)
+    }
+
+    /// May be negative where the drive's own mapping is known: its seek curve is one of writes.
+    pub(crate) fn settle_ns(&self, op: Op) -> i64 {
         match op {
-            Op::Write | Op::WriteZeroes => Nanos::from_millis_f64(self.write_settle_ms),
-            _ => Nanos(0),
+            Op::Write | Op::WriteZeroes => (self.write_settle_ms * 1e6).round() as i64,
+            _ => 0,
         }
     }
 }

@@ -43,7 +43,8 @@ impl Service {
 /// Energy as the paper reckons it: E_A = T_s·P_s + (T_r + T_t)·P_i, and idle time beside it.
 ///
 /// Where reading, writing and idling differ, transfer counts with the power of reading or
-/// writing, rotation and overhead with that of idling. Spinning down is not modelled.
+/// writing, rotation and overhead with that of idling. What a drive does by itself is added by
+/// [`Energy::finish`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Energy {
     power: Power,
@@ -51,12 +52,27 @@ pub struct Energy {
     seek_j: f64,
     rest_j: f64,
     idle_j: f64,
+    background_j: f64,
+    standby_j: f64,
+    spin_up_j: f64,
+    /// Time of the accesses.
+    busy: Nanos,
 }
 
 impl Energy {
     /// Nothing spent yet, at a drive's powers.
     pub fn new(power: Power) -> Energy {
-        Energy { power, accesses: 0, seek_j: 0.0, rest_j: 0.0, idle_j: 0.0 }
+        Energy {
+            power,
+            accesses: 0,
+            seek_j: 0.0,
+            rest_j: 0.0,
+            idle_j: 0.0,
+            background_j: 0.0,
+            standby_j: 0.0,
+            spin_up_j: 0.0,
+            busy: Nanos(0),
+        }
     }
 
     /// Adds an access.
@@ -64,6 +80,7 @@ impl Energy {
         let p = &self.power;
         let transfer_w = if service.op == Op::Read { p.read_w } else { p.write_w };
         self.accesses += 1;
+        self.busy += service.total();
         self.seek_j += service.seek.as_secs_f64() * p.seek_w;
         self.rest_j += service.transfer.as_secs_f64() * transfer_w
             + (service.rotation + service.overhead).as_secs_f64() * p.idle_w;
@@ -74,9 +91,27 @@ impl Energy {
         self.idle_j += time.as_secs_f64() * self.power.idle_w;
     }
 
-    /// All energy in joules: accesses and idle time.
+    /// Accounts for the rest of `span`, the time from the drive's start to its end: what the drive
+    /// did by itself (`activity`), and idling in between. Call once, after the last access.
+    ///
+    /// Background writes beside the accesses' own time are taken out of the idle time; where they
+    /// overlap accesses answered from the cache, idle time has none left to give and stays 0.
+    pub fn finish(&mut self, span: Nanos, activity: &Activity) {
+        let p = self.power;
+        let b = &activity.background;
+        let spin_up_w = p.spin_up_w.unwrap_or(p.idle_w);
+        self.background_j = b.seek.as_secs_f64() * p.seek_w
+            + b.rotation.as_secs_f64() * p.idle_w
+            + b.transfer.as_secs_f64() * p.write_w;
+        self.standby_j = activity.standby.as_secs_f64() * p.standby_w.unwrap_or(p.idle_w);
+        // The access that waited for it has paid for idling in that time.
+        self.spin_up_j = activity.spinning_up.as_secs_f64() * (spin_up_w - p.idle_w).max(0.0);
+        self.idle(span - self.busy - b.total() - activity.standby);
+    }
+
+    /// All energy in joules: accesses, idle time, and what was added by [`Energy::finish`].
     pub fn joules(&self) -> f64 {
-        self.access_joules() + self.idle_j
+        self.access_joules() + self.idle_j + self.background_j + self.standby_j + self.spin_up_j
     }
 
     /// Energy of the accesses, joules.
@@ -92,6 +127,21 @@ impl Energy {
     /// Energy of idle time, joules.
     pub fn idle_joules(&self) -> f64 {
         self.idle_j
+    }
+
+    /// Energy of writing from the drive's write cache in the background, joules.
+    pub fn background_joules(&self) -> f64 {
+        self.background_j
+    }
+
+    /// Energy of time spun down, joules.
+    pub fn standby_joules(&self) -> f64 {
+        self.standby_j
+    }
+
+    /// What spinning up took beyond idling for that time, joules.
+    pub fn spin_up_joules(&self) -> f64 {
+        self.spin_up_j
     }
 
     /// Accesses added.
@@ -176,4 +226,20 @@ impl Split {
     pub fn mean_overhead(&self) -> Nanos {
         self.mean(self.overhead)
     }
+}
+
+/// What a drive did beside serving: see [`crate::Disk::activity`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Every use of the platters, in the foreground and in the background: arm, waiting for the
+    /// sector, and passing it, without overheads and the bus.
+    pub media: Split,
+    /// Those of them that wrote in the background what the write cache held.
+    pub background: Split,
+    /// Time spun down.
+    pub standby: Nanos,
+    /// How often it spun up again.
+    pub spin_ups: u64,
+    /// How long that took; an access that waited for it counts it as overhead.
+    pub spinning_up: Nanos,
 }

@@ -55,10 +55,18 @@ fn the_same_sector_comes_round_every_turn() {
 
 #[test]
 fn each_zone_reads_sequentially_at_its_rate() {
-    for name in ["wd800-repaired", "nearline-hc310"] {
+    // Name, mean skew of a track: cylinders end every so many tracks.
+    for (name, skew_ms) in [
+        ("wd800-repaired", 1.0),
+        ("nearline-hc310", 0.9),
+        ("exos-x24", 0.9),
+        ("laptop-5400", 1.2),
+        ("cheetah-15k5", (7.0 * 0.5 + 0.7) / 8.0),
+        ("ultrastar-15k450", (7.0 * 0.5 + 0.7) / 8.0),
+    ] {
         let profile = DriveProfile::builtin(name).unwrap();
-        let skew_ns = if name == "wd800-repaired" { 1.0e6 } else { 0.9e6 };
-        let turn = 60e9 / 7200.0;
+        let skew_ns = skew_ms * 1e6;
+        let turn = 60e9 / profile.rpm().unwrap();
         for zone in profile.zones().to_vec() {
             let mut disk = Disk::new(profile.clone());
             let (sectors, requests) = (256u32, 400u64);

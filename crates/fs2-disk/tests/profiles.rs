@@ -167,7 +167,8 @@ fn faults_without_a_place_of_their_own() {
     let unknown = DriveProfile::builtin("wd801").unwrap_err().to_string();
     assert_eq!(
         unknown,
-        "no built-in drive profile is called `wd801`; there are wd800-repaired, wd800-literal, nearline-hc310, ssd-sata"
+        "no built-in drive profile is called `wd801`; there are wd800-repaired, wd800-literal, \
+         cheetah-15k5, ultrastar-15k450, nearline-hc310, exos-x24, laptop-5400, ssd-sata, ssd-nvme"
     );
 }
 

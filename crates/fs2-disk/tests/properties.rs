@@ -30,7 +30,7 @@ fn gap() -> impl Strategy<Value = u64> {
 proptest! {
     #[test]
     fn serve_is_predicted_takes_time_in_order_and_never_overflows(
-        which in 0usize..4,
+        which in 0usize..9,
         segments in 0u32..4,
         from in any::<u64>(),
         commands in prop::collection::vec((op(), sector(), sectors(), gap()), 1..60),
@@ -70,14 +70,15 @@ proptest! {
         let whole = disk.predict(Nanos(now), Op::Read, Sector(sector), sectors).end();
         let last = disk.predict(Nanos(now), Op::Read, Sector(sector + u64::from(sectors) - 1), 1).end();
         let apart = whole.0.abs_diff(last.0) % turn;
-        // A turn is 8,333,333.3 ns; whole nanoseconds lose a third at each of the turns between.
-        let slack = 10 + whole.0.abs_diff(last.0) / turn;
+        // A turn is 8,333,333.3 ns; whole nanoseconds lose a third at each of the turns between. A head
+        // that arrives up to 64 ns late still counts as in time.
+        let slack = 10 + 64 + whole.0.abs_diff(last.0) / turn;
         prop_assert!(apart <= slack || turn - apart <= slack, "{apart}");
     }
 
     #[test]
     fn belief_takes_any_completion(
-        which in 0usize..4,
+        which in 0usize..9,
         full in any::<bool>(),
         events in prop::collection::vec((op(), sector(), sectors(), any::<u64>(), gap()), 1..60),
     ) {

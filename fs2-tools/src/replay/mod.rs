@@ -8,6 +8,7 @@ mod convert;
 mod info;
 mod input;
 mod profile;
+mod validate;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -29,6 +30,8 @@ Examples:
   fs2-replay convert web.csv.gz web.fs2trace    a trace in the format that is read fastest
   fs2-replay profile list                       the drives that are built in
   fs2-replay profile show nearline-hc310        one of them, with the source of each number
+  fs2-replay profile import disk.diskspecs > disk.toml
+  fs2-replay validate disk.toml disk.trace.zst  the model against measured times
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
 
@@ -48,6 +51,8 @@ enum What {
     Convert(convert::Args),
     /// Drive profiles: list, show, import
     Profile(profile::Args),
+    /// Compare a modelled drive with times measured on the real one
+    Validate(validate::Args),
 }
 
 /// Why a subcommand did not do what it was asked: one or more sentences for people.
@@ -78,6 +83,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         What::Info(args) => info::run(args, out, err),
         What::Convert(args) => convert::run(args, out, err),
         What::Profile(args) => profile::run(args, out),
+        What::Validate(args) => validate::run(args, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,

@@ -24,12 +24,19 @@ enum What {
         #[arg(value_name = "PROFILE")]
         name: PathBuf,
     },
+    /// Turn a drive described for DiskSim into a profile, as TOML
+    Import {
+        /// DiskSim's parameters of one drive (.diskspecs, .parv)
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     match &args.what {
         What::List => list(out),
         What::Show { name } => show(name, out),
+        What::Import { file } => Ok(write!(out, "{}", import(file)?.to_toml())?),
     }
 }
 
@@ -50,14 +57,31 @@ fn show(name: &Path, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A drive by a built-in name or from a file of ours.
+/// A drive by a built-in name, from a file of ours, or from one of DiskSim's.
 pub(super) fn load(name: &Path) -> Result<DriveProfile, Failure> {
     if let Some(p) = name.to_str().and_then(|n| DriveProfile::builtin(n).ok()) {
         return Ok(p);
+    }
+    if name.extension().is_some_and(|e| e == "diskspecs" || e == "parv") {
+        return import(name);
     }
     let text = std::fs::read_to_string(name).map_err(|e| {
         let names: Vec<_> = DriveProfile::names().collect();
         Failure::at(name, format!("{e} (nor is it a built-in drive: {})", names.join(", ")))
     })?;
     DriveProfile::parse(&text, &name.display().to_string()).map_err(|e| Failure(e.to_string()))
+}
+
+/// A drive in DiskSim's form; the files it names lie beside it.
+fn import(file: &Path) -> Result<DriveProfile, Failure> {
+    let read = |path: &Path| {
+        let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+        // Comments may be in any encoding.
+        Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read(file).map_err(|e| Failure::at(file, e))?;
+    let directory = file.parent().unwrap_or(Path::new(""));
+    let mut resolve = |name: &str| read(&directory.join(name));
+    DriveProfile::import_disksim(&text, &file.display().to_string(), &mut resolve)
+        .map_err(|e| Failure(e.to_string()))
 }

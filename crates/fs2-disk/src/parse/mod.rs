@@ -1,11 +1,16 @@
 //! Profiles as TOML: reading with the line of every fault, and writing.
 
-use std::fmt::Write as _;
+pub(crate) mod detail;
+mod render;
+
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use toml::Spanned;
 
+pub(crate) use render::to_toml;
+
+use crate::controller::ReadAhead;
 use crate::profile::{DiskSpec, DriveProfile, FlashSpec, Mechanism, Power, ProfileError, Zone};
 use crate::seek::SeekCurve;
 
@@ -28,17 +33,21 @@ struct RawProfile {
 #[serde(deny_unknown_fields)]
 struct RawDisk {
     rpm: Spanned<f64>,
-    track_skew_ms: Spanned<f64>,
-    cylinder_skew_ms: Spanned<f64>,
-    tracks_per_cylinder: Spanned<i64>,
+    track_skew_ms: Option<Spanned<f64>>,
+    cylinder_skew_ms: Option<Spanned<f64>>,
+    tracks_per_cylinder: Option<Spanned<i64>>,
     write_settle_ms: Spanned<f64>,
     same_track_ms: Option<Spanned<f64>>,
-    overhead_us: Spanned<f64>,
+    overhead_us: Option<Spanned<f64>>,
     hit_overhead_us: Option<Spanned<f64>>,
     bus_mb_s: Spanned<f64>,
+    bus_write_mb_s: Option<Spanned<f64>>,
     seek: Spanned<RawSeek>,
-    zones: Spanned<Vec<RawZone>>,
+    zones: Option<Spanned<Vec<RawZone>>>,
+    platter: Option<Spanned<detail::RawPlatter>>,
+    controller: Option<detail::RawController>,
     cache: RawCache,
+    write_cache: Option<detail::RawWriteCache>,
 }
 
 /// Distance in sectors, time in milliseconds.
@@ -80,7 +89,10 @@ struct RawZone {
 #[serde(deny_unknown_fields)]
 struct RawCache {
     segments: Spanned<i64>,
-    segment_kib: Spanned<i64>,
+    segment_kib: Option<Spanned<i64>>,
+    segment_sectors: Option<Spanned<i64>>,
+    read_ahead: Option<Spanned<String>>,
+    past_sectors: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -101,6 +113,8 @@ struct RawPower {
     idle_w: Spanned<f64>,
     standby_w: Option<Spanned<f64>>,
     spin_up_w: Option<Spanned<f64>>,
+    spin_up_s: Option<Spanned<f64>>,
+    standby_after_s: Option<Spanned<f64>>,
 }
 
 /// The text at hand, to turn byte positions into lines.
@@ -151,30 +165,110 @@ impl Source<'_> {
         }
     }
 
-    fn disk(&self, raw: &RawDisk, capacity: u64) -> Result<DiskSpec, ProfileError> {
+    fn disk(&self, at: usize, raw: &RawDisk, capacity: u64) -> Result<DiskSpec, ProfileError> {
         let rpm = self.number(&raw.rpm, "rpm", 600.0..=100_000.0)?;
         let turn_ms = 60_000.0 / rpm;
-        let track_skew_ms = self.number(&raw.track_skew_ms, "track_skew_ms", 0.0..=turn_ms * 0.999)?;
-        let cylinder_skew_ms =
-            self.number(&raw.cylinder_skew_ms, "cylinder_skew_ms", track_skew_ms..=turn_ms * 0.999)?;
-        let overhead_us = self.number(&raw.overhead_us, "overhead_us", 0.0..=1e6)?;
+        let platter = raw.platter.as_ref().map(|p| self.platter(p)).transpose()?;
+        let mut track_skew_ms = 0.0;
+        let mut cylinder_skew_ms = 0.0;
+        let mut tracks_per_cylinder = 1;
+        let zones = match &platter {
+            Some(p) => {
+                let given = [
+                    ("track_skew_ms", raw.track_skew_ms.as_ref().map(Spanned::span)),
+                    ("cylinder_skew_ms", raw.cylinder_skew_ms.as_ref().map(Spanned::span)),
+                    ("tracks_per_cylinder", raw.tracks_per_cylinder.as_ref().map(Spanned::span)),
+                    ("zones", raw.zones.as_ref().map(Spanned::span)),
+                ];
+                if let Some((name, Some(span))) = given.into_iter().find(|(_, span)| span.is_some()) {
+                    return Err(self.error(span.start, format!("{name} beside disk.platter, which says it")));
+                }
+                detail::zones_of(p)
+            }
+            None => {
+                let skew = self.needed(&raw.track_skew_ms, "track_skew_ms", at)?;
+                track_skew_ms = self.number(skew, "track_skew_ms", 0.0..=turn_ms * 0.999)?;
+                let skew = self.needed(&raw.cylinder_skew_ms, "cylinder_skew_ms", at)?;
+                cylinder_skew_ms = self.number(skew, "cylinder_skew_ms", track_skew_ms..=turn_ms * 0.999)?;
+                let tracks = self.needed(&raw.tracks_per_cylinder, "tracks_per_cylinder", at)?;
+                tracks_per_cylinder = self.whole(tracks, "tracks_per_cylinder", 1..=256)? as u32;
+                self.zones(self.needed(&raw.zones, "zones", at)?, capacity)?
+            }
+        };
+        let controller = raw.controller.as_ref().map(|c| self.controller(c)).transpose()?;
+        let overhead_us = match (&controller, &raw.overhead_us) {
+            (Some(_), None) => 0.0,
+            (_, given) => self.number(self.needed(given, "overhead_us", at)?, "overhead_us", 0.0..=1e6)?,
+        };
+        // A seek curve measured with writes makes reads settle sooner.
+        let settle_min = if platter.is_some() { -1000.0 } else { 0.0 };
         Ok(DiskSpec {
             rpm,
             track_skew_ms,
             cylinder_skew_ms,
-            tracks_per_cylinder: self.whole(&raw.tracks_per_cylinder, "tracks_per_cylinder", 1..=256)? as u32,
-            zones: self.zones(&raw.zones, capacity)?,
+            tracks_per_cylinder,
+            zones,
             seek: self.seek(&raw.seek)?,
             same_track_ms: self.optional(&raw.same_track_ms, "same_track_ms", 0.0..=1000.0)?,
-            write_settle_ms: self.number(&raw.write_settle_ms, "write_settle_ms", 0.0..=1000.0)?,
+            write_settle_ms: self.number(&raw.write_settle_ms, "write_settle_ms", settle_min..=1000.0)?,
             overhead_us,
             hit_overhead_us: self
                 .optional(&raw.hit_overhead_us, "hit_overhead_us", 0.0..=1e6)?
                 .unwrap_or(overhead_us),
             bus_mb_s: self.number(&raw.bus_mb_s, "bus_mb_s", 0.1..=1e6)?,
+            bus_write_mb_s: self.optional(&raw.bus_write_mb_s, "bus_write_mb_s", 0.1..=1e6)?,
             segments: self.whole(&raw.cache.segments, "segments", 0..=1024)? as u32,
-            segment_kib: self.whole(&raw.cache.segment_kib, "segment_kib", 1..=1 << 20)? as u32,
+            segment_sectors: self.segment_sectors(&raw.cache)?,
+            read_ahead: self.read_ahead(&raw.cache)?,
+            platter,
+            controller,
+            write_cache: raw.write_cache.as_ref().map(|w| self.write_cache(w)).transpose()?,
         })
+    }
+
+    fn segment_sectors(&self, raw: &RawCache) -> Result<u32, ProfileError> {
+        match (&raw.segment_kib, &raw.segment_sectors) {
+            (Some(kib), None) => Ok(self.whole(kib, "segment_kib", 1..=1 << 20)? as u32 * 2),
+            (None, Some(sectors)) => Ok(self.whole(sectors, "segment_sectors", 1..=1 << 21)? as u32),
+            _ => {
+                let what = "expected exactly one of segment_kib and segment_sectors under disk.cache";
+                Err(self.error(raw.segments.span().start, what))
+            }
+        }
+    }
+
+    fn read_ahead(&self, raw: &RawCache) -> Result<ReadAhead, ProfileError> {
+        let Some(name) = &raw.read_ahead else { return Ok(ReadAhead::Segment) };
+        let kind = match (name.get_ref().as_str(), &raw.past_sectors) {
+            ("past", Some(n)) => {
+                return Ok(ReadAhead::Past(self.whole(n, "past_sectors", 0..=1 << 21)? as u32));
+            }
+            ("past", None) => return Err(self.error(name.span().start, "read_ahead past needs past_sectors")),
+            ("segment", _) => ReadAhead::Segment,
+            ("none", _) => ReadAhead::None,
+            ("track", _) => ReadAhead::Track,
+            ("cylinder", _) => ReadAhead::Cylinder,
+            ("next-track", _) => ReadAhead::NextTrack,
+            (other, _) => {
+                let what = format!(
+                    "read_ahead `{other}`, expected segment, none, track, cylinder, next-track or past"
+                );
+                return Err(self.error(name.span().start, what));
+            }
+        };
+        match &raw.past_sectors {
+            Some(n) => Err(self.error(n.span().start, "past_sectors is for read_ahead = \"past\"")),
+            None => Ok(kind),
+        }
+    }
+
+    fn needed<'v, T>(
+        &self,
+        value: &'v Option<Spanned<T>>,
+        what: &str,
+        at: usize,
+    ) -> Result<&'v Spanned<T>, ProfileError> {
+        value.as_ref().ok_or_else(|| self.error(at, format!("missing field `{what}`")))
     }
 
     fn optional(
@@ -289,6 +383,8 @@ impl Source<'_> {
             idle_w: self.number(&raw.idle_w, "idle_w", watts.clone())?,
             standby_w: self.optional(&raw.standby_w, "standby_w", watts.clone())?,
             spin_up_w: self.optional(&raw.spin_up_w, "spin_up_w", watts)?,
+            spin_up_s: self.optional(&raw.spin_up_s, "spin_up_s", 0.0..=600.0)?,
+            standby_after_s: self.optional(&raw.standby_after_s, "standby_after_s", 0.1..=1e6)?,
         })
     }
 }
@@ -299,7 +395,7 @@ pub(crate) fn profile(text: &str, name: &str) -> Result<DriveProfile, ProfileErr
         .map_err(|e| source.error(e.span().map_or(0, |s| s.start), e.message().to_owned()))?;
     let capacity = source.whole(&raw.capacity_sectors, "capacity_sectors", 1..=MAX_SECTORS)?;
     let mechanism = match (&raw.disk, &raw.flash) {
-        (Some(d), None) => Mechanism::Disk(source.disk(d.get_ref(), capacity)?),
+        (Some(d), None) => Mechanism::Disk(Box::new(source.disk(d.span().start, d.get_ref(), capacity)?)),
         (None, Some(f)) => Mechanism::Flash(source.flash(f.get_ref())?),
         (Some(_), Some(f)) => {
             return Err(source.error(f.span().start, "both [disk] and [flash], expected one of them"));
@@ -313,77 +409,4 @@ pub(crate) fn profile(text: &str, name: &str) -> Result<DriveProfile, ProfileErr
         capacity,
         mechanism,
     })
-}
-
-pub(crate) fn to_toml(p: &DriveProfile) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = render(p, &mut out);
-    out
-}
-
-fn render(p: &DriveProfile, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "name = {}", toml::Value::from(p.name.as_str()))?;
-    writeln!(out, "about = {}", toml::Value::from(p.about.as_str()))?;
-    writeln!(out, "capacity_sectors = {}", p.capacity)?;
-    match &p.mechanism {
-        Mechanism::Disk(d) => {
-            writeln!(out, "\n[disk]\nrpm = {:?}", d.rpm)?;
-            writeln!(out, "track_skew_ms = {:?}", d.track_skew_ms)?;
-            writeln!(out, "cylinder_skew_ms = {:?}", d.cylinder_skew_ms)?;
-            writeln!(out, "tracks_per_cylinder = {}", d.tracks_per_cylinder)?;
-            writeln!(out, "write_settle_ms = {:?}", d.write_settle_ms)?;
-            if let Some(ms) = d.same_track_ms {
-                writeln!(out, "same_track_ms = {ms:?}")?;
-            }
-            writeln!(out, "overhead_us = {:?}", d.overhead_us)?;
-            writeln!(out, "hit_overhead_us = {:?}", d.hit_overhead_us)?;
-            writeln!(out, "bus_mb_s = {:?}", d.bus_mb_s)?;
-            match &d.seek {
-                SeekCurve::CubicLinear { cubic, knee, linear } => {
-                    writeln!(out, "\n[disk.seek.cubic_linear]\ncubic = {cubic:?}")?;
-                    writeln!(out, "knee_sectors = {knee:?}\nlinear = {linear:?}")?;
-                }
-                SeekCurve::SqrtLinear { base, root, knee, slope } => {
-                    writeln!(out, "\n[disk.seek.sqrt_linear]\nbase_ms = {base:?}\nroot_ms = {root:?}")?;
-                    writeln!(out, "knee_sectors = {knee:?}\ntail_ms_per_sector = {slope:?}")?;
-                }
-                SeekCurve::Table { points } => {
-                    writeln!(out, "\n[disk.seek]\ntable = [")?;
-                    for (x, ms) in points {
-                        writeln!(out, "    [{x:?}, {ms:?}],")?;
-                    }
-                    writeln!(out, "]")?;
-                }
-            }
-            writeln!(
-                out,
-                "\n[disk.cache]\nsegments = {}\nsegment_kib = {}",
-                d.segments,
-                d.segment_kib.max(1)
-            )?;
-            for z in &d.zones {
-                writeln!(
-                    out,
-                    "\n[[disk.zones]]\nfirst_sector = {}\nsectors_per_track = {}",
-                    z.first_sector, z.sectors_per_track
-                )?;
-            }
-        }
-        Mechanism::Flash(f) => {
-            writeln!(out, "\n[flash]\nread_latency_us = {:?}", f.read_latency_us)?;
-            writeln!(out, "write_latency_us = {:?}", f.write_latency_us)?;
-            writeln!(out, "read_mb_s = {:?}\nwrite_mb_s = {:?}", f.read_mb_s, f.write_mb_s)?;
-        }
-    }
-    let w = &p.power;
-    writeln!(out, "\n[power]\nseek_w = {:?}\nread_w = {:?}", w.seek_w, w.read_w)?;
-    writeln!(out, "write_w = {:?}\nidle_w = {:?}", w.write_w, w.idle_w)?;
-    if let Some(x) = w.standby_w {
-        writeln!(out, "standby_w = {x:?}")?;
-    }
-    if let Some(x) = w.spin_up_w {
-        writeln!(out, "spin_up_w = {x:?}")?;
-    }
-    Ok(())
 }
