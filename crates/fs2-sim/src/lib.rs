@@ -1,8 +1,8 @@
 //! Models and crash states around the engine: every interleaving that a small world permits.
 //!
 //! The main type is [`model::world::World`]: a client, a device with a volatile cache, and the engine
-//! between them; [`model::explore`] walks all of its states. How fast a policy is on a modelled drive says
-//! [`replay`]. Real devices are left to others.
+//! between them; [`model::explore`] walks all of its states. [`world::World`] lives a volume's whole
+//! life by seed. How fast a policy is on a modelled drive says [`replay`]. Real devices are left to others.
 //!
 //! Without the feature `model` only [`replay`] is there, and the engine is built without planted bugs.
 //!
@@ -22,3 +22,5 @@ pub mod glue;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod replay;
+#[cfg(feature = "model")]
+pub mod world;

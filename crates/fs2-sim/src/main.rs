@@ -1,4 +1,6 @@
-//! Runs the models from the command line.
+//! Runs the models and the worlds from the command line.
+
+mod worlds;
 
 use std::process::ExitCode;
 
@@ -11,6 +13,10 @@ use fs2_sim::model::swarm;
 const HELP: &str = "\
 fs2-sim: models around the replica engine
 
+  fs2-sim --seed N [--events N] [--fault NAME|none] [--trace]
+                                                             one world: the life of a volume in virtual time
+  fs2-sim --seeds COUNT [--seconds S] [--seed FIRST] ...     many, on every core, until either bound
+  fs2-sim ... --canary, ... --plant RULE                     with a rule broken: success is that it is noticed
   fs2-sim model [--depth N] [--states N] [--scenario NAME]   every interleaving of each scenario
   fs2-sim model --plants [--depth N] [--states N]            every rule broken once: what sees it, and how
   fs2-sim swarm [--seed S] [--walks N] [--steps N]           long random walks with everything allowed
@@ -34,6 +40,9 @@ fn main() -> ExitCode {
         eprint!("{HELP}");
         return ExitCode::from(2);
     };
+    if command.starts_with("--") && command != "--help" {
+        return worlds::main(&args);
+    }
     let options = match parse(rest) {
         Ok(options) => options,
         Err(what) => {

@@ -1,6 +1,6 @@
 //! The client, the device and the oracles share no code with what they judge.
 
-const JUDGES: [(&str, &str); 7] = [
+const JUDGES: [(&str, &str); 11] = [
     ("kernel", include_str!("../src/model/kernel.rs")),
     ("device", include_str!("../src/model/device.rs")),
     ("content", include_str!("../src/model/content.rs")),
@@ -8,9 +8,13 @@ const JUDGES: [(&str, &str); 7] = [
     ("mark", include_str!("../src/model/mark.rs")),
     ("world/oracle", include_str!("../src/model/world/oracle.rs")),
     ("world/events", include_str!("../src/model/world/events.rs")),
+    ("worlds' client", include_str!("../src/world/client.rs")),
+    ("worlds' disk", include_str!("../src/world/disk.rs")),
+    ("worlds' history", include_str!("../src/world/history.rs")),
+    ("worlds' image", include_str!("../src/world/image.rs")),
 ];
 
-const OTHERS: [(&str, &str); 10] = [
+const OTHERS: [(&str, &str); 16] = [
     ("world", include_str!("../src/model/world/mod.rs")),
     ("world/act", include_str!("../src/model/world/act.rs")),
     ("world/action", include_str!("../src/model/world/action.rs")),
@@ -21,6 +25,12 @@ const OTHERS: [(&str, &str); 10] = [
     ("explore", include_str!("../src/model/explore.rs")),
     ("scenarios", include_str!("../src/model/scenarios/mod.rs")),
     ("swarm", include_str!("../src/model/swarm.rs")),
+    ("worlds", include_str!("../src/world/mod.rs")),
+    ("worlds' driver", include_str!("../src/world/driver.rs")),
+    ("worlds' end", include_str!("../src/world/heal.rs")),
+    ("worlds' requests", include_str!("../src/world/requests.rs")),
+    ("worlds' sessions", include_str!("../src/world/session.rs")),
+    ("worlds' steps", include_str!("../src/world/steps.rs")),
 ];
 
 #[test]
