@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use fs2_sim::glue::Setup;
+use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::Shape;
 use fs2_sim::model::world::World;
 
@@ -27,15 +28,25 @@ fn e2fsck_finds_nothing() {
         println!("skipped: e2fsck not found");
         return;
     }
-    for shape in [Shape::Plain, Shape::Fragmented] {
-        let world = World::new(Setup { shape, ..Setup::default() });
+    for (shape, grain) in [
+        (Shape::Plain, Grain::SMALL),
+        (Shape::Fragmented, Grain::SMALL),
+        (Shape::Groups, Grain::SMALL),
+        (Shape::Plain, Grain::LARGE),
+        (Shape::Groups, Grain::LARGE),
+    ] {
+        let world = World::new(Setup { shape, grain, ..Setup::default() });
         for (what, bytes) in [("bare", world.bare().bytes()), ("converted", world.devices()[0].bytes())] {
-            let file = std::env::temp_dir().join(format!("fs2-sim-{}-{shape:?}-{what}", std::process::id()));
+            let file = std::env::temp_dir().join(format!(
+                "fs2-sim-{}-{shape:?}-{}-{what}",
+                std::process::id(),
+                grain.block()
+            ));
             let image = Image(file);
             std::fs::write(&image.0, bytes).unwrap();
             let out = fsck().arg("-fn").arg(&image.0).output().unwrap();
             let said = String::from_utf8_lossy(&out.stdout).into_owned();
-            assert_eq!(out.status.code(), Some(0), "{shape:?}, {what}: {said}");
+            assert_eq!(out.status.code(), Some(0), "{shape:?} {grain:?}, {what}: {said}");
         }
     }
 }

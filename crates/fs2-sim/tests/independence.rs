@@ -1,7 +1,8 @@
 //! The client, the device and the oracles share no code with what they judge.
 
-const JUDGES: [(&str, &str); 11] = [
+const JUDGES: [(&str, &str); 12] = [
     ("kernel", include_str!("../src/model/kernel.rs")),
+    ("ask", include_str!("../src/model/ask.rs")),
     ("device", include_str!("../src/model/device.rs")),
     ("content", include_str!("../src/model/content.rs")),
     ("image", include_str!("../src/model/image.rs")),
@@ -14,12 +15,14 @@ const JUDGES: [(&str, &str); 11] = [
     ("worlds' image", include_str!("../src/world/image.rs")),
 ];
 
-const OTHERS: [(&str, &str); 16] = [
+const OTHERS: [(&str, &str); 18] = [
     ("world", include_str!("../src/model/world/mod.rs")),
     ("world/act", include_str!("../src/model/world/act.rs")),
     ("world/action", include_str!("../src/model/world/action.rs")),
     ("world/device_queue", include_str!("../src/model/world/device_queue.rs")),
     ("world/enabled", include_str!("../src/model/world/enabled.rs")),
+    ("world/sockets", include_str!("../src/model/world/sockets.rs")),
+    ("world/tools", include_str!("../src/model/world/tools.rs")),
     ("world/tally", include_str!("../src/model/world/tally.rs")),
     ("world/words", include_str!("../src/model/world/words.rs")),
     ("explore", include_str!("../src/model/explore.rs")),

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use fs2_block::{BlockNo, BlockSize, Extent, ReadAt, WriteAt};
+use fs2_block::{BlockNo, Extent, ReadAt, WriteAt};
 use fs2_engine::Plant;
 use fs2_engine::offline::{CheckOptions, CheckReport, Devices, OfflineError, check};
 
@@ -11,7 +11,6 @@ use fs2_ext2::Layout;
 use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Mark, PAGE_BYTES, Recovery, Token};
 
 use super::Ground;
-use crate::model::content::BLOCK;
 use crate::model::device::{Device, Reader};
 
 /// A device as a program without a daemon writes it: into the cache, until it flushes.
@@ -68,8 +67,8 @@ pub fn check_table(
 /// Where the volume is not ext2 or has no table: an error of the model.
 pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
     let layout = Layout::read(&mut Reader(&devices[0])).expect("the volume is ext2");
-    let bytes = ground.table_blocks.len() as u64 * BLOCK as u64;
-    let geometry = Geometry::new(bytes, layout.group_count(), BlockSize::B1024);
+    let bytes = (ground.table_blocks.len() * ground.grain.block()) as u64;
+    let geometry = Geometry::new(bytes, layout.group_count(), layout.block_size());
     let home = usize::from(ground.apart);
     let slot = |s| read(ground, &devices[home], geometry.header_slot_offset(s), PAGE_BYTES);
     let found = Header::recover(&slot(0), &slot(1));
@@ -92,8 +91,7 @@ pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
         let encoded = table.encode_page(page, header.generation, header.volume_id, false);
         write(ground, &mut devices[home], geometry.page_offset(page), &encoded.bytes[..]);
     }
-    let bitmap = layout.read_bitmap(&mut Reader(&devices[0]), 0).expect("the volume has a bitmap");
-    let sums = BitmapChecksums(vec![BitmapChecksums::of_bitmap(&bitmap)]);
+    let sums = checksums(&layout, &mut Reader(&devices[0]));
     let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
     let mark = Mark { token, bitmap_checksums_hash: sums.hash(header.volume_id) };
     let next = 1 - found.slot;
@@ -105,16 +103,27 @@ pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
     write(ground, &mut devices[home], geometry.header_slot_offset(found.slot), &old.encode());
 }
 
+/// The bitmaps' checksums, as a mark has them.
+pub(super) fn checksums(layout: &Layout, dev: &mut dyn ReadAt) -> BitmapChecksums {
+    let of = |g| {
+        let bitmap = layout.read_bitmap(dev, g).expect("the volume has a bitmap for each group");
+        BitmapChecksums::of_bitmap(&bitmap)
+    };
+    BitmapChecksums((0..layout.group_count()).map(of).collect())
+}
+
 fn read(ground: &Ground, device: &Device, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
-    for block in &ground.table_blocks[offset as usize / BLOCK..][..len / BLOCK] {
-        bytes.extend(device.read(Extent::new(u64::from(*block) * BLOCK as u64, BLOCK as u64)));
+    let size = ground.grain.block();
+    for block in &ground.table_blocks[offset as usize / size..][..len / size] {
+        bytes.extend(device.read(Extent::new(u64::from(*block) * size as u64, size as u64)));
     }
     bytes
 }
 
 fn write(ground: &Ground, device: &mut Device, offset: u64, bytes: &[u8]) {
-    for (block, part) in ground.table_blocks[offset as usize / BLOCK..].iter().zip(bytes.chunks(BLOCK)) {
-        device.write_through(u64::from(*block) * BLOCK as u64, part);
+    let size = ground.grain.block();
+    for (block, part) in ground.table_blocks[offset as usize / size..].iter().zip(bytes.chunks(size)) {
+        device.write_through(u64::from(*block) * size as u64, part);
     }
 }

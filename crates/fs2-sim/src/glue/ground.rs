@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use fs2_block::{BlockSize, Nanos, Permille};
+use fs2_block::{Nanos, Permille};
 use fs2_engine::{DiscardMode, EngineConfig, Plant, PolicyKind, Watermarks};
 use fs2_ext2::{Layout, convert};
-use fs2_table::{BitmapChecksums, Geometry, Header, Mark, Token};
+use fs2_table::{Geometry, Header, Mark, Token};
 
-use crate::model::content::{BLOCK, Value};
-use crate::model::image::{self, Shape};
+use crate::model::content::{Grain, Value};
+use crate::model::image::{Plan, Shape};
 
 /// What follows `e2fsck -f`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,10 @@ pub enum Checker {
 /// How a model's world is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How the free space lies.
+    /// How the volume is laid out.
     pub shape: Shape,
+    /// Its blocks.
+    pub grain: Grain,
     /// The table lives on a device of its own.
     pub apart: bool,
     /// What becomes of discards.
@@ -34,6 +36,10 @@ pub struct Setup {
     pub punch: bool,
     /// Replicas of one block at most.
     pub degree: u8,
+    /// Connections that a client's requests go over, to arrive in any order; 0: they arrive at once.
+    pub queues: u32,
+    /// The device is larger than the file system, by a group.
+    pub room: bool,
     /// I/Os the device takes at a time.
     pub slots: usize,
     /// What follows `e2fsck -f`.
@@ -48,6 +54,9 @@ impl Default for Setup {
     fn default() -> Setup {
         Setup {
             shape: Shape::Plain,
+            grain: Grain::SMALL,
+            queues: 0,
+            room: false,
             apart: false,
             discard: DiscardMode::Memory,
             punch: false,
@@ -61,6 +70,11 @@ impl Default for Setup {
 }
 
 impl Setup {
+    /// The volume's layout.
+    pub fn plan(&self) -> Plan {
+        Plan { shape: self.shape, grain: self.grain }
+    }
+
     /// The engine's settings: nothing happens of its own accord, every table page is always due.
     pub fn config(&self) -> EngineConfig {
         let p = |n| Permille::new(n).expect("below 1000");
@@ -91,6 +105,8 @@ pub struct Ground {
     pub table_blocks: Vec<u32>,
     /// Whether these are blocks of the table's own device.
     pub apart: bool,
+    /// The volume's blocks, and the table's.
+    pub grain: Grain,
     /// The key of the hashes.
     pub volume_id: u64,
 }
@@ -104,14 +120,18 @@ impl Ground {
     /// # Panics
     /// Where the image cannot be converted: an error of the model.
     pub fn new(setup: &Setup, data: &[(u32, Value)], keep_free: &[u32]) -> Ground {
-        let mut volume = image::make(setup.shape, data, keep_free);
+        let mut volume = setup.plan().make(data, keep_free);
+        if setup.room {
+            volume.resize(volume.len() + (1 << 20), 0);
+        }
         let layout = Layout::read(&mut volume).expect("the image is ext2");
-        let bytes = Geometry::bytes_needed(REPLICAS, layout.group_count(), BlockSize::B1024);
+        let bytes = Geometry::bytes_needed(REPLICAS, layout.group_count(), setup.grain.size);
+        let size = setup.grain.block() as u64;
         let mut table = Vec::new();
         let table_blocks;
         if setup.apart {
             table = vec![0; bytes as usize];
-            table_blocks = (0..(bytes as usize / BLOCK) as u32).collect();
+            table_blocks = (0..(bytes as usize / size as usize) as u32).collect();
             let (first, sums, marked) = fresh(&layout, bytes, &mut volume);
             put(&mut table, 0, &first);
             put(&mut table, 4096, &marked);
@@ -133,16 +153,15 @@ impl Ground {
             let file = convert::create(&mut volume, bytes, 0, &mut write_table, &mut write_mark)
                 .expect("the image takes a table");
             let all = file.extent_of(0, bytes);
-            table_blocks = all
-                .iter()
-                .flat_map(|e| (e.offset() / BLOCK as u64) as u32..(e.end() / BLOCK as u64) as u32)
-                .collect();
+            table_blocks =
+                all.iter().flat_map(|e| (e.offset() / size) as u32..(e.end() / size) as u32).collect();
         }
         Ground {
             volume: Arc::new(volume),
             table: Arc::new(table),
             table_blocks,
             apart: setup.apart,
+            grain: setup.grain,
             volume_id: VOLUME_ID,
         }
     }
@@ -153,15 +172,14 @@ fn put(to: &mut [u8], at: u64, bytes: &[u8]) {
 }
 
 fn sums_at(layout: &Layout, bytes: u64) -> u64 {
-    Geometry::new(bytes, layout.group_count(), BlockSize::B1024).checksums_offset(1)
+    Geometry::new(bytes, layout.group_count(), layout.block_size()).checksums_offset(1)
 }
 
 /// Header without mark for slot 0; checksums and header with mark for slot 1.
 fn fresh(layout: &Layout, bytes: u64, dev: &mut dyn fs2_block::ReadAt) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
-    let geometry = Geometry::new(bytes, layout.group_count(), BlockSize::B1024);
-    let header = Header::new(VOLUME_ID, BlockSize::B1024, geometry.pages());
-    let bitmap = layout.read_bitmap(dev, 0).expect("the image has a bitmap");
-    let sums = BitmapChecksums(vec![BitmapChecksums::of_bitmap(&bitmap)]);
+    let geometry = Geometry::new(bytes, layout.group_count(), layout.block_size());
+    let header = Header::new(VOLUME_ID, layout.block_size(), geometry.pages());
+    let sums = super::checker::checksums(layout, dev);
     let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
     let mark = Mark { token, bitmap_checksums_hash: sums.hash(VOLUME_ID) };
     let marked = header.next(Some(Box::new(mark)));

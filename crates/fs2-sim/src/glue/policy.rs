@@ -19,6 +19,8 @@ pub struct Scripted {
     pub evict: Option<BlockRange>,
     /// Background work may begin.
     pub eager: bool,
+    /// The first block of the first group and the blocks of each; without, there is one group.
+    pub groups: Option<(u32, u32)>,
 }
 
 impl Policy for Scripted {
@@ -49,9 +51,11 @@ impl Policy for Scripted {
 
     fn place(&mut self, want: u32, _: &Head, space: &dyn Space) -> Place {
         match self.target {
-            // The model's volume has one group.
-            Some(_) if space.vacant(0).is_none() => Place::NeedsGroup(0),
-            Some(at) => Place::At(BlockRange::at(BlockNo(at), want)),
+            Some(at) => {
+                let group = |b: u32| self.groups.map_or(0, |(first, blocks)| (b - first) / blocks);
+                let unknown = (group(at)..=group(at + want - 1)).find(|g| space.vacant(*g).is_none());
+                unknown.map_or(Place::At(BlockRange::at(BlockNo(at), want)), Place::NeedsGroup)
+            }
             None => Place::Nowhere,
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use fs2_block::{Extent, ReadAt};
 
-use super::content::{BLOCK, Content, SECTOR};
+use super::content::{Content, Grain, SECTOR};
 
 /// One write in the cache: the blocks it changed.
 #[derive(Clone, Debug)]
@@ -26,6 +26,7 @@ struct Cached {
 #[derive(Clone, Debug)]
 pub struct Device {
     base: Arc<Vec<u8>>,
+    grain: Grain,
     durable: BTreeMap<u32, Content>,
     cache: Vec<Cached>,
     next: u32,
@@ -38,9 +39,9 @@ impl Device {
     ///
     /// # Panics
     /// Where that is not of whole blocks.
-    pub fn new(base: Arc<Vec<u8>>) -> Device {
-        assert!(base.len().is_multiple_of(BLOCK), "a device of whole blocks");
-        Device { base, durable: BTreeMap::new(), cache: Vec::new(), next: 0, history: None }
+    pub fn new(base: Arc<Vec<u8>>, grain: Grain) -> Device {
+        assert!(base.len().is_multiple_of(grain.block()), "a device of whole blocks");
+        Device { base, grain, durable: BTreeMap::new(), cache: Vec::new(), next: 0, history: None }
     }
 
     /// What a read of `block` brings.
@@ -48,7 +49,10 @@ impl Device {
         let cached = self.cache.iter().rev().find_map(|c| c.blocks.iter().find(|b| b.0 == block));
         match cached.map(|b| &b.1).or_else(|| self.durable.get(&block)) {
             Some(content) => content.clone(),
-            None => Content::from_bytes(&self.base[block as usize * BLOCK..][..BLOCK]),
+            None => {
+                let size = self.grain.block();
+                Content::from_bytes(&self.base[block as usize * size..][..size], self.grain)
+            }
         }
     }
 
@@ -57,14 +61,14 @@ impl Device {
     /// # Panics
     /// Where it is not inside the device.
     pub fn read(&self, extent: Extent) -> Vec<u8> {
-        let (from, len) = (extent.offset() as usize, extent.len() as usize);
-        let first = from / BLOCK;
-        let end = (from + len).div_ceil(BLOCK);
-        let mut bytes = vec![0; (end - first) * BLOCK];
-        for (block, to) in (first as u32..).zip(bytes.chunks_exact_mut(BLOCK)) {
-            self.block(block).put(to);
+        let (from, len, size) = (extent.offset() as usize, extent.len() as usize, self.grain.block());
+        let first = from / size;
+        let end = (from + len).div_ceil(size);
+        let mut bytes = vec![0; (end - first) * size];
+        for (block, to) in (first as u32..).zip(bytes.chunks_exact_mut(size)) {
+            self.block(block).put(to, self.grain);
         }
-        bytes[from - first * BLOCK..][..len].to_vec()
+        bytes[from - first * size..][..len].to_vec()
     }
 
     /// Writes whole sectors into the cache.
@@ -105,12 +109,13 @@ impl Device {
 
     fn merged(&self, offset: u64, bytes: &[u8]) -> Vec<(u32, Content)> {
         let extent = Extent::new(offset, bytes.len() as u64);
-        let first = offset as usize / BLOCK;
-        let end = (extent.end() as usize).div_ceil(BLOCK);
-        let whole = Extent::new((first * BLOCK) as u64, ((end - first) * BLOCK) as u64);
+        let (size, grain) = (self.grain.block(), self.grain);
+        let first = offset as usize / size;
+        let end = (extent.end() as usize).div_ceil(size);
+        let whole = Extent::new((first * size) as u64, ((end - first) * size) as u64);
         let mut now = self.read(whole);
-        now[offset as usize - first * BLOCK..][..bytes.len()].copy_from_slice(bytes);
-        (first as u32..).zip(now.chunks_exact(BLOCK).map(Content::from_bytes)).collect()
+        now[offset as usize - first * size..][..bytes.len()].copy_from_slice(bytes);
+        (first as u32..).zip(now.chunks_exact(size).map(|b| Content::from_bytes(b, grain))).collect()
     }
 
     /// What a flush that begins now will cover.
@@ -166,17 +171,27 @@ impl Device {
     }
 
     /// Power is lost; of the sectors written in the cache those survive that `keep` says, asked one after
-    /// the other.
+    /// the other. A block of two parts is torn between them: what its parts hold is what is told apart.
     pub fn power_loss_torn(&mut self, keep: &mut dyn FnMut() -> bool) {
         for c in std::mem::take(&mut self.cache) {
             for (block, content) in c.blocks {
-                let mut now = self.block(block).bytes();
-                for (to, new) in now.chunks_exact_mut(SECTOR).zip(content.bytes().chunks_exact(SECTOR)) {
-                    if keep() {
-                        to.copy_from_slice(new);
+                let was = self.block(block);
+                let grain = self.grain;
+                let left = match (was.cells(), content.cells()) {
+                    (Some(old), Some(new)) => {
+                        Content::Cells([0, 1].map(|part| if keep() { new[part] } else { old[part] }))
                     }
-                }
-                self.durable.insert(block, Content::from_bytes(&now));
+                    _ => {
+                        let (mut now, new) = (was.bytes(grain), content.bytes(grain));
+                        for (to, new) in now.chunks_exact_mut(SECTOR).zip(new.chunks_exact(SECTOR)) {
+                            if keep() {
+                                to.copy_from_slice(new);
+                            }
+                        }
+                        Content::from_bytes(&now, grain)
+                    }
+                };
+                self.durable.insert(block, left);
             }
         }
     }
@@ -189,7 +204,8 @@ impl Device {
                 .iter()
                 .flat_map(|c| c.blocks.iter().map(|(b, content)| (b, content)).collect::<Vec<_>>()),
         ) {
-            content.put(&mut all[*block as usize * BLOCK..][..BLOCK]);
+            let size = self.grain.block();
+            content.put(&mut all[*block as usize * size..][..size], self.grain);
         }
         all
     }
@@ -225,15 +241,15 @@ mod tests {
     use super::*;
 
     fn device() -> Device {
-        Device::new(Arc::new(vec![0; 8 * BLOCK]))
+        Device::new(Arc::new(vec![0; 8 * 1024]), Grain::SMALL)
     }
 
     #[test]
     fn a_flush_covers_what_was_written_before_it_began() {
         let mut d = device();
-        d.write(0, &Content::of(1).bytes());
+        d.write(0, &Content::of(1).bytes(Grain::SMALL));
         let covers = d.flush_covers();
-        d.write(BLOCK as u64, &Content::of(2).bytes());
+        d.write(1024, &Content::of(2).bytes(Grain::SMALL));
         d.flushed(covers);
         d.power_loss(0);
         assert_eq!((d.block(0), d.block(1)), (Content::of(1), Content::of(0)));
@@ -242,7 +258,7 @@ mod tests {
     #[test]
     fn a_failed_flush_is_never_made_good() {
         let mut d = device();
-        d.write(0, &Content::of(1).bytes());
+        d.write(0, &Content::of(1).bytes(Grain::SMALL));
         d.flush_failed(d.flush_covers());
         d.flushed(d.flush_covers());
         assert_eq!(d.block(0), Content::of(1));

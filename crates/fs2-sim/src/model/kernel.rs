@@ -10,48 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
-use std::ops::Range;
 
+pub use super::ask::{Ask, Meta, Role};
 use super::content::Value;
 
 /// A block the model speaks of, as an index into its list.
 pub type Tracked = usize;
-
-/// What a client asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ask {
-    /// Read a block.
-    Read(Tracked),
-    /// Read a block and its neighbour.
-    ReadTwo(Tracked),
-    /// Fill a block.
-    Write(Tracked, Value),
-    /// Fill a block and its neighbour.
-    WriteTwo(Tracked, Value, Value),
-    /// Fill one of its sectors.
-    WritePart(Tracked, usize, Value),
-    /// Write zeroes.
-    Zero(Tracked),
-    /// Discard.
-    Discard(Tracked),
-    /// Discard a block and half of its neighbour.
-    DiscardOdd(Tracked),
-    /// Punch a hole: a discard.
-    Punch(Tracked),
-    /// Punch a hole: zeroes are wanted.
-    PunchZeroes(Tracked),
-    /// The block bitmap, tracked bits as in the mask.
-    Bitmap(u16),
-    /// The superblock: mount count and state.
-    Super {
-        /// Mount count.
-        mounts: u16,
-        /// State: 1 is clean.
-        state: u16,
-    },
-    /// Flush.
-    Flush,
-}
 
 /// A request that is not answered yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,8 +28,10 @@ pub struct Outstanding {
     sectors: [[Sector; 2]; 2],
     /// A read: what each block held on the device since it was asked.
     held: [BTreeSet<Content0>; 2],
-    /// A discard: the client no longer waits for it.
+    /// The client no longer waits for it.
     pub given_up: bool,
+    /// Its client has sent it again over another connection: the answer is no one's, but the daemon does it.
+    pub late: bool,
     /// A flush: what it makes durable.
     snapshot: Vec<[Snapshot; 2]>,
     order: u32,
@@ -223,13 +189,12 @@ impl Kernel {
 
     /// Whether a discard or punch of a block is awaited.
     pub fn discarding(&self, block: Tracked) -> bool {
-        let is = |a: Ask| matches!(a, Ask::Discard(_) | Ask::DiscardOdd(_) | Ask::Punch(_));
-        self.waits_for(|o| is(o.ask) && o.ask.touches(block) && !o.given_up)
+        self.waits_for(|o| o.ask.discards() && o.ask.touches(block) && !o.given_up)
     }
 
-    /// Whether a write of a block is outstanding.
-    pub fn writing(&self, block: Tracked) -> bool {
-        self.waits_for(|o| o.ask.writes(block))
+    /// Whether the client waits for nothing.
+    pub fn is_idle(&self) -> bool {
+        !self.waits_for(|o| !o.late)
     }
 
     /// Whether any request for a block is outstanding.
@@ -249,12 +214,61 @@ impl Kernel {
     pub fn send(&mut self, ask: Ask, connection: u32, now: &[Option<Content0>]) -> u64 {
         let taken = |id: &u64| self.outstanding.contains_key(id) || self.ghosts.contains(id);
         let id = (0..).find(|id| !taken(id)).expect("numbers never end");
+        self.begin(id, ask, connection, now);
+        id
+    }
+
+    /// The client sends a request again under another number; the daemon has not read the old one yet.
+    pub fn lose(&mut self, id: u64) {
+        if let Some(o) = self.outstanding.remove(&id) {
+            self.withdraw(&o);
+            self.ghosts.insert(id);
+        }
+    }
+
+    /// As [`Kernel::lose`], but the daemon has read the old one: it will be done, now or later.
+    pub fn send_again_later(&mut self, id: u64) {
+        if let Some(o) = self.outstanding.get_mut(&id) {
+            (o.given_up, o.late) = (true, true);
+        }
+    }
+
+    /// The daemon reads, from a dead connection's socket, a request that was sent again since: what it does
+    /// happens now, as below any server.
+    pub fn arrives_late(&mut self, id: u64, ask: Ask, connection: u32, now: &[Option<Content0>]) {
+        self.ghosts.remove(&id);
+        self.begin(id, ask, connection, now);
+        self.send_again_later(id);
+    }
+
+    /// The daemon is gone with what it had read of dead connections: it may have been done.
+    pub fn forget_late(&mut self) {
+        let late: Vec<u64> = self.outstanding.iter().filter(|(_, o)| o.late).map(|(id, _)| *id).collect();
+        for id in late {
+            let o = self.outstanding.remove(&id).expect("it was there");
+            self.write_answered(&o, false);
+        }
+        self.ghosts.clear();
+    }
+
+    /// It was never done and never will be.
+    fn withdraw(&mut self, o: &Outstanding) {
+        for (block, sector, value) in o.ask.written() {
+            let cell = &mut self.cells[block][sector];
+            if let Some(at) = cell.in_flight.iter().position(|v| *v == value) {
+                cell.in_flight.remove(at);
+            }
+        }
+    }
+
+    fn begin(&mut self, id: u64, ask: Ask, connection: u32, now: &[Option<Content0>]) {
         let mut o = Outstanding {
             ask,
             connection,
             sectors: Default::default(),
             held: Default::default(),
             given_up: false,
+            late: false,
             snapshot: Vec::new(),
             order: 0,
         };
@@ -293,7 +307,6 @@ impl Kernel {
             }
         }
         self.outstanding.insert(id, o);
-        id
     }
 
     /// A write is in flight: reads of the block may bring what it writes.
@@ -330,6 +343,7 @@ impl Kernel {
             return Err(Wrong(format!("an answer to request {id}, which nobody awaits")));
         };
         match o.ask {
+            Ask::Read(_) | Ask::ReadTwo(_) if o.late => {}
             Ask::Read(_) | Ask::ReadTwo(_) if ok => {
                 for (i, block) in o.ask.blocks().enumerate() {
                     let got = data.get(i).copied().flatten();
@@ -339,7 +353,7 @@ impl Kernel {
             Ask::Flush if ok => self.flush_answered(&o),
             _ => self.write_answered(&o, ok),
         }
-        Ok(Some(o.ask))
+        Ok(if o.late { None } else { Some(o.ask) })
     }
 
     fn read_answered(
@@ -480,49 +494,5 @@ impl Kernel {
         self.cells[block] = [Cell::of(Some(value)), Cell::of(Some(value))];
         self.allocated |= 1 << block;
         self.landed |= 1 << block;
-    }
-}
-
-impl Ask {
-    /// The tracked blocks it is for, whole or in part.
-    pub fn blocks(self) -> Range<Tracked> {
-        match self {
-            Ask::Read(b)
-            | Ask::Write(b, _)
-            | Ask::WritePart(b, _, _)
-            | Ask::Zero(b)
-            | Ask::PunchZeroes(b)
-            | Ask::Discard(b)
-            | Ask::Punch(b) => b..b + 1,
-            Ask::ReadTwo(b) | Ask::WriteTwo(b, _, _) | Ask::DiscardOdd(b) => b..b + 2,
-            Ask::Bitmap(_) | Ask::Super { .. } | Ask::Flush => 0..0,
-        }
-    }
-
-    /// Whether it is for `block`.
-    pub fn touches(self, block: Tracked) -> bool {
-        self.blocks().contains(&block)
-    }
-
-    /// Which of its blocks `block` is, if it reads that.
-    fn reads(self, block: Tracked) -> Option<usize> {
-        let reads = matches!(self, Ask::Read(_) | Ask::ReadTwo(_));
-        (reads && self.touches(block)).then(|| block - self.blocks().start)
-    }
-
-    /// Whether it writes to `block`.
-    pub fn writes(self, block: Tracked) -> bool {
-        self.written().iter().any(|w| w.0 == block)
-    }
-
-    /// Blocks, sectors and values it writes.
-    pub fn written(self) -> Vec<(Tracked, usize, Value)> {
-        match self {
-            Ask::Write(b, v) => vec![(b, 0, v), (b, 1, v)],
-            Ask::WriteTwo(b, v, w) => vec![(b, 0, v), (b, 1, v), (b + 1, 0, w), (b + 1, 1, w)],
-            Ask::WritePart(b, s, v) => vec![(b, s, v)],
-            Ask::Zero(b) | Ask::PunchZeroes(b) => vec![(b, 0, 0), (b, 1, 0)],
-            _ => Vec::new(),
-        }
     }
 }

@@ -5,7 +5,6 @@
 
 use fs2_block::Extent;
 
-use super::content::BLOCK;
 use super::device::Device;
 use super::image;
 use crate::glue::Ground;
@@ -26,15 +25,16 @@ pub struct Promise {
 /// Entries that the next attach would trust; `None` where it would trust nothing.
 pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> {
     let home = &devices[usize::from(ground.apart)];
+    let size = ground.grain.block();
     let read = |page: usize| {
-        let blocks = &ground.table_blocks[page * PAGE / BLOCK..][..PAGE / BLOCK];
-        let read = |b: &u32| home.read(Extent::new(u64::from(*b) * BLOCK as u64, BLOCK as u64));
+        let blocks = &ground.table_blocks[page * PAGE / size..][..PAGE / size];
+        let read = |b: &u32| home.read(Extent::new(u64::from(*b) * size as u64, size as u64));
         blocks.iter().flat_map(read).collect::<Vec<u8>>()
     };
     // Without a mark in the newer slot, sound or not, nothing is trusted; most states end here.
     let first = [0, 1].map(|slot| {
-        let block = ground.table_blocks[slot * PAGE / BLOCK];
-        home.read(Extent::new(u64::from(block) * BLOCK as u64, 64))
+        let block = ground.table_blocks[slot * PAGE / size];
+        home.read(Extent::new(u64::from(block) * size as u64, 64))
     });
     let newer = usize::from(u64_at(&first[1], 16) > u64_at(&first[0], 16));
     if u32_at(&first[newer], 40) & 1 == 0 {
@@ -49,7 +49,7 @@ pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> 
     }
     let slot = &slots[usize::from(b > a)];
     let marked = u32_at(slot, 40) & 1 == 1;
-    let superblock = devices[0].block(image::SUPERBLOCK).bytes();
+    let superblock = devices[0].read(Extent::new(image::SUPERBLOCK, 1024));
     let clean = superblock[image::STATE] & 3 == 1;
     if !marked || !clean || slot[64..64 + 1024] != superblock {
         return None;
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_fresh_volume_promises_an_empty_table() {
         let ground = Ground::new(&Setup::default(), &[(1100, 5)], &[]);
-        let devices = [&ground.volume, &ground.table].map(|b| Device::new(Arc::clone(b)));
+        let devices = [&ground.volume, &ground.table].map(|b| Device::new(Arc::clone(b), ground.grain));
         assert_eq!(promises(&ground, &devices), Some(Vec::new()));
     }
 }

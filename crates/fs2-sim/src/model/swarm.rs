@@ -170,8 +170,7 @@ impl Walk {
             degree: if rng.below(3) == 0 { 2 } else { 1 },
             slots: if rng.below(3) == 0 { 1 + rng.below(3) as usize } else { usize::MAX },
             checker: [Checker::Weak, Checker::Quick, Checker::Full][rng.below(3) as usize],
-            plants: Vec::new(),
-            no_lock_wait: false,
+            ..Setup::default()
         };
         let apart = setup.apart;
         let alphabet = alphabet(&mut rng);

@@ -20,6 +20,8 @@ impl World {
         }
         self.act(action)?;
         self.pump()?;
+        self.tool_goes_on()?;
+        self.part_with_the_left();
         self.judge_trust()
     }
 
@@ -50,6 +52,11 @@ impl World {
                 self.send(Ask::WritePart(b, sector, v));
             }
             Action::Zero(b) => self.send(Ask::Zero(b)),
+            Action::ZeroPart(b, part) => self.send(Ask::ZeroPart(b, part)),
+            Action::DiscardPart(b) => {
+                self.kernel.forget(b);
+                self.send(Ask::DiscardPart(b));
+            }
             Action::Alloc(b) => self.kernel.allocate(b),
             Action::Free(b) => self.kernel.free(b),
             Action::Discard(b) | Action::DiscardToo(b) => {
@@ -64,14 +71,18 @@ impl World {
                 let is = |a: Ask| matches!(a, Ask::Discard(d) | Ask::Punch(d) if d == b);
                 self.kernel.outstanding.values_mut().filter(|o| is(o.ask)).for_each(|o| o.given_up = true);
             }
-            Action::SendBitmap => self.bitmap_sent = Some(self.kernel.bitmap),
-            Action::BitmapArrives => {
-                let mask = self.bitmap_sent.take().expect("it was sent");
-                self.send(Ask::Bitmap(mask));
+            Action::SendBitmap | Action::SendOtherBitmap => {
+                let group = self.group_of(if action == Action::SendBitmap { R } else { S });
+                self.bitmap_sent.insert(group, self.kernel.bitmap);
+            }
+            Action::BitmapArrives | Action::OtherBitmapArrives => {
+                let group = self.group_of(if action == Action::BitmapArrives { R } else { S });
+                let mask = self.bitmap_sent.remove(&group).expect("it was sent");
+                self.send(Ask::Bitmap(group, mask));
             }
             Action::Claim(b) => {
                 self.claiming = Some(b);
-                self.send(Ask::Bitmap(self.kernel.bitmap | 1 << b));
+                self.send(Ask::Bitmap(self.group_of(b), self.kernel.bitmap | 1 << b));
             }
             Action::WriteRefs => {
                 let refs = REFS | self.refs();
@@ -81,25 +92,32 @@ impl World {
             Action::Flush | Action::FlushToo => self.send(Ask::Flush),
             Action::Mount => self.mount()?,
             Action::Unmount => self.unmount()?,
+            Action::FreezeFs => self.falls_quiet(Role::Freeze)?,
+            Action::ReadOnly => self.falls_quiet(Role::ReadOnly)?,
+            Action::Thaw => self.wakes(Role::Thaw),
+            Action::Writable => self.wakes(Role::Writable),
+            Action::Run(tool) => self.tool = Some((tool, 0)),
             Action::KernelDies => {
                 self.kernel.cut_off();
                 self.sockets.clear();
-                self.bitmap_sent = None;
+                self.quiet = false;
+                self.bitmap_sent.clear();
                 self.claiming = None;
                 self.died = true;
                 self.kernel_died = true;
             }
             Action::Reconnect => self.reconnect(),
+            Action::Notice(c) => {
+                self.sockets.remove(&c);
+            }
+            Action::Route(n) => self.route = n,
+            Action::Arrives(n) => self.receive(self.connection + n),
             Action::SendDiscard(b) => {
                 self.kernel.forget(b);
                 let id = self.kernel.send(Ask::Discard(b), self.connection, &[]);
-                self.sockets.entry(self.connection).or_default().push((id, b));
+                self.sockets.entry(self.connection).or_default().push((id, Ask::Discard(b)));
             }
-            Action::Receive(c) => {
-                let (id, b) = self.sockets.get_mut(&c).expect("it was looked at").remove(0);
-                self.sockets.retain(|_, s| !s.is_empty());
-                self.submit(id, Ask::Discard(b), c);
-            }
+            Action::Receive(c) => self.receive(c),
             Action::Target(b) => {
                 self.policy.target = Some(self.blocks[b]);
                 self.set_policy();
@@ -135,7 +153,7 @@ impl World {
             Action::ElsewhereWrites(b) => self.elsewhere_writes(b),
             Action::ForeignWrites(b) => {
                 let v = self.kernel.fresh_value(b);
-                self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes());
+                self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes(self.grain()));
                 self.kernel.rewritten(b, v);
                 self.kernel.forget(b);
                 self.foreign = true;
@@ -143,11 +161,10 @@ impl World {
             }
             Action::ForeignTakes(b) => {
                 let v = self.kernel.fresh_value(b);
-                self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes());
+                self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes(self.grain()));
                 let mounts = u16::from_le_bytes(self.mnt_count());
                 let superblock = self.superblock(mounts + 1, 0);
-                self.devices[0]
-                    .write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
+                self.devices[0].write_through(image::SUPERBLOCK, &superblock);
                 self.foreign_owns = Some(b);
                 self.foreign = true;
                 self.unnoticed = true;
@@ -173,13 +190,6 @@ impl World {
         Ok(())
     }
 
-    /// The client sends a request over its connection; it arrives at once.
-    pub(super) fn send(&mut self, ask: Ask) {
-        let now: Vec<_> = ask.blocks().map(|b| self.devices[0].block(self.blocks[b]).cells()).collect();
-        let id = self.kernel.send(ask, self.connection, &now);
-        self.submit(id, ask, self.connection);
-    }
-
     pub(super) fn submit(&mut self, id: u64, ask: Ask, connection: u32) {
         let (op, extent, payload) = self.request(ask);
         let request = Request {
@@ -187,41 +197,53 @@ impl World {
             connection: ConnectionId(connection),
             op,
             extent,
-            flags: Flags { fua: matches!(ask, Ask::Super { .. }), no_hole: false },
+            flags: Flags { fua: matches!(ask, Ask::Super { role, .. } if !role.is_tool()), no_hole: false },
         };
         if let Some(bytes) = &payload {
             self.buffers.insert(id, bytes[..].into());
         }
-        let volume = self.volume.as_mut().expect("requests are sent while it is served");
+        let volume = self.volume.as_mut().expect("requests arrive while it is served");
         volume.submit(NOW, request, payload.as_deref());
     }
 
     pub(super) fn request(&self, ask: Ask) -> (Op, Extent, Option<Vec<u8>>) {
-        let at = |block: u32| BlockNo(block).extent(BlockSize::B1024);
+        let grain = self.grain();
+        let part = |b: Tracked, part: usize| {
+            let (at, len) = grain.part(part);
+            Extent::new(self.extent(b).offset() + at as u64, len as u64)
+        };
+        let write = |extent: Extent, bytes: Vec<u8>| (Op::Write, extent, Some(bytes));
         match ask {
             Ask::Read(b) => (Op::Read, self.extent(b), None),
             Ask::ReadTwo(b) => (Op::Read, self.extent_of_two(b), None),
-            Ask::WriteTwo(b, v, w) => {
-                let bytes = [Content::of(v).bytes(), Content::of(w).bytes()].concat();
-                (Op::Write, self.extent_of_two(b), Some(bytes))
-            }
+            Ask::WriteTwo(b, v, w) => write(
+                self.extent_of_two(b),
+                [Content::of(v).bytes(grain), Content::of(w).bytes(grain)].concat(),
+            ),
             Ask::DiscardOdd(b) => {
-                let len = (BLOCK + SECTOR) as u64;
+                let len = (grain.block() + grain.first) as u64;
                 (Op::Discard, Extent::new(self.extent(b).offset(), len), None)
             }
-            Ask::Write(b, v) => (Op::Write, self.extent(b), Some(Content::of(v).bytes().to_vec())),
-            Ask::WritePart(b, sector, v) => {
-                let at = self.extent(b).offset() + (sector * SECTOR) as u64;
-                let bytes = Content::of(v).bytes()[..SECTOR].to_vec();
-                (Op::Write, Extent::new(at, SECTOR as u64), Some(bytes))
+            Ask::DiscardPart(b) => (Op::Discard, part(b, 0), None),
+            Ask::Write(b, v) => write(self.extent(b), Content::of(v).bytes(grain)),
+            Ask::WritePart(b, which, v) => {
+                let (at, len) = grain.part(which);
+                write(part(b, which), Content::of(v).bytes(grain)[at..at + len].to_vec())
             }
             Ask::Zero(b) => (Op::WriteZeroes, self.extent(b), None),
+            Ask::ZeroPart(b, which) => (Op::WriteZeroes, part(b, which), None),
             Ask::Discard(b) => (Op::Discard, self.extent(b), None),
             Ask::Punch(b) | Ask::PunchZeroes(b) => (Op::Punch, self.extent(b), None),
-            Ask::Bitmap(mask) => (Op::Write, at(image::BITMAP), Some(self.bitmap(mask).bytes().to_vec())),
-            Ask::Super { mounts, state } => {
-                let bytes = self.superblock(mounts, state).bytes().to_vec();
-                (Op::Write, at(image::SUPERBLOCK), Some(bytes))
+            Ask::Bitmap(group, mask) => {
+                write(self.extent_of_block(self.plan().bitmap(group)), self.bitmap(group, mask))
+            }
+            Ask::Super { mounts, state, role } => {
+                let (extent, bytes) = self.superblock_for(mounts, state, role);
+                write(extent, bytes)
+            }
+            Ask::Meta(meta) => {
+                let (extent, bytes) = self.meta(meta);
+                write(extent, bytes)
             }
             Ask::Flush => (Op::Flush, Extent::default(), None),
         }

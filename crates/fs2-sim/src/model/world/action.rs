@@ -11,6 +11,19 @@ pub enum From {
     Replica,
 }
 
+/// A program for unmounted volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Tool {
+    /// `e2fsck -f` that mends what it finds.
+    Check,
+    /// The same, clearing inode 5.
+    CheckClears,
+    /// `resize2fs`: one group more.
+    Grow,
+    /// `resize2fs -M`: one group less, and a block of the table moves to S.
+    Shrink,
+}
+
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -26,10 +39,12 @@ pub enum Action {
     WriteTwo(Tracked),
     /// The same while another write of the block is in flight.
     WriteToo(Tracked),
-    /// It writes one sector.
+    /// It writes one part.
     WritePart(Tracked, usize),
     /// It writes zeroes.
     Zero(Tracked),
+    /// It writes zeroes to one part.
+    ZeroPart(Tracked, usize),
     /// It allocates a block, in memory.
     Alloc(Tracked),
     /// It frees a block, in memory.
@@ -38,16 +53,22 @@ pub enum Action {
     Discard(Tracked),
     /// The same while a write of the block is in flight.
     DiscardToo(Tracked),
-    /// It discards a free block and half of its free neighbour.
+    /// It discards a free block and the first part of its free neighbour.
     DiscardOdd(Tracked),
+    /// It discards the first part of a free block.
+    DiscardPart(Tracked),
     /// The same from a frontend that knows punched holes only.
     Punch(Tracked),
     /// The client stops waiting for a discard and goes on.
     GiveUp(Tracked),
-    /// The bitmap is sent with the content it has now.
+    /// The bitmap of R's group is sent with the content it has now.
     SendBitmap,
-    /// And arrives.
+    /// The same of S's group, where that is another.
+    SendOtherBitmap,
+    /// The bitmap of R's group arrives.
     BitmapArrives,
+    /// That of S's group does.
+    OtherBitmapArrives,
     /// A tool marks a block used without writing it.
     Claim(Tracked),
     /// The client writes P: what belongs to files.
@@ -62,11 +83,27 @@ pub enum Action {
     Mount,
     /// It unmounts in order; all I/O is done at once.
     Unmount,
+    /// The mounted file system is frozen (FIFREEZE): all is written, and it is marked clean.
+    FreezeFs,
+    /// And thawed.
+    Thaw,
+    /// It is remounted read-only.
+    ReadOnly,
+    /// And for writing again.
+    Writable,
+    /// A program works on the unmounted volume through the daemon, request by request.
+    Run(Tool),
     /// The kernel dies, the daemon lives.
     KernelDies,
-    /// The connection is cut; the client goes on over the next. What was sent but not read stays in the
-    /// old one's socket.
+    /// The connections are cut; the client goes on over new ones and sends again what was not answered. What
+    /// was sent but not read stays in the old ones' sockets.
     Reconnect,
+    /// The daemon sees that a connection's client is gone, and reads no more from it.
+    Notice(u32),
+    /// What the client sends next goes over this one of its connections.
+    Route(u32),
+    /// The daemon reads the next request that came over this one of the connections in use.
+    Arrives(u32),
     /// A discard is sent; it stays in the socket.
     SendDiscard(Tracked),
     /// The daemon reads what is in the socket of the connection.

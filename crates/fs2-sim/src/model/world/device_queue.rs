@@ -15,7 +15,8 @@ impl World {
                 Some(io) => self.enqueue(io),
                 None if volume.detached().is_some() => {
                     self.volume = None;
-                    self.policy = Scripted::default();
+                    self.policy = policy(self.plan());
+                    self.hang_up();
                     return Ok(());
                 }
                 // A dispatch that needs no I/O answers at once.
@@ -110,7 +111,7 @@ impl World {
     /// [`Plant::ReplicaMasked`] lives here: the engine has no way to answer but from the device.
     pub(super) fn masked(&self, q: &Queued, read: &mut [u8]) {
         let holds = |v: &Volume| {
-            let block = BlockNo((q.extent.offset() / BLOCK as u64) as u32);
+            let block = BlockNo((q.extent.offset() / self.grain().block() as u64) as u32);
             v.table().by_replica(block).is_some()
         };
         if self.planted(Plant::ReplicaMasked)
@@ -134,7 +135,7 @@ impl World {
             }
         }
         let of_table = self.ground.table_blocks.iter().any(|b| {
-            let here = BlockNo(*b).extent(BlockSize::B1024);
+            let here = self.extent_of_block(*b);
             usize::from(self.ground.apart) == q.device && here.overlaps(q.extent)
         });
         // With a rule broken on purpose its consequences are looked for, not the breach itself.
@@ -163,8 +164,10 @@ impl World {
 
     pub(super) fn answer(&mut self, id: u64, result: Result<(), i32>) -> Result<(), Violation> {
         let buffer = self.buffers.remove(&id);
-        let cells = |b: &[u8]| (b.len() == BLOCK).then(|| Content::from_bytes(b).cells()).flatten();
-        let data: Vec<_> = buffer.iter().flat_map(|b| b.chunks(BLOCK)).map(cells).collect();
+        let grain = self.grain();
+        let size = grain.block();
+        let cells = |b: &[u8]| (b.len() == size).then(|| Content::from_bytes(b, grain).cells()).flatten();
+        let data: Vec<_> = buffer.iter().flat_map(|b| b.chunks(size)).map(cells).collect();
         let ask = self.kernel.answered(id, result.is_ok(), &data).map_err(|Wrong(what)| {
             let oracle = if what.starts_with("an answer") { Oracle::Answer } else { Oracle::Read };
             violation(oracle, what)
@@ -173,18 +176,12 @@ impl World {
             return Err(violation(Oracle::Answer, format!("{ask:?} failed with {errno}")));
         }
         match (ask, self.claiming) {
-            (Some(Ask::Bitmap(_)), Some(b)) => {
+            (Some(Ask::Bitmap(..)), Some(b)) => {
                 self.kernel.claim(b);
                 self.claiming = None;
             }
-            (Some(Ask::Super { mounts, state }), _) if result.is_ok() => {
-                // A kernel that mounts reads what belongs to files; earlier than now nobody looks.
-                if state & 1 == 0 && self.died {
-                    self.reload()?;
-                    self.died = false;
-                }
-                self.kernel.mounted = state & 1 == 0;
-                self.mounts = mounts;
+            (Some(Ask::Super { mounts, role, .. }), _) if result.is_ok() => {
+                self.superblock_written(mounts, role)?;
             }
             _ => {}
         }
@@ -197,10 +194,17 @@ impl World {
     /// What must never happen.
     pub fn drain(&mut self) -> Result<(), Violation> {
         self.pump()?;
-        while !self.queue.is_empty() {
-            self.land(0, false)?;
+        loop {
+            if !self.deliver() {
+                if !self.queue.is_empty() {
+                    self.land(0, false)?;
+                } else if !self.tool_goes_on()? {
+                    break;
+                }
+            }
             self.pump()?;
         }
+        self.part_with_the_left();
         self.judge_trust()
     }
 }

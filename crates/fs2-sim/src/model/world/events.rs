@@ -14,20 +14,19 @@ pub(super) enum Survivors {
 impl World {
     pub(super) fn mount(&mut self) -> Result<(), Violation> {
         let mounts = u16::from_le_bytes(self.mnt_count());
-        self.send(Ask::Super { mounts: mounts + 1, state: 0 });
+        self.send(Ask::Super { mounts: mounts + 1, state: 0, role: Role::Mount });
         Ok(())
     }
 
     pub(super) fn mnt_count(&self) -> [u8; 2] {
-        let bytes = self.devices[0].block(image::SUPERBLOCK).bytes();
+        let bytes = self.superblock_now();
         [bytes[image::MNT_COUNT], bytes[image::MNT_COUNT + 1]]
     }
 
     /// A kernel finds on the device what belongs to files and what is in use.
     pub(super) fn reload(&mut self) -> Result<(), Violation> {
         let refs = self.refs_on_disk();
-        let bitmap = self.devices[0].block(image::BITMAP).bytes();
-        let used = |b: &Tracked| image::bit(&bitmap, self.blocks[*b]);
+        let used = |b: &Tracked| self.bit_on_disk(*b);
         let bits: u16 = DATA.into_iter().filter(used).map(|b| 1 << b).sum();
         self.kernel.bitmap = bits;
         self.kernel.allocated = refs | bits | 1 << P | self.kernel.allocated & TABLE_BITS;
@@ -44,40 +43,25 @@ impl World {
         Ok(())
     }
 
+    /// Whether a block's bit is set on the device.
+    pub(super) fn bit_on_disk(&self, b: Tracked) -> bool {
+        let plan = self.plan();
+        let bitmap = self.devices[0].block(plan.bitmap(self.group_of(b))).bytes(plan.grain);
+        plan.bit(&bitmap, self.blocks[b])
+    }
+
     pub(super) fn unmount(&mut self) -> Result<(), Violation> {
-        self.bitmap_sent = None;
-        self.send(Ask::Bitmap(self.kernel.bitmap));
-        self.drain()?;
-        let refs = REFS | self.refs();
-        self.send(Ask::Write(P, refs));
-        self.drain()?;
-        self.send(Ask::Flush);
-        self.drain()?;
-        self.send(Ask::Super { mounts: self.mounts, state: 1 });
+        self.write_all()?;
+        self.send(Ask::Super { mounts: self.mounts, state: 1, role: Role::Unmount });
         self.drain()?;
         self.send(Ask::Flush);
         self.drain()
     }
 
-    pub(super) fn reconnect(&mut self) {
-        // What was read by the daemon is sent again under a new number; what was not is, too, and the old
-        // stays in the dead connection's socket.
-        let old = self.connection;
-        self.connection += 1;
-        let mut unread = self.sockets.remove(&old).unwrap_or_default();
-        for (id, b) in &mut unread {
-            self.kernel.outstanding.remove(id);
-            self.kernel.ghosts.insert(*id);
-            self.send(Ask::Discard(*b));
-        }
-        if !unread.is_empty() {
-            self.sockets.insert(old, unread);
-        }
-    }
-
     pub(super) fn killed(&mut self) {
         self.volume = None;
-        self.policy = Scripted::default();
+        self.policy = policy(self.plan());
+        self.hang_up();
         for q in &mut self.queue {
             q.io = None;
             q.client = None;
@@ -91,8 +75,10 @@ impl World {
         self.kernel.ghosts.clear();
         self.buffers.clear();
         self.sockets.clear();
-        self.bitmap_sent = None;
+        self.bitmap_sent.clear();
         self.claiming = None;
+        self.quiet = false;
+        self.tool = None;
         self.died = true;
     }
 
@@ -149,29 +135,29 @@ impl World {
         self.foreign = false;
         self.failed = false;
         self.kernel_died = false;
+        self.mended = false;
+        self.resized = false;
         self.set_policy();
-        self.connection += 1;
-        // What was never answered is sent again.
-        let again: Vec<(u64, Ask)> = self.kernel.outstanding.iter().map(|(id, o)| (*id, o.ask)).collect();
-        for (id, ask) in again {
-            self.submit(id, ask, self.connection);
-        }
+        self.send_all_again();
         Ok(())
     }
 
     pub(super) fn check(&mut self) -> Result<(), Violation> {
         // e2fsck -f: the bitmap becomes what the files say, the counts what the bitmap says, the volume clean.
         let refs = self.refs_on_disk();
-        let bitmap = self.bitmap(refs).bytes();
+        let plan = self.plan();
+        let bitmaps: Vec<Vec<u8>> = (0..plan.groups()).map(|g| self.bitmap(g, refs)).collect();
         let mounts = u16::from_le_bytes(self.mnt_count());
-        let mut superblock = self.superblock(mounts, 1).bytes();
-        let mut descriptors = self.devices[0].block(image::DESCRIPTORS).bytes();
-        image::count_free(&bitmap, &mut superblock, &mut descriptors);
-        for (block, bytes) in
-            [(image::BITMAP, bitmap), (image::SUPERBLOCK, superblock), (image::DESCRIPTORS, descriptors)]
-        {
-            self.devices[0].write_through(u64::from(block) * BLOCK as u64, &bytes);
+        let mut superblock = self.superblock(mounts, 1);
+        let descriptors_at = self.extent_of_block(plan.descriptors());
+        let mut descriptors = self.devices[0].read(descriptors_at);
+        plan.count_free(&bitmaps, &mut superblock, &mut descriptors);
+        for (group, bitmap) in (0..).zip(&bitmaps) {
+            let at = self.extent_of_block(plan.bitmap(group));
+            self.devices[0].write_through(at.offset(), bitmap);
         }
+        self.devices[0].write_through(image::SUPERBLOCK, &superblock);
+        self.devices[0].write_through(descriptors_at.offset(), &descriptors);
         // It ends with a flush.
         for d in &mut self.devices {
             d.flushed(d.flush_covers());
@@ -193,14 +179,18 @@ impl World {
     pub(super) fn elsewhere_writes(&mut self, b: Tracked) {
         let v = self.kernel.fresh_value(b);
         let mask = self.refs_on_disk() | 1 << b;
-        self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes());
+        let grain = self.grain();
+        self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes(grain));
         let refs = Content::of(REFS | mask);
-        self.devices[0].write_through(self.extent(P).offset(), &refs.bytes());
-        let bitmap = self.bitmap(mask);
-        self.devices[0].write_through(u64::from(image::BITMAP) * BLOCK as u64, &bitmap.bytes());
+        self.devices[0].write_through(self.extent(P).offset(), &refs.bytes(grain));
+        for group in self.groups() {
+            let at = self.extent_of_block(self.plan().bitmap(group));
+            let bitmap = self.bitmap(group, mask);
+            self.devices[0].write_through(at.offset(), &bitmap);
+        }
         let mounts = u16::from_le_bytes(self.mnt_count());
         let superblock = self.superblock(mounts + 1, 1);
-        self.devices[0].write_through(u64::from(image::SUPERBLOCK) * BLOCK as u64, &superblock.bytes());
+        self.devices[0].write_through(image::SUPERBLOCK, &superblock);
         self.kernel.rewritten(b, v);
         self.kernel.rewritten(P, REFS | mask);
         self.died = true;

@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
-use fs2_engine::{AttachOptions, Freeze, Io, IoData, IoId, IoOp, Outcome, Plant, Standing, Target, Volume};
+use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
+use fs2_engine::{
+    AttachOptions, DiscardMode, Freeze, Io, IoData, IoId, IoOp, Outcome, Plant, Standing, Target, Volume,
+};
 
-use super::content::{BLOCK, Content, SECTOR, Value};
+use super::content::{Content, Grain, Value};
 use super::device::{Device, Reader};
-use super::image::Shape;
-use super::kernel::{Ask, Kernel, Tracked, Wrong};
+use super::image::{Plan, Shape};
+use super::kernel::{Ask, Kernel, Meta, Role, Tracked, Wrong};
 use super::{image, mark};
 use crate::glue::{Checker, Ground, Scripted, Setup, check_table, check_weakly, hash_of};
 
@@ -25,10 +27,12 @@ mod device_queue;
 mod enabled;
 mod events;
 mod oracle;
+mod sockets;
 mod tally;
+mod tools;
 mod words;
 
-pub use action::{Action, From};
+pub use action::{Action, From, Tool};
 pub use oracle::{Oracle, Violation};
 pub use tally::Tally;
 
@@ -52,10 +56,16 @@ pub const U: Tracked = 6;
 pub const NAMES: &[&str] = &["O", "X", "R", "S", "T", "P", "U"];
 const TRACKED: usize = 7;
 
-/// Where they lie; those of the table are looked up. O and X are neighbours, R and S where free blocks are.
-fn places(shape: Shape) -> [u32; TRACKED] {
-    let s = if shape == Shape::Plain { 1201 } else { 1202 };
-    [1100, 1101, 1200, s, 0, 1110, 0]
+/// Where they lie; those of the table are looked up. O and X are neighbours; R and S too, where free blocks
+/// are in runs, and then in two groups where there are several.
+fn places(plan: Plan) -> [u32; TRACKED] {
+    match (plan.shape, plan.grain.block()) {
+        (Shape::Plain, 1024) => [1100, 1101, 1200, 1201, 0, 1110, 0],
+        (Shape::Fragmented, _) => [1100, 1101, 1200, 1202, 0, 1110, 0],
+        (Shape::Groups, 1024) => [1100, 1101, 2048, 2049, 0, 1110, 0],
+        (Shape::Plain, _) => [300, 301, 400, 401, 0, 310, 0],
+        (Shape::Groups, _) => [300, 301, 511, 512, 0, 310, 0],
+    }
 }
 
 const DATA: [Tracked; 4] = [O, X, R, S];
@@ -104,12 +114,25 @@ pub struct World {
     buffers: BTreeMap<u64, Arc<[u8]>>,
     /// The client.
     pub kernel: Kernel,
-    bitmap_sent: Option<u16>,
+    /// Bitmaps sent and not arrived, by group, with the content they had when they were sent.
+    bitmap_sent: BTreeMap<u32, u16>,
     claiming: Option<Tracked>,
-    /// Discards sent and not read, by connection.
-    sockets: BTreeMap<u32, Vec<(u64, Tracked)>>,
+    /// Requests sent and not read, by connection.
+    sockets: BTreeMap<u32, Vec<(u64, Ask)>>,
+    /// The first of the connections in use.
     connection: u32,
+    /// Over which of them the client sends next.
+    route: u32,
+    /// Connections that the client has left.
+    left: Vec<u32>,
     mounts: u16,
+    /// The file system is frozen, or mounted read-only.
+    quiet: bool,
+    /// A program works on the unmounted volume, and how far it is.
+    tool: Option<(Tool, u8)>,
+    /// What the daemon may freeze for: a check after a mount that did not end, a change of size.
+    mended: bool,
+    resized: bool,
     /// The client must look at the device before it goes on.
     died: bool,
     /// A kernel died in this session.
@@ -134,32 +157,40 @@ pub struct World {
 impl World {
     /// A world before its first attach.
     pub fn new(setup: Setup) -> World {
-        let mut blocks = places(setup.shape);
+        let plan = setup.plan();
+        let mut blocks = places(plan);
         let ground = Ground::new(&setup, &files(&blocks), &[blocks[R], blocks[S]]);
         if !setup.apart {
             // The first block of the first page, behind two slots and two areas of checksums, and of the next.
-            (blocks[T], blocks[U]) = (ground.table_blocks[16], ground.table_blocks[20]);
+            let page = |n: usize| ground.table_blocks[n * 4096 / plan.grain.block()];
+            (blocks[T], blocks[U]) = (page(4), page(5));
         }
         let mut found = [None; TRACKED];
         for (block, value) in [(O, 0x100), (X, 0x200), (P, REFS | 0b11)] {
             found[block] = Some(value);
         }
-        let devices = [&ground.volume, &ground.table].map(|bytes| Device::new(bytes.clone()));
+        let devices = [&ground.volume, &ground.table].map(|bytes| Device::new(bytes.clone(), plan.grain));
         World {
             ground: Arc::new(ground),
             setup: Arc::new(setup),
             blocks,
             volume: None,
-            policy: Scripted::default(),
+            policy: policy(plan),
             devices,
             queue: Vec::new(),
             buffers: BTreeMap::new(),
             kernel: Kernel::new(NAMES, &found),
-            bitmap_sent: None,
+            bitmap_sent: BTreeMap::new(),
             claiming: None,
             sockets: BTreeMap::new(),
             connection: 0,
+            route: 0,
+            left: Vec::new(),
             mounts: 0,
+            quiet: false,
+            tool: None,
+            mended: false,
+            resized: false,
             died: false,
             kernel_died: false,
             failed: false,
@@ -224,9 +255,10 @@ impl World {
 
     /// The volume as it was before it had a table.
     pub fn bare(&self) -> Device {
-        let blocks = places(self.setup.shape);
-        let bytes = image::make(self.setup.shape, &files(&blocks), &[blocks[R], blocks[S]]);
-        Device::new(Arc::new(bytes))
+        let plan = self.plan();
+        let blocks = places(plan);
+        let bytes = plan.make(&files(&blocks), &[blocks[R], blocks[S]]);
+        Device::new(Arc::new(bytes), plan.grain)
     }
 
     /// The same client, whose volume is this now; no daemon serves it.
@@ -283,7 +315,8 @@ impl World {
         order.sort_unstable();
         let ranks = self.queue.iter().filter_map(|q| q.io).map(|io| order.binary_search(&io).ok());
         ranks.collect::<Vec<_>>().hash(h);
-        (&self.buffers, self.bitmap_sent, self.claiming, &self.sockets, self.connection).hash(h);
+        (&self.buffers, &self.bitmap_sent, self.claiming, &self.sockets, self.connection).hash(h);
+        (self.route, &self.left, self.quiet, self.tool, self.mended, self.resized).hash(h);
         (
             self.mounts,
             self.died,
@@ -305,12 +338,36 @@ impl World {
         }
     }
 
+    pub(super) fn plan(&self) -> Plan {
+        self.setup.plan()
+    }
+
+    pub(super) fn grain(&self) -> Grain {
+        self.setup.grain
+    }
+
+    fn extent_of_block(&self, block: u32) -> Extent {
+        BlockNo(block).extent(self.grain().size)
+    }
+
     pub(super) fn extent(&self, b: Tracked) -> Extent {
-        BlockNo(self.blocks[b]).extent(BlockSize::B1024)
+        self.extent_of_block(self.blocks[b])
     }
 
     fn extent_of_two(&self, b: Tracked) -> Extent {
-        Extent::new(self.extent(b).offset(), 2 * BLOCK as u64)
+        Extent::new(self.extent(b).offset(), 2 * self.grain().block() as u64)
+    }
+
+    /// The group of a tracked block.
+    fn group_of(&self, b: Tracked) -> u32 {
+        self.plan().group_of(self.blocks[b])
+    }
+
+    /// The groups of the blocks that anything happens to.
+    fn groups(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = DATA.iter().map(|b| self.group_of(*b)).collect();
+        all.dedup();
+        all
     }
 
     /// Blocks that belong to files, in the kernel's memory.
@@ -325,20 +382,32 @@ impl World {
         a & 0xff
     }
 
-    pub(super) fn bitmap(&self, mask: u16) -> Content {
-        let mut bytes = self.devices[0].block(image::BITMAP).bytes();
-        for b in DATA {
-            image::set_bit(&mut bytes, self.blocks[b], mask >> b & 1 == 1);
+    /// A group's bitmap with the tracked bits as in the mask.
+    pub(super) fn bitmap(&self, group: u32, mask: u16) -> Vec<u8> {
+        let plan = self.plan();
+        let mut bytes = self.devices[0].block(plan.bitmap(group)).bytes(plan.grain);
+        for b in DATA.into_iter().filter(|b| self.group_of(*b) == group) {
+            plan.set_bit(&mut bytes, self.blocks[b], mask >> b & 1 == 1);
         }
-        Content::from_bytes(&bytes)
+        bytes
     }
 
-    pub(super) fn superblock(&self, mounts: u16, state: u16) -> Content {
-        let mut bytes = self.devices[0].block(image::SUPERBLOCK).bytes();
+    /// The superblock on the device.
+    pub(super) fn superblock_now(&self) -> Vec<u8> {
+        self.devices[0].read(Extent::new(image::SUPERBLOCK, 1024))
+    }
+
+    pub(super) fn superblock(&self, mounts: u16, state: u16) -> Vec<u8> {
+        let mut bytes = self.superblock_now();
         bytes[image::MNT_COUNT..][..2].copy_from_slice(&mounts.to_le_bytes());
         bytes[image::STATE..][..2].copy_from_slice(&state.to_le_bytes());
-        Content::from_bytes(&bytes)
+        bytes
     }
+}
+
+/// One that does nothing of its own.
+fn policy(plan: Plan) -> Scripted {
+    Scripted { groups: Some((plan.first(), plan.group_blocks())), ..Scripted::default() }
 }
 
 fn violation(oracle: Oracle, what: String) -> Violation {

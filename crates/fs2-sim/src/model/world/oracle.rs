@@ -65,7 +65,7 @@ impl World {
         }
         let waits = |o: &crate::model::kernel::Outstanding| {
             let unread = matches!(o.ask, Ask::Discard(_)) && !self.sockets.is_empty();
-            !unread
+            !unread && !o.late
         };
         let unanswered = self.kernel.outstanding.iter().find(|(_, o)| waits(o));
         if let (Some((id, o)), Some(_)) = (unanswered, &self.volume) {
@@ -101,6 +101,7 @@ impl World {
             Standing::Frozen(Freeze::ForeignWriter) => !self.foreign && !self.failed,
             Standing::Frozen(Freeze::BrokenInvariant(_)) => !self.foreign,
             Standing::Frozen(Freeze::SecondMount) => !self.kernel_died,
+            Standing::Frozen(Freeze::Superblock(_) | Freeze::Errors | Freeze::Descriptor(_)) => !self.resized,
             Standing::Frozen(_) => true,
             Standing::Active | Standing::Inactive(_) => false,
         };
@@ -130,14 +131,13 @@ impl World {
         for p in promises {
             let Some(b) = (0..TRACKED).find(|&b| self.blocks[b] == p.original) else { continue };
             let holds = self.devices[0].block(p.original);
-            if refs >> b & 1 == 1 && hash_of(self.ground.volume_id, &holds.bytes()) != p.hash {
+            if refs >> b & 1 == 1 && hash_of(self.ground.volume_id, &holds.bytes(self.grain())) != p.hash {
                 let what = format!("it vouches for {}, which holds {holds:?}", NAMES[b]);
                 return Err(violation(Oracle::Mark, what));
             }
         }
-        let bitmap = self.devices[0].block(image::BITMAP).bytes();
         for b in DATA {
-            if refs >> b & 1 == 1 && !image::bit(&bitmap, self.blocks[b]) {
+            if refs >> b & 1 == 1 && !self.bit_on_disk(b) {
                 let what = format!("it vouches for a bitmap that calls {} free", NAMES[b]);
                 return Err(violation(Oracle::Mark, what));
             }

@@ -22,7 +22,12 @@ impl World {
             }
             Action::WriteTwo(b) => format!("write {} and {}", name(b), name(b + 1)),
             Action::DiscardOdd(b) => format!("discard {} and half of {}", name(b), name(b + 1)),
-            Action::WritePart(b, s) => format!("write sector {s} of {}", name(b)),
+            Action::WritePart(b, s) => format!("write part {s} of {}", name(b)),
+            Action::ZeroPart(b, s) => format!("write zeroes to part {s} of {}", name(b)),
+            Action::DiscardPart(b) => format!("discard a part of {}", name(b)),
+            Action::Route(n) => format!("next requests go over connection {n}"),
+            Action::Arrives(n) => format!("daemon reads connection {n}"),
+            Action::Notice(c) => format!("daemon sees that the client of connection {c} is gone"),
             Action::Zero(b) => format!("write zeroes to {}", name(b)),
             Action::Alloc(b) => format!("allocate {}", name(b)),
             Action::Free(b) => format!("free {}", name(b)),
@@ -67,15 +72,22 @@ impl World {
             .filter(|&b| q.device == 0 && self.extent(b).overlaps(q.extent))
             .map(|b| NAMES[b])
             .collect();
-        let first = (q.extent.offset() / BLOCK as u64) as u32;
+        let size = self.grain().block() as u64;
+        let first = (q.extent.offset() / size) as u32;
+        let group = (0..self.plan().groups()).find(|g| q.device == 0 && self.plan().bitmap(*g) == first);
         match (!tracked.is_empty()).then(|| tracked.join(" and ")) {
             Some(names) => names,
-            None if q.device == 0 && first == image::BITMAP => "the bitmap".into(),
-            None if q.device == 0 && first == image::SUPERBLOCK => "the superblock".into(),
+            None if q.device == 0 && q.extent.overlaps(Extent::new(image::SUPERBLOCK, 1024)) => {
+                "the superblock".into()
+            }
+            None if group == Some(self.group_of(R)) => "the bitmap".into(),
+            None if group.is_some() => format!("the bitmap of group {}", group.unwrap_or_default()),
             None => match self.ground.table_blocks.iter().position(|b| *b == first) {
-                Some(at) if at < 8 => format!("header slot {}", at / 4),
-                Some(at) if at < 16 => "checksums".into(),
-                Some(at) => format!("table page {}", (at - 16) / 4),
+                Some(at) => match at * size as usize / 4096 {
+                    page @ 0..2 => format!("header slot {page}"),
+                    2 | 3 => "checksums".into(),
+                    page => format!("table page {}", page - 4),
+                },
                 None => format!("block {first}"),
             },
         }
