@@ -74,6 +74,8 @@ plants! {
     ClaimIgnored,
     /// R4: nothing freezes.
     NeverFreezes,
+    /// R4: a check after a mount that had not ended does not freeze.
+    CheckKeepsFree,
     /// R5: a write of the original during the copy does not stop the publication.
     CopyIgnoresVersion,
     /// R5: F is not looked at again at the dispatch of a copy.

@@ -34,6 +34,9 @@ pub enum Freeze {
     Descriptor(u32),
     /// The volume was mounted again without an orderly unmount or a check in between.
     SecondMount,
+    /// A check mended the volume after a mount that had not ended: which blocks files have now it knows, and
+    /// nobody below.
+    Checked,
     /// Something wrote to the backing behind the daemon's back.
     ForeignWriter,
     /// Data and table contradict each other.
@@ -48,6 +51,7 @@ impl fmt::Display for Freeze {
             Freeze::Errors => f.write_str("the file system recorded errors"),
             Freeze::Descriptor(g) => write!(f, "the descriptor of block group {g} was moved"),
             Freeze::SecondMount => f.write_str("the volume was mounted again without an orderly unmount"),
+            Freeze::Checked => f.write_str("the volume was checked after a mount that had not ended"),
             Freeze::ForeignWriter => f.write_str("the backing was written behind the daemon's back"),
             Freeze::BrokenInvariant(what) => write!(f, "broken invariant: {what}"),
         }
@@ -80,6 +84,8 @@ pub struct Liveness {
     at_attach: Box<[u8; 1024]>,
     descriptors: Vec<u8>,
     mounted: bool,
+    /// While VALID was clear, something changed what only a check does.
+    mended: bool,
     frozen: Option<Freeze>,
 }
 
@@ -94,6 +100,7 @@ impl fmt::Debug for Liveness {
             .field("mnt_count", &mnt_count(&self.superblock))
             .field("state", &state(&self.superblock))
             .field("mounted", &self.mounted)
+            .field("mended", &self.mended)
             .field("frozen", &self.frozen)
             .finish_non_exhaustive()
     }
@@ -110,7 +117,7 @@ impl Hash for Liveness {
             hash_set(set, h);
         }
         (self.unloaded_free, &self.superblock, &self.at_attach, &self.descriptors).hash(h);
-        (self.mounted, self.frozen.as_ref().map(Freeze::to_string)).hash(h);
+        (self.mounted, self.mended, self.frozen.as_ref().map(Freeze::to_string)).hash(h);
     }
 }
 
@@ -139,6 +146,10 @@ fn state(b: &[u8; 1024]) -> u16 {
 
 fn mnt_count(b: &[u8; 1024]) -> u16 {
     u16_at(b, 52)
+}
+
+fn last_check(b: &[u8; 1024]) -> [u8; 4] {
+    [b[64], b[65], b[66], b[67]]
 }
 
 /// Superblock fields that may not change while F is trusted: offset, length, name.
@@ -183,6 +194,7 @@ impl Liveness {
             set_unloaded: RoaringBitmap::new(),
             loaded: RoaringBitmap::new(),
             mounted: false,
+            mended: false,
             frozen: None,
         }
     }
@@ -422,10 +434,18 @@ impl Liveness {
         // `at_attach` keeps the last state and mount count seen, beside the fixed fields.
         let (was_valid, had_mounts) = (state(was) & VALID_FS != 0, mnt_count(was));
         let again = !was_valid && mounts > had_mounts;
+        // A kernel's unmount, freeze or remount leaves the time of the last check and never lowers the count;
+        // e2fsck sets the one and clears the other, in one write or field by field before the state.
+        self.mended |= !was_valid && (mounts < had_mounts || last_check(now) != last_check(was));
+        let checked = valid && std::mem::take(&mut self.mended);
+        was[64..68].copy_from_slice(&now[64..68]);
         was[52..54].copy_from_slice(&mounts.to_le_bytes());
         was[58..60].copy_from_slice(&now[58..60]);
         if again {
             return Some(Freeze::SecondMount);
+        }
+        if checked {
+            return Some(Freeze::Checked);
         }
         self.mounted = !valid;
         None

@@ -306,7 +306,7 @@ proptest! {
     #[test]
     fn mounts_against_a_plain_state(states in prop::collection::vec((prop::bool::ANY, 4u16..8, prop::bool::ANY), 1..12)) {
         let mut ours = liveness();
-        let (mut was_valid, mut count) = (true, 5);
+        let (mut was_valid, mut count, mut mended) = (true, 5, false);
         for (valid, mounts, apart) in states {
             let mut raw = raw_superblock();
             raw[52..54].copy_from_slice(&mounts.to_le_bytes());
@@ -317,14 +317,19 @@ proptest! {
                 // The count comes while the state is still the old one.
                 let first = !was_valid && mounts > count;
                 prop_assert_eq!(seen.freeze, first.then_some(Freeze::SecondMount));
+                mended |= !was_valid && mounts < count;
                 count = mounts;
                 then
             } else {
                 ours.payload_seen(Extent::new(1024, 1024), Some(&raw))
             };
             let again = !was_valid && mounts > count;
-            prop_assert_eq!(seen.freeze, again.then_some(Freeze::SecondMount));
-            if !again {
+            mended |= !was_valid && mounts < count;
+            let checked = valid && mended;
+            mended &= !valid;
+            let why = if again { Some(Freeze::SecondMount) } else { checked.then_some(Freeze::Checked) };
+            prop_assert_eq!(&seen.freeze, &why);
+            if why.is_none() {
                 prop_assert_eq!(ours.is_mounted(), !valid);
             }
             prop_assert_eq!(ours.is_clean(), valid);
@@ -366,6 +371,27 @@ fn every_byte_of_the_superblock() {
         let wide = [&[7; 1024][..], &raw].concat();
         assert_eq!(liveness().payload_seen(Extent::new(0, 2048), Some(&wide[..])).freeze, expected);
     }
+}
+
+/// What kernels and programs write, one after the other: state, mount count, time of the last check.
+#[test]
+fn a_check_after_a_mount_that_did_not_end() {
+    let end_of = |writes: &[(u8, u8, u8)]| {
+        let mut ours = liveness();
+        let seen = writes.iter().map(|(state, mounts, checked)| {
+            let mut raw = raw_superblock();
+            (raw[58], raw[52], raw[64]) = (*state, *mounts, raw[64].wrapping_add(*checked));
+            ours.payload_seen(Extent::new(1024, 1024), Some(&raw)).freeze
+        });
+        seen.collect::<Vec<_>>().into_iter().flatten().collect::<Vec<_>>()
+    };
+    // raw_superblock: clean, mounted 5 times.
+    assert_eq!(end_of(&[(0, 6, 0), (1, 6, 0), (0, 7, 0), (1, 7, 0)]), [], "mounts that end");
+    assert_eq!(end_of(&[(1, 0, 1), (0, 1, 1), (1, 1, 1)]), [], "a check of a clean volume");
+    assert_eq!(end_of(&[(0, 6, 0), (1, 6, 0), (0, 6, 0)]), [], "frozen and thawed");
+    assert_eq!(end_of(&[(0, 6, 0), (1, 0, 1)]), [Freeze::Checked]);
+    assert_eq!(end_of(&[(0, 6, 0), (1, 6, 1)]), [Freeze::Checked], "without the count");
+    assert_eq!(end_of(&[(0, 6, 0), (0, 0, 0), (1, 0, 0)]), [Freeze::Checked], "field by field");
 }
 
 #[test]
@@ -489,6 +515,7 @@ fn each_reason_has_its_words() {
         (Freeze::Errors, "the file system recorded errors"),
         (Freeze::Descriptor(7), "the descriptor of block group 7 was moved"),
         (Freeze::SecondMount, "the volume was mounted again without an orderly unmount"),
+        (Freeze::Checked, "the volume was checked after a mount that had not ended"),
         (Freeze::ForeignWriter, "the backing was written behind the daemon's back"),
         (Freeze::BrokenInvariant("x"), "broken invariant: x"),
     ];

@@ -3,10 +3,10 @@
 mod play;
 
 use fs2_block::{BlockNo, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
-use fs2_engine::{AttachOptions, EngineConfig, IoData, IoOp, Outcome, Standing, Volume};
+use fs2_engine::{AttachOptions, EngineConfig, Freeze, IoData, IoOp, Outcome, Standing, Volume};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::mark;
-use fs2_sim::model::world::{Action, From, O, R, S, T, U, X};
+use fs2_sim::model::world::{Action, From, O, R, S, T, Tool, U, X};
 use play::{BG, Play, READ, READ_COPY, READ_X};
 
 /// A write of a table page took no hold: a client's write to the same block was in flight beside it.
@@ -254,4 +254,27 @@ fn read_beyond_the_file_system() {
     assert_eq!(volume.table().len(), 1, "the last block has a copy");
     assert_eq!(read(&mut volume, end - 1024, 2048).len(), 2048);
     assert_eq!(read(&mut volume, end - 1024, 2048)[1024..], [7; 1024]);
+}
+
+/// A block was freed and discarded in memory, then the kernel died; on disk the file still had it, so that
+/// e2fsck, through the served volume, had no bitmap to write and called the volume clean. Nothing froze, and a
+/// copy was put into the file's block.
+#[test]
+fn copy_into_a_block_that_a_check_found_in_use() {
+    let mut p = Play::at("fsck-served");
+    p.act(&[Action::BitmapArrives]).rest().act(&[Action::Free(R), Action::Discard(R)]).rest();
+    p.act(&[Action::KernelDies, Action::Run(Tool::Check)]).rest();
+    assert_eq!(*p.0.volume().unwrap().standing(), Standing::Frozen(Freeze::Checked));
+    p.no_copy_to_r();
+}
+
+/// And the check's superblock is answered after copies in flight, which may land in such a block.
+#[test]
+fn check_answered_before_the_copy() {
+    let mut p = Play::at("fsck-served");
+    p.act(&[Action::BitmapArrives]).rest().act(&[Action::Free(R), Action::Discard(R)]).rest();
+    p.act(&[READ]).rest().act(&[BG]).flies("the daemon's write of R");
+    p.act(&[Action::KernelDies, Action::Run(Tool::Check)]).lands("the client's flush");
+    p.lands("the client's write of the superblock").unanswered(1);
+    p.lands("the daemon's write of R").mapped(R, false);
 }

@@ -6,7 +6,7 @@ use fs2_sim::model::swarm::{Coverage, walk};
 #[test]
 fn walks_break_nothing_and_see_everything() {
     let mut coverage = Coverage::default();
-    for seed in 1..=600 {
+    for seed in 1..=900 {
         let end = walk(seed, 300, &[]);
         coverage.add(&end.coverage);
         if let Some((v, path)) = end.violation {
@@ -27,6 +27,17 @@ fn walks_break_nothing_and_see_everything() {
         ("table pages written", 300),
         ("freezes", 5),
         ("sessions with entries trusted at once", 10),
+        ("walks in blocks of 4 KiB", 100),
+        ("walks over several groups", 50),
+        ("requests that waited in sockets", 1_000),
+        ("requests read from dead connections", 20),
+        ("connections lost", 100),
+        ("file systems frozen", 50),
+        ("remounts read-only", 20),
+        ("checks of served volumes", 50),
+        ("kernels that died", 50),
+        ("daemons killed", 300),
+        ("losses of power", 300),
     ] {
         assert!(coverage.of(what) >= least, "{what}: {} times, not {least}", coverage.of(what));
     }

@@ -1,6 +1,7 @@
 //! Clients' requests: what their arrival ends at once, and when they may start.
 
 use fs2_block::{BlockNo, BlockRange, Request};
+use fs2_ext2::Freeze;
 use fs2_table::Trust;
 
 use super::{
@@ -166,7 +167,8 @@ impl Volume {
                 self.stats.claims_waited += 1;
             }
         }
-        if let Some(why) = seen.freeze {
+        let silent = |why: &Freeze| *why == Freeze::Checked && self.planted(Plant::CheckKeepsFree);
+        if let Some(why) = seen.freeze.filter(|why| !silent(why)) {
             // R4 as R3: whoever wrote this may take any block for its own once it is answered.
             let own =
                 |io: &(&IoId, &super::InFlight)| matches!(io.1.purpose, Purpose::Copy(_) | Purpose::Punch);

@@ -67,7 +67,7 @@ pub fn check_table(
 /// Where the volume is not ext2 or has no table: an error of the model.
 pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
     let layout = Layout::read(&mut Reader(&devices[0])).expect("the volume is ext2");
-    let bytes = (ground.table_blocks.len() * ground.grain.block()) as u64;
+    let bytes = (ground.table_blocks.len() * ground.plan.grain.block()) as u64;
     let geometry = Geometry::new(bytes, layout.group_count(), layout.block_size());
     let home = usize::from(ground.apart);
     let slot = |s| read(ground, &devices[home], geometry.header_slot_offset(s), PAGE_BYTES);
@@ -114,7 +114,7 @@ pub(super) fn checksums(layout: &Layout, dev: &mut dyn ReadAt) -> BitmapChecksum
 
 fn read(ground: &Ground, device: &Device, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
-    let size = ground.grain.block();
+    let size = ground.plan.grain.block();
     for block in &ground.table_blocks[offset as usize / size..][..len / size] {
         bytes.extend(device.read(Extent::new(u64::from(*block) * size as u64, size as u64)));
     }
@@ -122,7 +122,7 @@ fn read(ground: &Ground, device: &Device, offset: u64, len: usize) -> Vec<u8> {
 }
 
 fn write(ground: &Ground, device: &mut Device, offset: u64, bytes: &[u8]) {
-    let size = ground.grain.block();
+    let size = ground.plan.grain.block();
     for (block, part) in ground.table_blocks[offset as usize / size..].iter().zip(bytes.chunks(size)) {
         device.write_through(u64::from(*block) * size as u64, part);
     }

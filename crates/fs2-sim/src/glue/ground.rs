@@ -95,7 +95,7 @@ impl Setup {
 }
 
 /// The devices as the model finds them: a volume with an empty table and the mark, unmounted, clean.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ground {
     /// The volume.
     pub volume: Arc<Vec<u8>>,
@@ -105,8 +105,8 @@ pub struct Ground {
     pub table_blocks: Vec<u32>,
     /// Whether these are blocks of the table's own device.
     pub apart: bool,
-    /// The volume's blocks, and the table's.
-    pub grain: Grain,
+    /// The volume's layout.
+    pub plan: Plan,
     /// The key of the hashes.
     pub volume_id: u64,
 }
@@ -161,7 +161,7 @@ impl Ground {
             table: Arc::new(table),
             table_blocks,
             apart: setup.apart,
-            grain: setup.grain,
+            plan: setup.plan(),
             volume_id: VOLUME_ID,
         }
     }

@@ -4,10 +4,8 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
 use fs2_engine::{Head, Log};
 
-use crate::model::content::BLOCK;
-
 /// Captures what it is told to, copies it where it is told, reads what it is told.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scripted {
     /// Reads are captured.
     pub capture: bool,
@@ -19,8 +17,25 @@ pub struct Scripted {
     pub evict: Option<BlockRange>,
     /// Background work may begin.
     pub eager: bool,
+    /// Bytes of a block.
+    pub block_bytes: usize,
     /// The first block of the first group and the blocks of each; without, there is one group.
     pub groups: Option<(u32, u32)>,
+}
+
+impl Default for Scripted {
+    /// Does nothing; blocks of 1 KiB, one group.
+    fn default() -> Scripted {
+        Scripted {
+            capture: false,
+            prefer: false,
+            target: None,
+            evict: None,
+            eager: false,
+            block_bytes: 1024,
+            groups: None,
+        }
+    }
 }
 
 impl Policy for Scripted {
@@ -38,7 +53,7 @@ impl Policy for Scripted {
         }
         let run = log.open();
         for (i, block) in seen.blocks.iter().enumerate() {
-            log.push(run, block, seen.hashes[i], seen.data.block(i, BLOCK));
+            log.push(run, block, seen.hashes[i], seen.data.block(i, self.block_bytes));
         }
         log.close(run);
     }

@@ -25,7 +25,7 @@ pub struct Promise {
 /// Entries that the next attach would trust; `None` where it would trust nothing.
 pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> {
     let home = &devices[usize::from(ground.apart)];
-    let size = ground.grain.block();
+    let size = ground.plan.grain.block();
     let read = |page: usize| {
         let blocks = &ground.table_blocks[page * PAGE / size..][..PAGE / size];
         let read = |b: &u32| home.read(Extent::new(u64::from(*b) * size as u64, size as u64));
@@ -53,6 +53,13 @@ pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> 
     let clean = superblock[image::STATE] & 3 == 1;
     if !marked || !clean || slot[64..64 + 1024] != superblock {
         return None;
+    }
+    if !ground.apart {
+        // A table without an inode is found by nobody.
+        let (at, len) = ground.plan.table_inode();
+        if u32_at(&devices[0].read(Extent::new(at, len as u64)), 4) == 0 {
+            return None;
+        }
     }
     let generation = u64_at(slot, 16);
     let first = 2 + 2;
@@ -120,7 +127,7 @@ mod tests {
     #[test]
     fn a_fresh_volume_promises_an_empty_table() {
         let ground = Ground::new(&Setup::default(), &[(1100, 5)], &[]);
-        let devices = [&ground.volume, &ground.table].map(|b| Device::new(Arc::clone(b), ground.grain));
+        let devices = [&ground.volume, &ground.table].map(|b| Device::new(Arc::clone(b), ground.plan.grain));
         assert_eq!(promises(&ground, &devices), Some(Vec::new()));
     }
 }

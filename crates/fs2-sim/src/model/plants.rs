@@ -54,6 +54,7 @@ pub const TABLE: &[Planted] = &[
     shows(Plant::BitZeroFrees, "bitmap"),
     shows(Plant::ClaimIgnored, "claim"),
     shows(Plant::NeverFreezes, "second-mount"),
+    shows(Plant::CheckKeepsFree, "fsck-served"),
     shows(Plant::CopyIgnoresVersion, "copy"),
     shows(Plant::CopySkipsRecheck, "copy"),
     shows(Plant::WritePassesCopy, "copy"),

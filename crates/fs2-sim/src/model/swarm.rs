@@ -8,9 +8,10 @@ use std::fmt;
 
 use fs2_engine::{DiscardMode, Plant, Standing};
 
+use super::content::Grain;
 use super::explore::guarded;
 use super::image::Shape;
-use super::world::{Action, From, O, R, S, T, U, Violation, World, X};
+use super::world::{Action, From, O, R, S, T, Tool, U, Violation, World, X};
 use crate::glue::{Checker, Setup};
 
 /// A small generator (SplitMix64).
@@ -99,6 +100,14 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
         (Action::ReadTwo(R, From::Replica), 3),
         (Action::WriteTwo(R), 2),
         (Action::DiscardOdd(R), 3),
+        (Action::SendOtherBitmap, 4),
+        (Action::FreezeFs, 2),
+        (Action::Thaw, 20),
+        (Action::ReadOnly, 1),
+        (Action::Writable, 20),
+        (Action::Run(Tool::Check), 2),
+        (Action::Route(0), 4),
+        (Action::Route(1), 4),
     ];
     for b in blocks {
         all.extend([
@@ -109,11 +118,13 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
             (Action::WriteToo(b), 2),
             (Action::WritePart(b, 0), 2),
             (Action::WritePart(b, 1), 1),
+            (Action::ZeroPart(b, 1), 1),
+            (Action::DiscardPart(b), 1),
             (Action::Zero(b), 2),
             (Action::Alloc(b), 8),
             (Action::Free(b), 6),
             (Action::Discard(b), 12),
-            (Action::Claim(b), 1),
+            (Action::Claim(b), 4),
             (Action::Target(b), 12),
             (Action::Evict(b), 4),
             (Action::ElsewhereWrites(b), 1),
@@ -129,7 +140,10 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
     }
     // Without these nothing goes on.
     for (action, weight) in &mut all {
-        if matches!(action, Action::Attach | Action::Background | Action::Check) {
+        if matches!(
+            action,
+            Action::Attach | Action::Background | Action::Check | Action::Thaw | Action::Writable
+        ) {
             *weight = (*weight).max(20);
         }
         if matches!(action, Action::Write(T | U)) && rng.below(3) == 0 {
@@ -162,8 +176,18 @@ impl Walk {
     /// At the beginning of the walk of this seed.
     pub fn new(seed: u64, plants: &[Plant]) -> Walk {
         let mut rng = Rng(seed);
+        let (shape, grain) = match rng.below(10) {
+            0 | 1 => (Shape::Fragmented, Grain::SMALL),
+            2 => (Shape::Groups, Grain::SMALL),
+            3 => (Shape::Groups, Grain::LARGE),
+            4 => (Shape::Plain, Grain::LARGE),
+            5 => (Shape::Plain, Grain::LARGE_BY_1K),
+            _ => (Shape::Plain, Grain::SMALL),
+        };
         let setup = Setup {
-            shape: if rng.below(5) == 0 { Shape::Fragmented } else { Shape::Plain },
+            shape,
+            grain,
+            queues: rng.below(4).saturating_sub(1) as u32,
             apart: rng.below(4) == 0,
             discard: if rng.below(3) == 0 { DiscardMode::Pass } else { DiscardMode::Memory },
             punch: rng.below(3) == 0,
@@ -219,7 +243,9 @@ impl Walk {
         let world = &mut self.world;
         let mut result = guarded(|| world.step(action));
         self.world.tally().since(&before, &mut self.coverage);
-        *self.coverage.0.entry("steps").or_default() += 1;
+        for what in ["steps"].into_iter().chain(notable(action)) {
+            *self.coverage.0.entry(what).or_default() += 1;
+        }
         // From time to time everything comes to rest: liveness, and the oracles with nothing in flight.
         if result.is_ok() && self.rng.below(60) == 0 {
             self.path.push("everything comes to rest".into());
@@ -232,8 +258,13 @@ impl Walk {
     fn choose(&mut self) -> Option<Action> {
         let (world, rng) = (&self.world, &mut self.rng);
         let queued = world.queued() as u64;
-        if world.is_enabled(Action::BitmapArrives) && rng.below(4) == 0 {
-            return Some(Action::BitmapArrives);
+        for a in [Action::BitmapArrives, Action::OtherBitmapArrives] {
+            if world.is_enabled(a) && rng.below(4) == 0 {
+                return Some(a);
+            }
+        }
+        if let Some(a) = read_on(world, rng) {
+            return Some(a);
         }
         if queued > 0 && rng.below(self.lands + 2) < self.lands {
             let i = rng.below(queued) as usize;
@@ -248,7 +279,10 @@ impl Walk {
                 // The table's blocks are on another device there.
                 let table = matches!(a, Action::Write(T | U));
                 // Only a mounted kernel allocates; only a tool marks blocks as it likes.
-                let kernel = matches!(a, Action::Alloc(_) | Action::Free(_) | Action::SendBitmap);
+                let kernel = matches!(
+                    a,
+                    Action::Alloc(_) | Action::Free(_) | Action::SendBitmap | Action::SendOtherBitmap
+                );
                 let fits = if world.kernel.mounted { !matches!(a, Action::Claim(_)) } else { !kernel };
                 *weight > 0 && fits && !(self.apart && table) && world.is_enabled(*a)
             })
@@ -267,9 +301,32 @@ impl Walk {
     }
 }
 
+/// What is counted beside what the engine counts.
+fn notable(action: Action) -> Option<&'static str> {
+    Some(match action {
+        Action::FreezeFs => "file systems frozen",
+        Action::ReadOnly => "remounts read-only",
+        Action::Run(_) => "checks of served volumes",
+        Action::Reconnect => "connections lost",
+        Action::Receive(_) => "requests read from dead connections",
+        Action::Arrives(_) => "requests that waited in sockets",
+        Action::KernelDies => "kernels that died",
+        Action::Kill | Action::KillAlone => "daemons killed",
+        Action::PowerLoss(_) | Action::PowerLossTorn(_) => "losses of power",
+        _ => return None,
+    })
+}
+
 /// Walks `steps` steps; one seed, one walk.
 pub fn walk(seed: u64, steps: usize, plants: &[Plant]) -> End {
     let mut walk = Walk::new(seed, plants);
+    let plan = walk.world.ground().plan;
+    for (is, what) in [
+        (plan.grain.block() == 4096, "walks in blocks of 4 KiB"),
+        (plan.groups() > 1, "walks over several groups"),
+    ] {
+        *walk.coverage.0.entry(what).or_default() += u64::from(is);
+    }
     for _ in 0..steps {
         match walk.step() {
             Some(Ok(())) => {}
@@ -310,11 +367,27 @@ fn way_out(world: &World, calm: bool, rng: &mut Rng) -> Vec<Action> {
     plan
 }
 
+/// Mostly the daemon reads what there is to be read; what is in dead sockets, now and then.
+fn read_on(world: &World, rng: &mut Rng) -> Option<Action> {
+    let unread = world.unread();
+    if unread.is_empty() {
+        return None;
+    }
+    let action = unread[rng.below(unread.len() as u64) as usize];
+    let often = if matches!(action, Action::Arrives(_)) { 3 } else { 1 };
+    (rng.below(6) < often).then_some(action)
+}
+
 /// The plan's next step; the device may have to do something first. What cannot be done is left out.
 fn follow(world: &World, plan: &mut Vec<Action>, rng: &mut Rng) -> Option<Action> {
     while let Some(&action) = plan.last() {
         if world.queued() > 0 && rng.below(8) > 0 {
             return Some(Action::Land(rng.below(world.queued() as u64) as usize));
+        }
+        if rng.below(8) > 0
+            && let Some(a) = read_on(world, rng)
+        {
+            return Some(a);
         }
         plan.pop();
         if world.is_enabled(action) {

@@ -1,5 +1,6 @@
 //! Small worlds, each with an alphabet of actions and how often each may be done.
 
+mod clients;
 mod data;
 mod sessions;
 
@@ -67,7 +68,7 @@ const CHECKED: &[Action] =
 
 /// All of them.
 pub fn all() -> Vec<Scenario> {
-    [data::all(), sessions::all()].concat()
+    [data::all(), sessions::all(), clients::all()].concat()
 }
 
 /// The one of this name.

@@ -113,6 +113,7 @@ impl World {
         self.judge_mark()?;
         // Inode 5 still names its blocks: in the new session they are the table's again.
         TABLE.into_iter().for_each(|b| self.kernel.free(b));
+        self.table_moved();
         if self.died {
             self.reload()?;
             self.died = false;
@@ -135,7 +136,6 @@ impl World {
         self.foreign = false;
         self.failed = false;
         self.kernel_died = false;
-        self.mended = false;
         self.resized = false;
         self.set_policy();
         self.send_all_again();

@@ -130,8 +130,7 @@ pub struct World {
     quiet: bool,
     /// A program works on the unmounted volume, and how far it is.
     tool: Option<(Tool, u8)>,
-    /// What the daemon may freeze for: a check after a mount that did not end, a change of size.
-    mended: bool,
+    /// The volume's size was changed: the daemon may freeze.
     resized: bool,
     /// The client must look at the device before it goes on.
     died: bool,
@@ -189,7 +188,6 @@ impl World {
             mounts: 0,
             quiet: false,
             tool: None,
-            mended: false,
             resized: false,
             died: false,
             kernel_died: false,
@@ -316,7 +314,8 @@ impl World {
         let ranks = self.queue.iter().filter_map(|q| q.io).map(|io| order.binary_search(&io).ok());
         ranks.collect::<Vec<_>>().hash(h);
         (&self.buffers, &self.bitmap_sent, self.claiming, &self.sockets, self.connection).hash(h);
-        (self.route, &self.left, self.quiet, self.tool, self.mended, self.resized).hash(h);
+        self.ground.table_blocks[0].hash(h);
+        (self.route, &self.left, self.quiet, self.tool, self.resized).hash(h);
         (
             self.mounts,
             self.died,
@@ -407,7 +406,8 @@ impl World {
 
 /// One that does nothing of its own.
 fn policy(plan: Plan) -> Scripted {
-    Scripted { groups: Some((plan.first(), plan.group_blocks())), ..Scripted::default() }
+    let groups = Some((plan.first(), plan.group_blocks()));
+    Scripted { block_bytes: plan.grain.block(), groups, ..Scripted::default() }
 }
 
 fn violation(oracle: Oracle, what: String) -> Violation {

@@ -100,7 +100,7 @@ impl World {
             // A superblock whose write failed is not the one that was sent.
             Standing::Frozen(Freeze::ForeignWriter) => !self.foreign && !self.failed,
             Standing::Frozen(Freeze::BrokenInvariant(_)) => !self.foreign,
-            Standing::Frozen(Freeze::SecondMount) => !self.kernel_died,
+            Standing::Frozen(Freeze::SecondMount | Freeze::Checked) => !self.kernel_died,
             Standing::Frozen(Freeze::Superblock(_) | Freeze::Errors | Freeze::Descriptor(_)) => !self.resized,
             Standing::Frozen(_) => true,
             Standing::Active | Standing::Inactive(_) => false,

@@ -48,6 +48,15 @@ impl World {
         }
     }
 
+    /// What the daemon may read next, and which dead connections it may notice.
+    pub fn unread(&self) -> Vec<Action> {
+        let (now, queues) = (self.connection, self.setup.queues);
+        let dead = self.sockets.keys().filter(|c| **c < now);
+        let dead = dead.flat_map(|c| [Action::Receive(*c), Action::Notice(*c)]);
+        let all = dead.chain((0..queues).map(Action::Arrives));
+        all.filter(|a| self.is_enabled(*a)).collect()
+    }
+
     pub(super) fn reconnect(&mut self) {
         let (old, n) = (self.connection, self.setup.queues.max(1));
         self.left.extend(old..old + n);

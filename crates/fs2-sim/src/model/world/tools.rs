@@ -151,6 +151,19 @@ impl World {
         self.drain()
     }
 
+    /// A new daemon finds the table where inode 5 says it is: S may be the table's by now.
+    pub(super) fn table_moved(&mut self) {
+        if self.ground.apart {
+            return;
+        }
+        let (at, len) = self.plan().table_inode();
+        let inode = self.devices[0].read(Extent::new(at, len as u64));
+        if inode[40..44] == self.blocks[S].to_le_bytes() {
+            Arc::make_mut(&mut self.ground).table_blocks[0] = self.blocks[S];
+            self.kernel.free(S);
+        }
+    }
+
     /// A superblock's write was answered.
     pub(super) fn superblock_written(&mut self, mounts: u16, role: Role) -> Result<(), Violation> {
         match role {
@@ -161,7 +174,6 @@ impl World {
                     self.died = false;
                 }
                 self.kernel.mounted = role == Role::Mount;
-                self.mended |= role == Role::Checked && self.kernel_died;
             }
             Role::Unmount => self.kernel.mounted = false,
             Role::Freeze | Role::ReadOnly => self.quiet = true,
