@@ -10,6 +10,7 @@ use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token};
 
 use super::home::{Home, MarkState};
+use super::patience::Patience;
 use super::{Contents, Standing, Target, Volume};
 use crate::config::EngineConfig;
 use crate::head::Head;
@@ -323,6 +324,7 @@ impl Volume {
             looked_below: false,
             next_table_flush: Nanos(0),
             last_activity: Nanos(0),
+            patience: Patience::new(config.idle_after),
             detach: None,
             policy,
             head: Head::new(config.drive.clone()),

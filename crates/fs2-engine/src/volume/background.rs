@@ -85,11 +85,28 @@ impl Volume {
             return false;
         }
         !self.alarm.is_empty()
-            || (self.table.unverified_count() > 0 && !self.sweep_done())
             || (self.may_copy() && !self.log.is_empty())
             || !self.punches.is_empty()
-            || self.groups_left()
             || self.mark == MarkState::Erased { old_slot: true } && self.table_write_possible()
+    }
+
+    /// Reading that nobody waits for, and that waits the longer for a quiet moment.
+    pub(super) fn has_patient_work(&self) -> bool {
+        !matches!(self.standing, Standing::Inactive(_))
+            && ((self.table.unverified_count() > 0 && !self.sweep_done()) || self.groups_left())
+    }
+
+    /// Whether such a read is at the device.
+    pub(super) fn reads_for_nobody(&self) -> bool {
+        self.background.is_some_and(|io| {
+            self.in_flight.get(&io).is_some_and(|io| {
+                matches!(io.purpose, Purpose::Verify { alarm: false, .. } | Purpose::LoadGroup(_))
+            })
+        })
+    }
+
+    fn is_quiet(&self, now: Nanos) -> bool {
+        self.policy.eager() || now >= self.last_activity + self.patience.wait()
     }
 
     fn groups_left(&self) -> bool {
@@ -121,8 +138,8 @@ impl Volume {
             .or_else(|| self.punch_next(now))
             .or_else(|| self.erase_old_slot(now))
             .or_else(|| self.write_table(now))
-            .or_else(|| self.verify_next(now))
-            .or_else(|| self.load_any(now));
+            .or_else(|| self.is_quiet(now).then(|| self.verify_next(now)).flatten())
+            .or_else(|| self.is_quiet(now).then(|| self.load_any(now)).flatten());
         if let Some(io) = &io {
             self.background = Some(io.id);
         }

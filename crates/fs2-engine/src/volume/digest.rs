@@ -32,6 +32,9 @@ impl Volume {
         debug(&(&self.punches, &self.alarm, &self.sweep_after, &self.detach), h);
         self.log.digest(h);
         (self.looked_below, self.next_table_flush, self.last_activity).hash(h);
+        if !self.policy.eager() {
+            self.patience.hash(h);
+        }
         self.policy.digest().hash(h);
         h.finish()
     }

@@ -18,6 +18,7 @@ mod completion;
 mod detach;
 mod digest;
 mod home;
+mod patience;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
 use crate::stats::{Stats, WatermarkState};
 use home::{Home, MarkState};
+use patience::Patience;
 
 /// Whether replicas are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,6 +225,7 @@ pub struct Volume {
     looked_below: bool,
     next_table_flush: Nanos,
     last_activity: Nanos,
+    patience: Patience,
 
     detach: Option<detach::Detach>,
     policy: Box<dyn Policy>,
@@ -337,6 +340,7 @@ impl Volume {
     /// Where a write's payload has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
         self.last_activity = now;
+        self.patience.arrived(self.reads_for_nobody());
         let late = std::mem::take(&mut self.late_discards);
         let refuse = |errno| Reply { request: request.id, result: Err(errno) };
         if self.detach.is_some() {
@@ -419,10 +423,11 @@ impl Volume {
         let idle_at = self.last_activity + self.config.idle_after;
         if self.has_background_work() {
             Some(idle_at)
-        } else if self.table_write_possible() && self.table.dirty_pages() > 0 {
-            Some(idle_at.max(self.next_table_flush))
         } else {
-            None
+            let table = (self.table_write_possible() && self.table.dirty_pages() > 0)
+                .then_some(self.next_table_flush);
+            let sweep = self.has_patient_work().then(|| self.last_activity + self.patience.wait());
+            table.into_iter().chain(sweep).min().map(|at| at.max(idle_at))
         }
     }
 
