@@ -12,8 +12,10 @@ targets=("$@")
 for target in "${targets[@]}"; do
     echo "fuzz: $target"
     mkdir -p "fuzz/corpus/$target"
+    seeds=("fuzz/seeds/$target")
+    [ "$target" != trace_bytes ] || seeds+=(crates/fs2-trace/tests/samples)
     # A run of a second is a hang; memory beyond the targets' own bounds is looked at by fs2d/tests/foreign_bytes.rs.
-    cargo +nightly fuzz run -s "${FS2_SANITIZER:-address}" "$target" "fuzz/corpus/$target" "fuzz/seeds/$target" -- \
+    cargo +nightly fuzz run -s "${FS2_SANITIZER:-address}" "$target" "fuzz/corpus/$target" "${seeds[@]}" -- \
         -max_total_time="$seconds" -timeout=20 -rss_limit_mb=1024 -max_len=65536 -print_final_stats=1 2>&1 |
         grep -E 'executed_units|panicked|ERROR|SUMMARY|peak_rss|cov: .* DONE' || { echo "fuzz: $target failed"; exit 1; }
 done

@@ -73,14 +73,16 @@ const LEN_MAX: usize = 65_536;
 const RUNS: usize = 20_000;
 
 fn seeds(target: &Target) -> Vec<(String, Vec<u8>)> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target.name);
-    let mut seeds: Vec<_> = std::fs::read_dir(&dir)
-        .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
-        .map(|entry| {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut seeds = Vec::new();
+    let own = Path::new("fuzz/seeds").join(target.name);
+    for dir in [Some(&*own), target.samples.map(Path::new)].into_iter().flatten() {
+        let dir = root.join(dir);
+        for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
             let path = entry.expect("an entry of the directory").path();
-            (path.display().to_string(), std::fs::read(&path).expect("a seed can be read"))
-        })
-        .collect();
+            seeds.push((path.display().to_string(), std::fs::read(&path).expect("a seed can be read")));
+        }
+    }
     seeds.sort();
     seeds
 }
@@ -105,7 +107,7 @@ impl Drop for Say<'_> {
 }
 
 fn replay(name: &str) {
-    let target = fs2_fuzz::target(name).expect("there is such a target");
+    let target = fs2_fuzz::find(name).expect("there is such a target");
     let seeds = seeds(target);
     assert!(seeds.len() >= 3, "{name} has seeds");
     // What is made once, and kept, is made now.

@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    (fs2_fuzz::target("trace_bytes").expect("it is listed").run)(data);
+    (fs2_fuzz::find("trace_bytes").expect("it is listed").run)(data);
 });

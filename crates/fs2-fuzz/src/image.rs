@@ -128,7 +128,12 @@ impl WriteAt for Patched {
     fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         self.check(offset, len)?;
-        self.write_at(offset, &vec![0; len])
+        let mut at = offset;
+        for (_, _, n) in Patched::pieces(offset, len) {
+            self.write_at(at, &[0; BLOCK][..n])?;
+            at += n as u64;
+        }
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -1,19 +1,59 @@
-//! A trace: records, or an error with its place.
+//! A trace of any format, as one input or as two: requests, or an error with its place.
+
+use fs2_trace::{BoxRead, OpenOptions, Reader, Stream, TraceError, open};
 
 use crate::crc32c;
 
+/// A compressed input may unpack to any length; what is read of it is bounded here, as its readers are
+/// anywhere: request by request.
+const REQUESTS: usize = 100_000;
+
 pub(crate) fn run(data: &[u8]) {
-    read(data);
+    container(data);
     if data.starts_with(b"FS2TRACE") {
         let mended = mended(data);
         if mended != data {
-            read(&mended);
+            container(&mended);
+            read(open(vec![input(&mended)], OpenOptions::default()));
         }
     }
+    // Errors end it; and with errors passed over.
+    read(open(vec![input(data)], OpenOptions::default()));
+    let lenient = || OpenOptions { skip_bad: true, own_io: true, ..OpenOptions::default() };
+    read(open(vec![input(data)], lenient()));
+    let (a, b) = data.split_at(data.len() / 2);
+    read(open(vec![input(a), input(b)], lenient()));
 }
 
-fn read(data: &[u8]) {
-    let reader = match fs2_trace::Reader::new(data) {
+fn input(data: &[u8]) -> (String, BoxRead) {
+    ("trace".to_owned(), Box::new(std::io::Cursor::new(data.to_vec())))
+}
+
+fn read(stream: Result<Stream, TraceError>) {
+    let mut stream = match stream {
+        Ok(stream) => stream,
+        Err(e) => return drop(e.to_string()),
+    };
+    let (mut last, mut ended) = (fs2_block::Nanos(0), false);
+    for record in stream.by_ref().take(REQUESTS) {
+        assert!(!ended, "nothing comes after an error");
+        match record {
+            Ok(record) => {
+                assert!(record.at >= last, "times never go back");
+                last = record.at;
+            }
+            Err(e) => {
+                ended = true;
+                drop(e.to_string());
+            }
+        }
+    }
+    assert!(stream.skipped().first.len() <= 5);
+    let _ = (stream.devices(), stream.start_unix_ns(), stream.late(), stream.own(), stream.event());
+}
+
+fn container(data: &[u8]) {
+    let reader = match Reader::new(data) {
         Ok(reader) => reader,
         Err(e) => return drop(e.to_string()),
     };
