@@ -8,7 +8,8 @@ use fs2_block::{Extent, ReadAt, WriteAt};
 use fs2_engine::offline::{self, CheckOptions, CreateOptions, Devices, ReplicateOptions};
 use fs2_engine::{AttachOptions, DiscardMode, EngineConfig, PolicyKind, Volume};
 use fs2_ext2::{BlockMap, FreeMap, Inode, Layout, TableFile, lookup, read_dir, read_file};
-use fs2_sim::model::image;
+use fs2_sim::model::content::Grain;
+use fs2_sim::model::image::{Plan, SUPERBLOCK, Shape};
 
 use crate::crc32c;
 use crate::image::{BLOCK, Base, Patched};
@@ -46,13 +47,14 @@ fn table_of(base: Base) -> Vec<Extent> {
 
 fn apply(device: &mut Patched, table: &[Extent], change: &[u8]) {
     let at = u64::from(u16::from_le_bytes([change[1], change[2]]));
+    let plan = Plan { shape: Shape::Plain, grain: Grain::SMALL };
     let block = |n: u32| u64::from(n) * BLOCK as u64;
     let offset = match change[0] % 8 {
-        0 => block(image::SUPERBLOCK) + at % 256,
-        1 => block(image::DESCRIPTORS) + at % 64,
-        2 => block(image::BITMAP) + at % 512,
+        0 => SUPERBLOCK + at % 256,
+        1 => block(plan.descriptors()) + at % 64,
+        2 => block(plan.bitmap(0)) + at % 512,
         // The inode table, inode 5 and the file's among them.
-        3 => block(5) + at % 2048,
+        3 => block(plan.inode_table(0)) + at % 2048,
         // Directories, and the file's blocks of pointers.
         4 => block(7) + at % 16384,
         // Header slots and checksums, then pages.

@@ -6,12 +6,13 @@ use std::sync::OnceLock;
 
 use fs2_block::{BlockNo, BlockRange, Permille, ReadAt, WriteAt};
 use fs2_engine::offline::{CreateOptions, Devices, ReplicateOptions, create, replicate};
-use fs2_sim::model::image::{BLOCKS, Shape, make};
+use fs2_sim::model::content::Grain;
+use fs2_sim::model::image::{Plan, Shape};
 
 /// Bytes of a block, and of the pieces in which changes are kept.
 pub(crate) const BLOCK: usize = 1024;
 /// Bytes of the volume.
-pub(crate) const BYTES: u64 = BLOCKS as u64 * BLOCK as u64;
+pub(crate) const BYTES: u64 = 3 << 20;
 /// Blocks of the volume's one file, with what fills them; between the first and the last MiB.
 pub(crate) const DATA: [(u32, u16); 6] =
     [(1100, 0x11), (1101, 0x12), (1102, 0x13), (1103, 0x14), (1500, 0x15), (1700, 0x16)];
@@ -43,7 +44,8 @@ impl Base {
 
     fn make(self) -> Vec<u8> {
         let shape = if self == Base::Pieces { Shape::Fragmented } else { Shape::Plain };
-        let mut image = make(shape, &DATA, &[1200, 1201, 1202]);
+        let mut image = Plan { shape, grain: Grain::SMALL }.make(&DATA, &[1200, 1201, 1202]);
+        assert_eq!(image.len() as u64, BYTES);
         if self == Base::Plain {
             return image;
         }
