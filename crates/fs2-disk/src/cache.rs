@@ -18,11 +18,9 @@ struct Segment {
     end: u64,
     /// Where reading ahead stops.
     limit: u64,
-    /// Time of last use, in commands.
-    used: u64,
 }
 
-const EMPTY: Segment = Segment { start: 0, end: 0, limit: 0, used: 0 };
+const EMPTY: Segment = Segment { start: 0, end: 0, limit: 0 };
 
 /// Reading ahead: sector `from` begins to pass at `since`, the rest after it.
 #[derive(Clone, Copy, Debug)]
@@ -64,9 +62,11 @@ pub(crate) enum Found {
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     segments: Vec<Segment>,
+    /// Neighbours in the order of use: the next older and the next newer of each segment, and at the
+    /// end the newest and the oldest.
+    order: Vec<(u32, u32)>,
     /// Sectors in a segment.
     size: u64,
-    commands: u64,
     running: Option<Running>,
 }
 
@@ -74,8 +74,12 @@ impl Cache {
     pub(crate) fn new(segments: u32, segment_sectors: u32) -> Cache {
         Cache {
             segments: vec![EMPTY; segments as usize],
+            // A ring through a place of its own: its older is the newest, its newer the oldest. At
+            // first segment 0 is the oldest.
+            order: (0..=segments)
+                .map(|i| (i.checked_sub(1).unwrap_or(segments), if i == segments { 0 } else { i + 1 }))
+                .collect(),
             size: u64::from(segment_sectors),
-            commands: 0,
             running: None,
         }
     }
@@ -89,35 +93,68 @@ impl Cache {
 
     /// What there is of `start..end` given the state of reading ahead.
     pub(crate) fn find(&self, g: &Geometry, ahead: Option<Ahead>, start: u64, end: u64) -> Found {
+        let running = ahead.map(|a| a.segment);
         let mut best = Found::Nothing;
-        for (i, s) in self.segments.iter().enumerate() {
-            let here = ahead.filter(|a| a.segment == i);
-            let high = here.map_or(s.end, |a| a.filled);
-            let low = s.start.max(high.saturating_sub(self.size)); // C1
-            if high <= low || start < low {
-                continue;
-            }
-            if end <= high {
-                return Found::All { segment: i, stopped_here: here.is_some_and(|a| !a.active) };
-            }
-            let active = here.is_some_and(|a| a.active);
+        if let Some(a) = ahead {
+            let s = &self.segments[a.segment];
+            let low = s.start.max(a.filled.saturating_sub(self.size)); // C1
             // A start a little further on than the head is waited for, as long as that takes at
             // most half a turn (guess); a new seek would rarely be sooner.
-            if active
-                && start <= s.limit
-                && (start <= high || g.transfer(high, start - high).0 <= g.turn().0 / 2)
-            {
-                best = Found::Coming { segment: i };
-            } else if start <= high && !matches!(best, Found::Coming { .. }) {
-                best = Found::Part { segment: i, rest: high };
+            let soon = || g.transfer(a.filled, start - a.filled).0 <= g.turn().0 / 2;
+            if a.filled <= low || start < low {
+            } else if end <= a.filled {
+                return Found::All { segment: a.segment, stopped_here: !a.active };
+            } else if a.active && start <= s.limit && (start <= a.filled || soon()) {
+                best = Found::Coming { segment: a.segment };
+            } else if start <= a.filled {
+                best = Found::Part { segment: a.segment, rest: a.filled };
+            }
+        }
+        for (i, s) in self.segments.iter().enumerate() {
+            if start < s.start || start > s.end || running == Some(i) {
+                continue;
+            }
+            let low = s.start.max(s.end.saturating_sub(self.size)); // C1
+            if s.end <= low || start < low {
+                continue;
+            }
+            if end <= s.end {
+                return Found::All { segment: i, stopped_here: false };
+            }
+            if !matches!(best, Found::Coming { .. }) {
+                best = Found::Part { segment: i, rest: s.end };
             }
         }
         best
     }
 
+    /// Puts a segment between two neighbours in the order of use.
+    fn put(&mut self, segment: usize, older: u32, newer: u32) {
+        let at = segment as u32;
+        self.order[segment] = (older, newer);
+        self.order[older as usize].1 = at;
+        self.order[newer as usize].0 = at;
+    }
+
+    fn take(&mut self, segment: usize) {
+        let (older, newer) = self.order[segment];
+        self.order[older as usize].1 = newer;
+        self.order[newer as usize].0 = older;
+    }
+
+    /// Makes a segment the newest.
     fn touch(&mut self, segment: usize) {
-        self.commands += 1;
-        self.segments[segment].used = self.commands;
+        let ring = self.segments.len() as u32;
+        self.take(segment);
+        self.put(segment, self.order[ring as usize].0, ring);
+    }
+
+    /// Empties a segment and makes it the oldest.
+    fn forget(&mut self, segment: usize) {
+        let ring = self.segments.len() as u32;
+        self.segments[segment] = EMPTY;
+        self.take(segment);
+        self.put(segment, ring, self.order[ring as usize].1);
     }
 
     /// The size of a segment, sectors.
@@ -189,14 +226,18 @@ impl Cache {
             self.running = None;
         }
         self.touch(segment);
-        self.segments[segment] = Segment { start, end, limit: end, used: self.segments[segment].used };
+        self.segments[segment] = Segment { start, end, limit: end };
     }
 
     /// The drive turned out to hold `start..end`.
     pub(crate) fn learn(&mut self, start: u64, end: u64) {
         let keep = self.running.map(|r| r.segment);
-        let oldest = (0..self.segments.len()).filter(|i| Some(*i) != keep);
-        if let Some(i) = oldest.min_by_key(|i| self.segments[*i].used) {
+        let mut oldest = self.oldest();
+        if oldest.is_some() && oldest == keep {
+            let next = self.order[oldest.unwrap_or(0)].1 as usize;
+            oldest = (next < self.segments.len()).then_some(next);
+        }
+        if let Some(i) = oldest {
             self.touch(i);
             let s = &mut self.segments[i];
             (s.start, s.end, s.limit) = (start, end, end);
@@ -204,7 +245,9 @@ impl Cache {
     }
 
     pub(crate) fn oldest(&self) -> Option<usize> {
-        (0..self.segments.len()).min_by_key(|i| self.segments[*i].used)
+        let ring = self.segments.len();
+        let oldest = self.order[ring].1 as usize;
+        (oldest < ring).then_some(oldest)
     }
 
     /// Whether what is being read ahead reaches into `start..end`.
@@ -217,9 +260,10 @@ impl Cache {
 
     /// Keeps C3: forgets every segment that holds part of a write.
     pub(crate) fn written(&mut self, start: u64, end: u64) {
-        for s in &mut self.segments {
+        for i in 0..self.segments.len() {
+            let s = &self.segments[i];
             if s.start < end && start < s.end {
-                *s = EMPTY;
+                self.forget(i);
             }
         }
     }

@@ -92,13 +92,23 @@ impl Disk {
                     start + g.rotation_from(angle, a.filled)
                 });
                 let further = !stopped_here || c.ahead_on_hit;
-                (s, Effect::Answered { segment, start: first, end, resume, further })
+                (s, Effect::Answered { ahead: task.ahead, segment, start: first, end, resume, further })
             }
             (Found::Coming { segment }, Some(a)) => {
                 let begin = start + s.overhead;
                 let passed = a.since + g.transfer(a.from, end - a.from) + times(1, self.fixed.bus_fixed);
                 s.transfer = passed.max(begin + bus).since(begin) + c.complete[0];
-                (s, Effect::Answered { segment, start: first, end, resume: None, further: true })
+                (
+                    s,
+                    Effect::Answered {
+                        ahead: task.ahead,
+                        segment,
+                        start: first,
+                        end,
+                        resume: None,
+                        further: true,
+                    },
+                )
             }
             (Found::Part { segment, rest }, _) => {
                 // What is there crosses the bus while the arm moves.

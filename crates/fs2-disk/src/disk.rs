@@ -92,6 +92,7 @@ pub(crate) enum Effect {
     Nothing,
     /// Answered from the cache; `further`: reading ahead may go on beyond its limit.
     Answered {
+        ahead: Option<Ahead>,
         segment: usize,
         start: u64,
         end: u64,
@@ -307,7 +308,7 @@ impl Disk {
                     let angle = g.angle_at(start).wrapping_add(phase);
                     start + g.rotation_from(angle, a.filled)
                 });
-                (s, Effect::Answered { segment, start: first, end, resume, further: true })
+                (s, Effect::Answered { ahead, segment, start: first, end, resume, further: true })
             }
             (Found::Coming { segment }, Some(a)) => {
                 let begin = start + s.overhead;
@@ -315,7 +316,7 @@ impl Disk {
                 s.cache_hit = s.rotation == Nanos(0);
                 let passed = a.since + g.transfer(a.from, end - a.from);
                 s.transfer = passed.max(begin + bus).since(begin + s.rotation);
-                (s, Effect::Answered { segment, start: first, end, resume: None, further: true })
+                (s, Effect::Answered { ahead, segment, start: first, end, resume: None, further: true })
             }
             (Found::Part { segment, rest }, _) => self.plan_media(g, &task, rest, Some(segment)),
             (Found::Nothing | Found::Coming { .. }, _) => self.plan_media(g, &task, first, None),
@@ -348,8 +349,8 @@ impl Disk {
         let begin = self.spinning_at(needed);
         let seek = self.seek_to(g, ahead, op, rest);
         let angle = g.angle_at(begin + seek).wrapping_add(phase);
-        let rotation = g.rotation_from(angle, rest);
-        let media = g.transfer(rest, end - rest);
+        let (at, media) = g.place(rest, end - rest);
+        let rotation = g.wait(angle, at);
         let bus = times(end - first, if op == Op::Read { f.bus_fixed } else { f.bus_write_fixed });
         let since = begin + seek + rotation + media;
         let service = Service {
@@ -415,10 +416,22 @@ impl Disk {
         self.fixed.geometry.as_ref().and_then(|g| self.cache.ahead(g, now))
     }
 
+    /// Reckons reading ahead from a place further on, so that a long stream does not cost more and more.
+    fn shorten(&mut self, ahead: Option<Ahead>) {
+        if let (Some(a), Some(g)) = (ahead, &self.fixed.geometry)
+            && a.active
+            && a.filled - a.from > 2 * self.cache.size()
+        {
+            let since = a.since + g.transfer(a.from, a.filled - a.from);
+            self.cache.anchor(a.filled, since);
+        }
+    }
+
     pub(crate) fn apply(&mut self, effect: Effect) {
         match effect {
             Effect::Nothing => {}
-            Effect::Answered { segment, start, end, resume, further } => {
+            Effect::Answered { ahead, segment, start, end, resume, further } => {
+                self.shorten(ahead);
                 let limit =
                     if further { self.limit_after(self.cache.start_of(segment), start, end) } else { 0 };
                 self.cache.answered(segment, limit, resume);

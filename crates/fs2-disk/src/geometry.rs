@@ -11,6 +11,7 @@
 
 use fs2_block::Nanos;
 
+use crate::divide::{Divisor, Index};
 use crate::platter::Platter;
 use crate::profile::DiskSpec;
 
@@ -19,7 +20,7 @@ use crate::profile::DiskSpec;
 struct Placed {
     first: u64,
     /// Sectors on a track.
-    spt: u64,
+    spt: Divisor,
     /// Angle a sector takes.
     unit: u64,
     /// Angle of the zone's first sector.
@@ -32,6 +33,7 @@ struct Placed {
 #[derive(Clone, Debug)]
 pub(crate) struct Geometry {
     zones: Box<[Placed]>,
+    index: Index,
     /// In place of the zones.
     pub(crate) platter: Option<Platter>,
     /// Angle turned in a nanosecond.
@@ -41,7 +43,7 @@ pub(crate) struct Geometry {
     track_skew: u64,
     /// What a cylinder's end adds to the track skew.
     cylinder_extra: u64,
-    heads: u64,
+    heads: Divisor,
     cylinder_skew: u64,
 }
 
@@ -71,21 +73,22 @@ impl Geometry {
         let (track_skew, cylinder_skew) = (angle(disk.track_skew_ms), angle(disk.cylinder_skew_ms));
         let mut g = Geometry {
             zones: Box::new([]),
+            index: Index::new(&disk.zones.iter().map(|z| z.first_sector).collect::<Vec<_>>()),
             platter: disk.platter.as_ref().map(|spec| Platter::new(spec, &disk.seek)),
             spin,
             turn_fixed,
             track_skew,
             cylinder_extra: cylinder_skew.saturating_sub(track_skew),
-            heads: u64::from(disk.tracks_per_cylinder.max(1)),
+            heads: Divisor::new(u64::from(disk.tracks_per_cylinder.max(1))),
             cylinder_skew,
         };
         let mut zones = Vec::with_capacity(disk.zones.len());
         let mut base = 0u64;
         for (i, zone) in disk.zones.iter().enumerate() {
-            let spt = u64::from(zone.sectors_per_track);
+            let spt = Divisor::new(u64::from(zone.sectors_per_track));
             let end = disk.zones.get(i + 1).map_or(u64::MAX, |next| next.first_sector);
             let placed =
-                Placed { first: zone.first_sector, spt, unit: (TURN / spt as f64) as u64, base, end };
+                Placed { first: zone.first_sector, spt, unit: (TURN / spt.get() as f64) as u64, base, end };
             if end != u64::MAX {
                 // Keeps G2 across zones: the next one starts a cylinder skew after this one ends.
                 base = base.wrapping_add(g.end_in(&placed, end - placed.first) as u64);
@@ -98,18 +101,25 @@ impl Geometry {
     }
 
     fn zone(&self, sector: u64) -> &Placed {
-        let i = self.zones.partition_point(|z| z.first <= sector);
-        &self.zones[i.saturating_sub(1)]
+        let mut i = self.index.guess(sector);
+        while self.zones[i].end <= sector {
+            i += 1;
+        }
+        &self.zones[i]
     }
 
     /// Angle the platter turns from the start of the zone's first sector to the start of its
     /// sector number `i`, reading everything between.
     fn start_in(&self, zone: &Placed, i: u64) -> u128 {
-        let (track, place) = (i / zone.spt, i % zone.spt);
+        let (track, place) = zone.spt.div_rem(i);
+        self.track_in(track) + u128::from(place * zone.unit)
+    }
+
+    /// The same to the start of a track.
+    fn track_in(&self, track: u64) -> u128 {
         (u128::from(track) << 64)
             + u128::from(track) * u128::from(self.track_skew)
-            + u128::from(track / self.heads) * u128::from(self.cylinder_extra)
-            + u128::from(place * zone.unit)
+            + u128::from(self.heads.div_rem(track).0) * u128::from(self.cylinder_extra)
     }
 
     /// The same to the end of the `n`-th sector (`n` of them passed).
@@ -278,27 +288,58 @@ impl Geometry {
             }
             return count;
         }
-        let zone = self.zone(sector);
-        // On the track where it begins, a division tells.
-        let on_track = (zone.spt - (sector - zone.first) % zone.spt).min(zone.end - sector).min(limit);
-        let turned = u128::from(time.0) * u128::from(self.spin);
-        if turned < u128::from(on_track) * u128::from(zone.unit) {
-            return turned as u64 / zone.unit;
+        if limit == 0 {
+            return 0;
         }
-        if on_track == limit || self.transfer(sector, limit) <= time {
-            return limit;
-        }
-        // The largest n with transfer(n) <= time lies in low..high.
-        let (mut low, mut high) = (on_track, limit);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if self.transfer(sector, middle) <= time {
-                low = middle;
-            } else {
-                high = middle;
+        let mut zone = self.zone(sector);
+        let (mut track, mut place) = zone.spt.div_rem(sector - zone.first);
+        let mut turned = u128::from(time.0) * u128::from(self.spin);
+        let (mut at, mut left) = (sector, limit);
+        loop {
+            let here = (zone.spt.get() - place).min(zone.end - at).min(left);
+            if turned < u128::from(here) * u128::from(zone.unit) {
+                return limit - left + turned as u64 / zone.unit;
             }
+            left -= here;
+            if left == 0 {
+                return limit;
+            }
+            // Far beyond the first tracks, ask whether all has passed.
+            if left > 8 * zone.spt.get() && at == sector && self.transfer(sector, limit) <= time {
+                return limit;
+            }
+            at += here;
+            // From where this track's part begins to where the next begins.
+            let step = if at == zone.end {
+                let end = u128::from(here * zone.unit) + u128::from(self.cylinder_skew);
+                zone = self.zone(at);
+                (track, place) = (0, 0);
+                end
+            } else {
+                let from = self.track_in(track) + u128::from(place * zone.unit);
+                (track, place) = (track + 1, 0);
+                self.track_in(track) - from
+            };
+            if turned < step {
+                return limit - left;
+            }
+            turned -= step;
         }
-        low
+    }
+
+    /// Where `sector` begins, and the time for `count` sectors from there to pass.
+    pub(crate) fn place(&self, sector: u64, count: u64) -> (u64, Nanos) {
+        if self.platter.is_none() {
+            let zone = self.zone(sector);
+            let (track, place) = zone.spt.div_rem(sector - zone.first);
+            let angle = self.track_in(track) as u64;
+            let angle = zone.base.wrapping_add(angle).wrapping_add(place * zone.unit);
+            if place + count <= zone.spt.get() && sector + count <= zone.end {
+                return (angle, self.time_of_turns(u128::from(count * zone.unit)));
+            }
+            return (angle, self.transfer(sector, count));
+        }
+        (self.sector_angle(sector), self.transfer(sector, count))
     }
 
     /// Whether both sectors are on one track.
@@ -307,6 +348,6 @@ impl Geometry {
             return p.locate(a).same_track(&p.locate(b));
         }
         let (zone, other) = (self.zone(a), self.zone(b));
-        zone.first == other.first && (a - zone.first) / zone.spt == (b - zone.first) / zone.spt
+        zone.first == other.first && zone.spt.div_rem(a - zone.first).0 == zone.spt.div_rem(b - zone.first).0
     }
 }

@@ -193,6 +193,11 @@ impl Head {
                     }
                 }
                 // A miss was expected. A read that goes on where the head is was a hit only in name.
+                // Then what it read has passed by now, whatever was planned.
+                Effect::Read { ahead, reuse, start, end, since, medium } if media.seek == Nanos(0) => {
+                    let since = since.min(completed_at);
+                    self.belief.apply(Effect::Read { ahead, reuse, start, end, since, medium });
+                }
                 _ if media.seek == Nanos(0) => self.belief.apply(effect),
                 _ => self.belief.cache.learn(first, end),
             }

@@ -29,6 +29,7 @@ mod controller;
 mod device;
 mod disk;
 mod disksim;
+mod divide;
 mod geometry;
 mod head;
 mod parse;

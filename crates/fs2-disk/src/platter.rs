@@ -9,6 +9,7 @@
 
 use fs2_block::Nanos;
 
+use crate::divide::{Divisor, Index};
 use crate::seek::SeekCurve;
 
 /// How heads follow each other where a cylinder ends.
@@ -107,7 +108,7 @@ impl PlatterSpec {
 /// A place on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
-    pub(crate) cylinder: u32,
+    pub(crate) cylinder: u64,
     pub(crate) head: u32,
     /// Place on the track.
     pub(crate) place: u32,
@@ -130,7 +131,7 @@ struct Zone {
     /// One past the last sector; `u64::MAX` for the last zone.
     end: u64,
     first_cylinder: u64,
-    spt: u64,
+    spt: Divisor,
     unit: u64,
     base: u64,
     front: u64,
@@ -138,7 +139,7 @@ struct Zone {
     /// What a cylinder's end adds to the track skew.
     cylinder_extra: u64,
     /// Sectors and blocks of a unit of sparing, spare blocks at a unit's front.
-    unit_sectors: u64,
+    unit_sectors: Divisor,
     unit_blocks: u64,
     unit_front: u64,
     /// From this sector of the zone (front counted) on, so many blocks more were slipped.
@@ -154,7 +155,8 @@ struct Zone {
 #[derive(Clone, Debug)]
 pub(crate) struct Platter {
     zones: Box<[Zone]>,
-    heads: u64,
+    index: Index,
+    heads: Divisor,
     order: HeadOrder,
     head_switch: Nanos,
     /// Seek time by cylinders; the last entry for all beyond.
@@ -165,7 +167,6 @@ const TURN: f64 = 18_446_744_073_709_551_616.0; // 2^64
 
 impl Platter {
     pub(crate) fn new(spec: &PlatterSpec, seek: &SeekCurve) -> Platter {
-        let heads = u64::from(spec.heads);
         let mut first = 0;
         let mut zones: Vec<Zone> = spec
             .zones
@@ -181,8 +182,9 @@ impl Platter {
         }
         let seeks = (0..u64::from(spec.cylinders())).map(|d| seek.nanos(d)).collect();
         Platter {
+            index: Index::new(&zones.iter().map(|z| z.first).collect::<Vec<_>>()),
             zones: zones.into_boxed_slice(),
-            heads,
+            heads: Divisor::new(u64::from(spec.heads)),
             order: spec.order,
             head_switch: Nanos::from_millis_f64(spec.head_switch_ms),
             seeks,
@@ -190,8 +192,11 @@ impl Platter {
     }
 
     fn zone(&self, sector: u64) -> &Zone {
-        let i = self.zones.partition_point(|z| z.first <= sector);
-        &self.zones[i.saturating_sub(1)]
+        let mut i = self.index.guess(sector);
+        while self.zones[i].end <= sector {
+            i += 1;
+        }
+        &self.zones[i]
     }
 
     /// Where `sector` lies.
@@ -199,14 +204,17 @@ impl Platter {
         let zone = self.zone(sector);
         let i = sector - zone.first + zone.front;
         let mut run = zone.end - sector;
-        let after = zone.breaks.partition_point(|b| b.0 <= i);
-        let extra = if after == 0 { 0 } else { zone.breaks[after - 1].1 };
-        if let Some(next) = zone.breaks.get(after) {
-            run = run.min(next.0 - i);
+        let mut extra = 0;
+        if !zone.breaks.is_empty() {
+            let after = zone.breaks.partition_point(|b| b.0 <= i);
+            extra = if after == 0 { 0 } else { zone.breaks[after - 1].1 };
+            if let Some(next) = zone.breaks.get(after) {
+                run = run.min(next.0 - i);
+            }
         }
         let (i, slipped) = if zone.slip_on { (i + extra, 0) } else { (i, extra) };
-        let (unit, rest) = (i / zone.unit_sectors, i % zone.unit_sectors);
-        run = run.min(zone.unit_sectors - rest);
+        let (unit, rest) = zone.unit_sectors.div_rem(i);
+        run = run.min(zone.unit_sectors.get() - rest);
         // Beyond the last zone's end the sum may wrap: a place all the same (G3).
         let mut block = unit.wrapping_mul(zone.unit_blocks).wrapping_add(zone.unit_front + rest + slipped);
         if !zone.remaps.is_empty() {
@@ -219,8 +227,8 @@ impl Platter {
                 }
             }
         }
-        let (track, place) = (block / zone.spt, block % zone.spt);
-        let (cylinder, order) = (track / self.heads, track % self.heads);
+        let (track, place) = zone.spt.div_rem(block);
+        let (cylinder, order) = self.heads.div_rem(track);
         let absolute = zone.first_cylinder.wrapping_add(cylinder);
         let backwards = match self.order {
             HeadOrder::Plain => false,
@@ -237,10 +245,10 @@ impl Platter {
             .wrapping_add(cylinder.wrapping_mul(zone.cylinder_extra))
             .wrapping_add((place + turned).wrapping_mul(zone.unit));
         Spot {
-            cylinder: absolute.min(u64::from(u32::MAX)) as u32,
-            head: if backwards { self.heads - 1 - order } else { order } as u32,
+            cylinder: absolute,
+            head: if backwards { self.heads.get() - 1 - order } else { order } as u32,
             place: place as u32,
-            run: run.min(zone.spt - place),
+            run: run.min(zone.spt.get() - place),
             angle,
             unit: zone.unit,
         }
@@ -248,8 +256,8 @@ impl Platter {
 
     /// Time from one track to another, `settle_ns` added where the head moves at all.
     pub(crate) fn seek(&self, from: &Spot, to: &Spot, settle_ns: i64) -> Nanos {
-        let distance = from.cylinder.abs_diff(to.cylinder) as usize;
-        let arm = self.seeks[distance.min(self.seeks.len() - 1)];
+        let distance = from.cylinder.abs_diff(to.cylinder).min(self.seeks.len() as u64 - 1);
+        let arm = self.seeks[distance as usize];
         let time = if from.head == to.head { arm } else { arm.max(self.head_switch) };
         if time == Nanos(0) { time } else { Nanos(time.0.saturating_add_signed(settle_ns)) }
     }
@@ -284,7 +292,7 @@ impl Platter {
 
     /// Sectors on the tracks where `sector` lies, defects and spares included.
     pub(crate) fn sectors_per_track(&self, sector: u64) -> u64 {
-        self.zone(sector).spt
+        self.zone(sector).spt.get()
     }
 
     /// One past the last sector of the cylinder of `sector`.
@@ -329,13 +337,13 @@ impl Zone {
             first,
             end: first + spec.sectors(z).unwrap_or(1),
             first_cylinder: u64::from(z.first_cylinder),
-            spt,
+            spt: Divisor::new(spt),
             unit,
             base: angle(z.offset),
             front: z.front,
             track_skew,
             cylinder_extra: cylinder_skew.wrapping_sub(track_skew),
-            unit_sectors: (unit_blocks - spares).max(1),
+            unit_sectors: Divisor::new((unit_blocks - spares).max(1)),
             unit_blocks,
             unit_front: if at_front { spares } else { 0 },
             breaks: Vec::new(),
@@ -358,31 +366,32 @@ impl Zone {
     /// From which sector on how many blocks were slipped before it.
     fn find_breaks(&self, width: u64) -> Vec<(u64, u64)> {
         let mut breaks: Vec<(u64, u64)> = Vec::new();
+        let sectors = self.unit_sectors.get();
         let (mut extra, mut unit_now) = (0u64, 0u64);
         for slip in &self.slips {
             let slip = slip * width;
             let (unit, rest) = (slip / self.unit_blocks, slip % self.unit_blocks);
             let rest = rest.saturating_sub(self.unit_front);
             let from = if self.slip_on {
-                (unit * self.unit_sectors + rest.min(self.unit_sectors)).saturating_sub(extra)
+                (unit * sectors + rest.min(sectors)).saturating_sub(extra)
             } else {
                 if unit != unit_now {
                     if extra > 0 {
-                        push_break(&mut breaks, (unit_now + 1) * self.unit_sectors, 0);
+                        push_break(&mut breaks, (unit_now + 1) * sectors, 0);
                     }
                     (extra, unit_now) = (0, unit);
                 }
                 let from = rest.saturating_sub(extra);
-                if from >= self.unit_sectors {
+                if from >= sectors {
                     continue; // A spare that is itself bad.
                 }
-                unit * self.unit_sectors + from
+                unit * sectors + from
             };
             extra += width;
             push_break(&mut breaks, from, extra);
         }
-        if !self.slip_on && extra > 0 && self.unit_sectors < 1 << 60 {
-            push_break(&mut breaks, (unit_now + 1) * self.unit_sectors, 0);
+        if !self.slip_on && extra > 0 && sectors < 1 << 60 {
+            push_break(&mut breaks, (unit_now + 1) * sectors, 0);
         }
         breaks
     }

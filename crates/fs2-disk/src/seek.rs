@@ -77,7 +77,8 @@ impl SeekCurve {
     }
 
     pub(crate) fn nanos(&self, distance: u64) -> Nanos {
-        Nanos::from_millis_f64(self.millis(distance))
+        // As `Nanos::from_millis_f64`, without the call that rounding is on older processors.
+        Nanos((self.millis(distance) * 1e6 + 0.5) as u64)
     }
 }
 
