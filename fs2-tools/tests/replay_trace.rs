@@ -52,6 +52,11 @@ fn info_says_what_is_in_a_trace() {
     let one = json(dir, &["info", "--json", "--device", "3", "-"], SPC.as_bytes());
     assert_eq!(one["summary"]["requests"], 1);
 
+    let packed = json(dir, &["info", "--json", "--pack", "a.spc"], b"");
+    assert_eq!(packed["summary"]["end_byte"], (1 << 20) + 2 * 4096);
+    let apart = &info["summary"]["end_byte"];
+    assert_eq!(*apart, (1_u64 << 42) + 2 * 4096);
+
     let text = String::from_utf8(ok(dir, &["info", "a.spc"], b"")).unwrap();
     assert!(text.contains("requests      3 in 1.000 s"), "{text}");
     assert!(text.contains("\"3\": 1 requests"), "{text}");
@@ -97,6 +102,7 @@ fn what_is_refused_says_where_and_why() {
             &["info", "--device", "9", "--skip-bad", "bad.spc"],
             "no request for device \"9\"; the trace has \"0\"",
         ),
+        (&["info", "--pack", "-"], "--pack reads a trace twice"),
         (&["convert", "bad.spc", "out"], "bad.spc: line 2: "),
         (&["convert", "bad.spc", "-"], "needs --volume-bytes"),
     ] {

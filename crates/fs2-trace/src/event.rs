@@ -11,6 +11,7 @@ use crate::record::RecordFlags;
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(crate) enum Kind {
     /// A request came to the block device (Q).
     Queue,
@@ -28,6 +29,30 @@ pub(crate) enum Kind {
     Other,
 }
 
+impl Kind {
+    /// How many kinds there are.
+    pub(crate) const COUNT: usize = Kind::Other as usize + 1;
+}
+
+/// How long a request took, if that is known: a time in half of the space, since events are moved about
+/// by the million.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Took(u64);
+
+impl Took {
+    pub(crate) const UNKNOWN: Took = Took(u64::MAX);
+
+    pub(crate) fn get(self) -> Option<Nanos> {
+        (self.0 != u64::MAX).then_some(Nanos(self.0))
+    }
+}
+
+impl From<Option<Nanos>> for Took {
+    fn from(took: Option<Nanos>) -> Took {
+        Took(took.map_or(u64::MAX, |took| took.0))
+    }
+}
+
 /// One event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
@@ -37,12 +62,14 @@ pub(crate) struct Event {
     pub(crate) op: Op,
     pub(crate) extent: Extent,
     /// How long the request took, where the event says so.
-    pub(crate) took: Option<Nanos>,
+    pub(crate) took: Took,
     pub(crate) flags: RecordFlags,
     pub(crate) source: u16,
     /// Index into [`Devices`].
     pub(crate) device: u32,
 }
+
+const _: () = assert!(size_of::<Event>() == 48);
 
 impl Event {
     /// A whole request of a format without events.
@@ -52,7 +79,7 @@ impl Event {
             kind: Kind::Request,
             op,
             extent,
-            took: None,
+            took: Took::UNKNOWN,
             flags: RecordFlags::NONE,
             source: 0,
             device,

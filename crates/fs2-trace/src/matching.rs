@@ -97,7 +97,7 @@ impl Matcher {
                 continue;
             }
             slot.state = if requeued { State::Gone } else { State::Done };
-            slot.event.took = Some(Nanos(event.time.saturating_sub(slot.event.time)));
+            slot.event.took = Some(Nanos(event.time.saturating_sub(slot.event.time))).into();
             if event.flags.contains(RecordFlags::FAILED) {
                 slot.event.flags = slot.event.flags.with(RecordFlags::FAILED);
             }

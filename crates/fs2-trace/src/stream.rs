@@ -142,8 +142,8 @@ pub struct Stream {
     given: u64,
     late: u64,
     own: u64,
-    /// Events of each kind of `ArrivalEvent::ALL`.
-    kinds: [u64; 4],
+    /// Events of each kind.
+    kinds: [u64; Kind::COUNT],
 }
 
 /// Opens a trace: one input, or several of the same format that are parts of one trace, such as
@@ -196,7 +196,7 @@ pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stre
         given: 0,
         late: 0,
         own: 0,
-        kinds: [0; 4],
+        kinds: [0; Kind::COUNT],
     }
     .begin())
 }
@@ -280,10 +280,7 @@ impl Stream {
         }
         match self.merge.next(self.options.skip_bad) {
             Ok(Some(event)) => {
-                let kind = ArrivalEvent::ALL.iter().position(|e| e.kind() == event.kind);
-                if let Some(kind) = kind {
-                    self.kinds[kind] += 1;
-                }
+                self.kinds[event.kind as usize] += 1;
                 if self.given == 0 {
                     self.base = Some(self.base.map_or(event.time, |base| base.min(event.time)));
                 }
@@ -369,7 +366,7 @@ impl Stream {
                 at: Nanos(at),
                 op: event.op,
                 extent,
-                service: event.took.filter(|took| took.0 != u64::MAX),
+                service: event.took.get(),
                 flags: event.flags,
                 source: event.source,
             }));
@@ -418,7 +415,8 @@ impl Stream {
             return Err(TraceError::Unfit(format!("no request for device {name:?}; the trace has {names}")));
         }
         let Some(arrival) = self.arrival else { return Ok(()) };
-        let there = ArrivalEvent::ALL.iter().zip(self.kinds).filter(|(e, n)| **e != arrival && *n > 0);
+        let there = ArrivalEvent::ALL.iter().map(|e| (e, self.kinds[e.kind() as usize]));
+        let there = there.filter(|(e, n)| **e != arrival && *n > 0);
         let there = there.map(|(e, n)| format!("{n} {}", e.letter())).collect::<Vec<_>>();
         if there.is_empty() {
             return Ok(());

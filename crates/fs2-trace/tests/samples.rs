@@ -132,6 +132,25 @@ fn each_event_can_be_the_arrival() {
 }
 
 #[test]
+fn version_8_as_first_proposed_is_read_too() {
+    for name in ["blktrace8.bin", "blktrace8-be.bin"] {
+        let whole = sample(name);
+        let (mut bytes, mut at) = (Vec::new(), 0);
+        while at < whole.len() {
+            let length = [whole[at + 50], whole[at + 51]];
+            let big = whole[at] != 8;
+            let follows =
+                usize::from(if big { u16::from_be_bytes(length) } else { u16::from_le_bytes(length) });
+            bytes.extend_from_slice(&whole[at..at + 60]);
+            bytes.extend_from_slice(&whole[at + 64..at + 64 + follows]);
+            at += 64 + follows;
+        }
+        let stream = fs2_trace::open(inputs(&[("t", bytes)]), OpenOptions::default()).unwrap();
+        assert_eq!(all(stream), truth(), "{name}");
+    }
+}
+
+#[test]
 fn where_the_clock_began_is_known() {
     let mut stream = open(&["blktrace7.0.bin", "blktrace7.1.bin"], OpenOptions::default()).unwrap();
     stream.next().unwrap().unwrap();

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 
 use super::Failure;
 use super::info::{tell_skipped, thousands};
-use super::input::{ReadArgs, open};
+use super::input::ReadArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,9 +54,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let Some((target, traces)) = args.files.split_last() else {
         return Err(Failure("a trace and a file to write are needed".to_owned()));
     };
-    let mut options = args.read.options();
-    options.own_io = true;
-    let mut stream = open(traces, options)?;
+    let mut stream = args.read.open(traces, true)?;
     let records = if target == Path::new("-") {
         if args.to == To::Container && args.volume_bytes.or(known_volume(&stream)).is_none() {
             let what =

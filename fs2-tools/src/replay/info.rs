@@ -7,7 +7,7 @@ use fs2_trace::{Count, Percentiles, Stream, Summariser, Summary};
 use serde_json::json;
 
 use super::Failure;
-use super::input::{ReadArgs, open};
+use super::input::ReadArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
-    let mut stream = open(&args.traces, args.read.options())?;
+    let mut stream = args.read.open(&args.traces, false)?;
     let mut summariser = Summariser::new();
     for record in &mut stream {
         summariser.add(&record.map_err(|e| Failure(e.to_string()))?);

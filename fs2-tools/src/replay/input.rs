@@ -33,11 +33,18 @@ pub(super) struct ReadArgs {
     /// range of its own, 4 TiB apart]
     #[arg(long, value_name = "DEVICE")]
     pub(super) device: Option<String>,
+    /// Put the address ranges of several devices side by side, without gaps between them; the trace is read
+    /// twice, so it cannot come from standard input
+    #[arg(long, conflicts_with = "device")]
+    pub(super) pack: bool,
 }
+
+/// Where a device's addresses may begin.
+const PACK_BYTES: u64 = 1 << 20;
 
 impl ReadArgs {
     /// As the trace crate wants it.
-    pub(super) fn options(&self) -> OpenOptions {
+    fn options(&self) -> OpenOptions {
         OpenOptions {
             format: self.format,
             event: self.event,
@@ -46,10 +53,38 @@ impl ReadArgs {
             own_io: false,
         }
     }
+
+    /// Opens a trace: a file, several that are parts of one, or `-` for standard input. `own_io` gives out
+    /// also a daemon's own requests.
+    pub(super) fn open(&self, paths: &[PathBuf], own_io: bool) -> Result<Stream, Failure> {
+        let mut options = OpenOptions { own_io, ..self.options() };
+        if self.pack {
+            if paths.iter().any(|p| p == Path::new("-")) {
+                return Err(Failure(
+                    "--pack reads a trace twice, and standard input is there once".to_owned(),
+                ));
+            }
+            options.devices = packed(open(paths, options.clone())?)?;
+        }
+        open(paths, options)
+    }
 }
 
-/// Opens a trace: a file, several that are parts of one, or `-` for standard input.
-pub(super) fn open(paths: &[PathBuf], options: OpenOptions) -> Result<Stream, Failure> {
+/// The devices of a trace side by side.
+fn packed(mut stream: Stream) -> Result<DeviceChoice, Failure> {
+    for record in &mut stream {
+        record.map_err(|e| Failure(e.to_string()))?;
+    }
+    let mut begin: u64 = 0;
+    let mut places = Vec::new();
+    for device in stream.devices() {
+        places.push((device.name.clone(), begin));
+        begin = begin.saturating_add(device.end_bytes).next_multiple_of(PACK_BYTES);
+    }
+    Ok(DeviceChoice::Placed(places))
+}
+
+fn open(paths: &[PathBuf], options: OpenOptions) -> Result<Stream, Failure> {
     let mut inputs: Vec<(String, BoxRead)> = Vec::new();
     let mut files = Vec::new();
     for path in paths {

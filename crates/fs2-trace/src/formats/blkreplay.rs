@@ -52,5 +52,5 @@ fn parse(text: &[u8], devices: &mut Devices) -> Result<Event, &'static str> {
         .ok_or("R or W, then letters as blkparse has them")?;
     let duration = fields.nth(1).and_then(|w| decimal(w, 1_000_000_000)).filter(|d| *d > 0);
     let device = devices.index(b"")?;
-    Ok(Event { took: duration.map(Nanos), ..Event::request(time, op, extent, device) })
+    Ok(Event { took: duration.map(Nanos).into(), ..Event::request(time, op, extent, device) })
 }

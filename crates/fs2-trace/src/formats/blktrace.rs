@@ -2,7 +2,8 @@
 //!
 //! Version 7: magic and version u32, sequence u32, time u64 (ns), sector u64, bytes u32, action
 //! u32, pid u32, device u32, cpu u32, error u16, length of what follows u16; 48 bytes. Version 8:
-//! the pid before an action of 64 bits, and 12 bytes of padding; 64 bytes. The byte order is the
+//! the pid before an action of 64 bits, and 12 bytes of padding; 64 bytes. (As first proposed it had
+//! 8 bytes of padding; such records are told by where the second begins.) The byte order is the
 //! traced machine's; the magic tells it. The low half of the action says what happened, the rest
 //! what kind the request is of.
 
@@ -16,6 +17,7 @@ use crate::record::RecordFlags;
 const MAGIC: u32 = 0x6561_7400;
 const V7_BYTES: usize = 48;
 const V8_BYTES: usize = 64;
+const V8_BYTES_PROPOSED: usize = 60;
 
 // What kind, above the action: BLK_TC_*.
 const READ: u64 = 1 << 16;
@@ -51,6 +53,8 @@ pub(crate) struct Blktrace {
     bytes: ByteReader,
     /// The byte order, once a magic was seen.
     big_endian: Option<bool>,
+    /// Bytes of a version 8 record in this file, once one was seen.
+    v8_bytes: Option<usize>,
     /// The device of the record before, and its index.
     device: Option<(u32, u32)>,
     /// Nanoseconds from 1970 to time 0 of the clock.
@@ -61,7 +65,14 @@ pub(crate) struct Blktrace {
 
 impl Blktrace {
     pub(crate) fn new(input: BoxRead) -> Blktrace {
-        Blktrace { bytes: ByteReader::new(input), big_endian: None, device: None, clock: None, lost: false }
+        Blktrace {
+            bytes: ByteReader::new(input),
+            big_endian: None,
+            v8_bytes: None,
+            device: None,
+            clock: None,
+            lost: false,
+        }
     }
 
     fn bad(&mut self, what: String) -> Fault {
@@ -95,6 +106,20 @@ impl Blktrace {
         }
     }
 
+    /// Bytes of a version 8 record: the first in a file is followed by the second, or by nothing.
+    fn v8_bytes(&mut self, follows: usize) -> Result<usize, TraceError> {
+        if let Some(bytes) = self.v8_bytes {
+            return Ok(bytes);
+        }
+        let head = self.bytes.peek(V8_BYTES + follows + 4)?;
+        let begins = |at: usize| head.get(at..).is_some_and(|next| magic(next).is_some());
+        let short = V8_BYTES_PROPOSED + follows;
+        let proposed = !begins(V8_BYTES + follows) && (begins(short) || head.len() == short);
+        let bytes = if proposed { V8_BYTES_PROPOSED } else { V8_BYTES };
+        self.v8_bytes = Some(bytes);
+        Ok(bytes)
+    }
+
     fn device(&mut self, raw: u32, devices: &mut Devices) -> Result<u32, &'static str> {
         if let Some((last, index)) = self.device
             && last == raw
@@ -125,7 +150,7 @@ impl Source for Blktrace {
             return Err(self.bad("a record of the other byte order, expected one for the whole file".into()));
         }
         let raw = Raw::parse(head, big);
-        let Some(raw) = raw else {
+        let Some(mut raw) = raw else {
             let version = head[if big { 3 } else { 0 }];
             let what = match version {
                 7 | 8 => format!("the file ends after {} bytes of a record", head.len()),
@@ -134,6 +159,9 @@ impl Source for Blktrace {
             return Err(self.bad(what));
         };
         self.big_endian = Some(big);
+        if raw.bytes != V7_BYTES {
+            raw.bytes = self.v8_bytes(raw.follows)?;
+        }
         // Notifications carry what follows the record; nobody else's is looked at.
         if raw.category & NOTIFY != 0 && raw.action == TIMESTAMP {
             let skip = if raw.cgroup { 8 } else { 0 };
@@ -212,7 +240,7 @@ impl Raw {
         let version = if big { head[3] } else { head[0] };
         let (bytes, action, pid, device) = match version {
             7 if head.len() >= V7_BYTES => (V7_BYTES, u64::from(u32_at(28)), u32_at(32), u32_at(36)),
-            8 if head.len() >= V8_BYTES => (V8_BYTES, u64_at(32), u32_at(28), u32_at(40)),
+            8 if head.len() >= V8_BYTES_PROPOSED => (V8_BYTES, u64_at(32), u32_at(28), u32_at(40)),
             _ => return None,
         };
         // Error and length stand where version 7 has them, in version 8 four bytes later.

@@ -442,7 +442,7 @@ impl Source for ContainerSource {
             kind: Kind::Request,
             op: record.op,
             extent: record.extent,
-            took: record.service,
+            took: record.service.into(),
             flags: record.flags,
             source: record.source,
             device,

@@ -61,6 +61,6 @@ impl Lines for Validate {
             .and_then(|t| t.checked_add(gap))
             .ok_or("times that end within 584 years")?;
         let device = devices.index(b"")?;
-        Ok(Some(Event { took: Some(Nanos(service)), ..Event::request(time, op, extent, device) }))
+        Ok(Some(Event { took: Some(Nanos(service)).into(), ..Event::request(time, op, extent, device) }))
     }
 }

@@ -50,7 +50,7 @@ impl Lines for Msr {
         let begin = line.iter().position(|b| *b == b',').ok_or(LINE)? + 1;
         let name = line.get(begin..begin + host.len() + 1 + disk.len()).ok_or(LINE)?;
         let device = devices.index(name)?;
-        Ok(Some(Event { took: Some(Nanos(took)), ..Event::request(time, op, extent, device) }))
+        Ok(Some(Event { took: Some(Nanos(took)).into(), ..Event::request(time, op, extent, device) }))
     }
 
     fn clock_unix_ns(&self) -> Option<i128> {

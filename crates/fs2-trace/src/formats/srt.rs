@@ -119,7 +119,7 @@ impl Source for Srt {
             let op = if read { Op::Read } else { Op::Write };
             let extent = Extent::new(sector * SECTOR_BYTES, len);
             let device = devices.index(device.to_string().as_bytes()).map_err(|what| bad(what.to_owned()))?;
-            return Ok(Some(Event { took, ..Event::request(time, op, extent, device) }));
+            return Ok(Some(Event { took: took.into(), ..Event::request(time, op, extent, device) }));
         }
     }
 }

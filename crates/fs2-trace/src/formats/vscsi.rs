@@ -94,7 +94,7 @@ impl<const V: u8> Source for Vscsi<V> {
                 .ok_or_else(|| bad(format!("time {time}, expected microseconds below 584,000 years")))?;
             let device = devices.index(b"").map_err(|what| bad(what.to_owned()))?;
             let took = took.and_then(|t| t.checked_mul(1000)).map(Nanos);
-            return Ok(Some(Event { took, ..Event::request(time, op, extent, device) }));
+            return Ok(Some(Event { took: took.into(), ..Event::request(time, op, extent, device) }));
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{BoxRead, peek};
 const MAGIC_BYTES: usize = 6;
 
 /// Most memory an xz stream may ask for: `xz -9` asks for 65 MiB.
-const XZ_MEMORY_MAX: u64 = 256 << 20;
+const XZ_MEMORY_MAX: u64 = 128 << 20;
 
 /// Largest zstd window, as a power of two: 128 MiB, what `zstd` itself accepts without `--long`.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
@@ -88,10 +88,7 @@ impl Read for Named {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.plain.read(buf).map_err(|e| match self.kind {
             Compression::None => e,
-            kind if e.kind() == io::ErrorKind::Interrupted => {
-                let _ = kind;
-                e
-            }
+            _ if e.kind() == io::ErrorKind::Interrupted => e,
             kind => io::Error::new(e.kind(), format!("{kind}: {e}")),
         })
     }
