@@ -371,7 +371,9 @@ impl Zone {
         for slip in &self.slips {
             let slip = slip * width;
             let (unit, rest) = (slip / self.unit_blocks, slip % self.unit_blocks);
-            let rest = rest.saturating_sub(self.unit_front);
+            let Some(rest) = rest.checked_sub(self.unit_front) else {
+                continue; // A spare that is itself bad.
+            };
             let from = if self.slip_on {
                 (unit * sectors + rest.min(sectors)).saturating_sub(extra)
             } else {
@@ -401,5 +403,192 @@ fn push_break(breaks: &mut Vec<(u64, u64)>, from: u64, extra: u64) {
     match breaks.last_mut() {
         Some(last) if last.0 >= from => last.1 = extra,
         _ => breaks.push((from, extra)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sparings() -> impl Strategy<Value = Sparing> {
+        prop::sample::select(vec![
+            Sparing::None,
+            Sparing::Tracks,
+            Sparing::PerTrack,
+            Sparing::PerCylinder,
+            Sparing::PerCylinderSlipOn,
+            Sparing::PerCylinderFront,
+            Sparing::PerCylinderFrontSlipOn,
+            Sparing::AtEnd,
+            Sparing::PerRange(3),
+            Sparing::PerZone,
+            Sparing::PerZoneSlipOn,
+        ])
+    }
+
+    /// A zone's blocks that hold sectors, in the order of sectors, found by going through all of them.
+    fn plain(spec: &PlatterSpec, z: &PlatterZone) -> Vec<u64> {
+        let spt = u64::from(z.sectors_per_track);
+        let cylinder = spt * u64::from(spec.heads);
+        let blocks = cylinder * (u64::from(z.last_cylinder - z.first_cylinder) + 1);
+        let (unit, at_front) = match spec.sparing {
+            Sparing::PerTrack => (spt, false),
+            Sparing::PerCylinder | Sparing::PerCylinderSlipOn => (cylinder, false),
+            Sparing::PerCylinderFront | Sparing::PerCylinderFrontSlipOn => (cylinder, true),
+            Sparing::PerRange(n) => (cylinder * u64::from(n), false),
+            _ => (blocks, false),
+        };
+        let slip_on = matches!(
+            spec.sparing,
+            Sparing::PerCylinderSlipOn | Sparing::PerCylinderFrontSlipOn | Sparing::AtEnd
+        );
+        let whole = matches!(
+            spec.sparing,
+            Sparing::None | Sparing::Tracks | Sparing::AtEnd | Sparing::PerZone | Sparing::PerZoneSlipOn
+        );
+        let spares = if whole { 0 } else { z.spares };
+        let mut order = Vec::new();
+        for from in (0..blocks).step_by(unit as usize) {
+            let front = if at_front { spares } else { 0 };
+            let mut held = 0;
+            for block in from + front..(from + unit).min(blocks) {
+                let bad = match spec.sparing {
+                    Sparing::Tracks => z.slips.contains(&(block / spt)),
+                    _ => z.slips.contains(&block),
+                };
+                // A slip that pushes on leaves a sector less here, else a spare takes its place.
+                let room = unit - spares;
+                if slip_on && block - from - front >= room || held >= room {
+                    break;
+                }
+                if !bad {
+                    order.push(block);
+                    held += 1;
+                }
+            }
+        }
+        order.drain(..z.front as usize);
+        order
+    }
+
+    proptest! {
+        /// Against a list of all blocks.
+        #[test]
+        fn sectors_lie_where_counting_puts_them(
+            sparing in sparings(),
+            order in prop::sample::select(vec![HeadOrder::Plain, HeadOrder::SerpentineInZone, HeadOrder::Serpentine]),
+            heads in 1u32..5,
+            zones in prop::collection::vec(
+                (3u32..10, 8u32..20, 0u64..3, 0u64..5, prop::collection::btree_set(0u64..2000, 0..4), 0.0f64..8.0),
+                1..4
+            ),
+        ) {
+            let mut spec = PlatterSpec { heads, order, sparing, head_switch_ms: 0.5, zones: Vec::new() };
+            let mut next = 0;
+            for (cylinders, spt, spares, front, slips, offset) in zones {
+                // Whole ranges, so that each has its spares.
+                let cylinders = cylinders.next_multiple_of(3);
+                let (cylinder, blocks) = (u64::from(spt * heads), u64::from(cylinders * spt * heads));
+                let slips = slips.into_iter().filter(|s| {
+                    let in_cylinder = s % cylinder;
+                    match sparing {
+                        // One slip at most where there is no spare for more; none among the spares.
+                        Sparing::Tracks => *s < u64::from(cylinders * heads) / 4,
+                        Sparing::PerCylinderSlipOn | Sparing::PerCylinderFrontSlipOn => {
+                            *s < blocks / 2 && (spares..cylinder - spares).contains(&in_cylinder)
+                        }
+                        _ => *s < blocks / 2,
+                    }
+                });
+                let slips: Vec<u64> = match sparing {
+                    // With its spares in front, a cylinder has no place behind for what a slip pushes on.
+                    Sparing::None | Sparing::PerCylinderFront => Vec::new(),
+                    Sparing::AtEnd | Sparing::PerCylinderSlipOn | Sparing::PerCylinderFrontSlipOn
+                    | Sparing::PerZoneSlipOn => slips.collect(),
+                    _ => slips.take(spares as usize).collect(),
+                };
+                let zone = PlatterZone {
+                    first_cylinder: next,
+                    last_cylinder: next + cylinders - 1,
+                    sectors_per_track: spt,
+                    offset,
+                    front,
+                    track_skew: 2.0,
+                    cylinder_skew: 3.0,
+                    spares,
+                    slips,
+                    remaps: Vec::new(),
+                };
+                next += cylinders + 1;
+                prop_assume!(spec.sectors(&zone).is_some_and(|n| n > 8));
+                spec.zones.push(zone);
+            }
+            let seek = SeekCurve::Table { points: vec![(1.0, 1.0)] };
+            let platter = Platter::new(&spec, &seek);
+            let mut sector = 0;
+            for z in &spec.zones {
+                let all = plain(&spec, z);
+                let sectors = spec.sectors(z).unwrap();
+                prop_assert!(all.len() as u64 >= sectors, "{} {sectors}", all.len());
+                let spt = u64::from(z.sectors_per_track);
+                for (i, block) in all.iter().take(sectors as usize).enumerate() {
+                    let spot = platter.locate(sector);
+                    let (track, place) = (block / spt, block % spt);
+                    let cylinder = u64::from(z.first_cylinder) + track / u64::from(heads);
+                    let in_order = (track % u64::from(heads)) as u32;
+                    let turned = match order {
+                        HeadOrder::Plain => false,
+                        HeadOrder::SerpentineInZone => (track / u64::from(heads)) % 2 == 1,
+                        HeadOrder::Serpentine => cylinder % 2 == 1,
+                    };
+                    let head = if turned { heads - 1 - in_order } else { in_order };
+                    prop_assert_eq!(
+                        (spot.cylinder, spot.head, u64::from(spot.place)),
+                        (cylinder, head, place),
+                        "sector {} of zone {:?}, {:?}", i, z, sparing
+                    );
+                    prop_assert!(spot.run >= 1 && spot.run <= sectors - i as u64 || z == spec.zones.last().unwrap());
+                    // Keeps P2.
+                    for n in 1..spot.run.min(sectors - i as u64) {
+                        let later = platter.locate(sector + n);
+                        prop_assert!(later.same_track(&spot));
+                        prop_assert_eq!(u64::from(later.place), place + n);
+                        let apart = later.angle.wrapping_sub(spot.angle.wrapping_add(n * spot.unit));
+                        prop_assert_eq!(apart, 0);
+                    }
+                    sector += 1;
+                }
+            }
+        }
+
+        #[test]
+        fn track_ends_enclose_the_sector(sector in 0u64..5000, heads in 1u32..4, slip in 0u64..500) {
+            let zone = PlatterZone {
+                first_cylinder: 0,
+                last_cylinder: 200,
+                sectors_per_track: 17,
+                offset: 3.0,
+                front: 5,
+                track_skew: 2.0,
+                cylinder_skew: 3.0,
+                spares: 1,
+                slips: vec![slip, slip + 1],
+                remaps: Vec::new(),
+            };
+            let spec =
+                PlatterSpec { heads, order: HeadOrder::Plain, sparing: Sparing::PerZone, head_switch_ms: 1.0, zones: vec![zone] };
+            let p = Platter::new(&spec, &SeekCurve::Table { points: vec![(1.0, 1.0)] });
+            let (first, end) = (p.track_first(sector), p.track_end(sector));
+            prop_assert!(first <= sector && sector < end && end - first <= 17);
+            let here = p.locate(sector);
+            for s in first..end {
+                prop_assert!(p.locate(s).same_track(&here));
+            }
+            prop_assert!(first == 0 || !p.locate(first - 1).same_track(&here));
+            prop_assert!(!p.locate(end).same_track(&here));
+            prop_assert!(p.cylinder_end(sector) >= end);
+        }
     }
 }

@@ -1,0 +1,117 @@
+//! `fs2-replay profile` and `validate`: what they print and what they refuse.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use fs2_disk::DriveProfile;
+
+/// Exit code, standard output, standard error.
+fn replay(args: &[&str]) -> (i32, String, String) {
+    let args = std::iter::once("fs2-replay").chain(args.iter().copied()).map(OsString::from);
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = fs2_tools::replay::run(args, &mut out, &mut err);
+    (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+/// The made-up drive of fs2-disk's tests.
+fn small() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/fs2-disk/tests/drives/small.diskspecs")
+}
+
+/// Two reads that take 1450 and 300 us in the model: 300 us of overhead, 800 of rotation, 350 of transfer
+/// of three sectors, and then a hit. Each is said to have been measured 250 us longer.
+const TRACE: &str = "R Miss 10 3 1700.0 1000000.0\nR Hit 20 4 550.0 0.0\n";
+
+#[test]
+fn profiles_are_listed_and_shown() {
+    let (code, out, _) = replay(&["profile", "list"]);
+    assert_eq!(code, 0);
+    for name in DriveProfile::names() {
+        assert!(out.lines().any(|l| l.starts_with(name)), "{name}");
+        let (code, shown, _) = replay(&["profile", "show", name]);
+        assert_eq!((code, shown.as_str()), (0, DriveProfile::builtin_source(name).unwrap()));
+    }
+    let (code, _, err) = replay(&["profile", "show", "no-such-drive"]);
+    assert_eq!(code, 1);
+    assert!(err.starts_with("fs2-replay: no-such-drive: ") && err.contains("wd800-repaired"), "{err}");
+}
+
+#[test]
+fn an_imported_drive_is_a_profile_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, toml, err) = replay(&["profile", "import", small().to_str().unwrap()]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let file = dir.path().join("small.toml");
+    std::fs::write(&file, &toml).unwrap();
+    let (code, again, _) = replay(&["profile", "show", file.to_str().unwrap()]);
+    assert_eq!((code, again), (0, toml));
+    // A file that names what is not there.
+    let broken = dir.path().join("broken.diskspecs");
+    std::fs::write(&broken, "\n\n  source gone.model\n").unwrap();
+    let (code, _, err) = replay(&["profile", "import", broken.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(err.contains("broken.diskspecs, line 3, column 10: gone.model: No such file"), "{err}");
+}
+
+#[test]
+fn validation_of_a_drive_always_a_quarter_millisecond_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, packed) = (dir.path().join("t"), dir.path().join("t.zst"));
+    std::fs::write(&plain, TRACE).unwrap();
+    std::fs::write(&packed, zstd::encode_all(TRACE.as_bytes(), 1).unwrap()).unwrap();
+    let each = dir.path().join("each.csv");
+    let specs = small();
+    for trace in [&plain, &packed] {
+        let (code, out, err) = replay(&[
+            "validate",
+            specs.to_str().unwrap(),
+            trace.to_str().unwrap(),
+            "--json",
+            "--each",
+            each.to_str().unwrap(),
+        ]);
+        assert_eq!(code, 0, "{err}");
+        let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let is = |path: &str, want: f64| {
+            let got = said.pointer(path).and_then(serde_json::Value::as_f64).unwrap();
+            assert!((got - want).abs() < 1e-4, "{path}: {got}, expected {want}");
+        };
+        is("/demerit_ms", 0.25);
+        is("/requests", 2.0);
+        is("/cache_hits", 1.0);
+        is("/media/accesses", 1.0);
+        is("/media/seek_ms", 0.0);
+        is("/media/rotation_ms", 0.8);
+        is("/media/transfer_ms", 0.3);
+        is("/groups/reads/measured/mean_ms", 1.125);
+        is("/groups/all/modelled/percentiles_ms/p50", 0.3);
+        is("/groups/all/modelled/percentiles_ms/p99", 1.45);
+        assert!(said.pointer("/groups/writes").unwrap().is_null());
+    }
+    let lines = std::fs::read_to_string(&each).unwrap();
+    assert!(lines.lines().nth(1).unwrap().starts_with("R,10,3,1.7,1.4"), "{lines}");
+    let (code, out, _) = replay(&["validate", specs.to_str().unwrap(), plain.to_str().unwrap()]);
+    assert_eq!(code, 0);
+    assert!(out.contains("\ndemerit 0.250 ms\n"), "{out}");
+    assert!(out.contains("all, measured"), "{out}");
+}
+
+#[test]
+fn a_malformed_trace_is_told_with_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t");
+    for (text, said) in [
+        ("R Hit 1 1 1 1\nR Hit 1\n", "t: line 2: no count"),
+        ("", "t: no request"),
+        ("R Hit 1 1 -1 1\n", "t: line 1: `-1`, expected microseconds"),
+    ] {
+        std::fs::write(&trace, text).unwrap();
+        let (code, out, err) = replay(&["validate", "wd800-repaired", trace.to_str().unwrap()]);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(err.contains(said), "{err}");
+    }
+    let (code, _, err) = replay(&["validate", "wd800-repaired", "/no/such/trace"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("/no/such/trace: No such file"), "{err}");
+    assert_eq!(replay(&["validate"]).0, 2);
+}
