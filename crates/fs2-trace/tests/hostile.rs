@@ -111,6 +111,21 @@ fn a_damaged_blktrace_is_read_on_from_the_next_record() {
 }
 
 #[test]
+fn what_moves_no_data_is_a_flush_or_nothing() {
+    let text = "0.1 D R 0 0 1 a\n0.2 D FWS 0 0 1 a\n0.3 D WS 0 0 1 a\n0.4 D N 0 8 1 a\n0.5 D FN 0 0 1 a\n\
+                0.6 D ZR 64 8 1 a\n0.7 D FWFS 64 8 1 a\n0.8 C FF 18446744073709551615 0 1 a\n0.9 D DS 8 8 1 a\n\
+                1.0 D ZA 8 8 1 a\n1.1 D WZ 8 8 1 a\n1.2 D RA 8 8 1 a\n";
+    let stream = fs2_trace::open(inputs(&[("t", text.into())]), OpenOptions::default()).unwrap();
+    let ops: Vec<_> = stream.map(|r| r.unwrap()).map(|r| (r.op, r.extent.len(), r.flags.bits())).collect();
+    use fs2_block::Op::*;
+    let fua = fs2_trace::RecordFlags::FUA.bits();
+    let moves =
+        [(Write, 4096, fua), (Discard, 4096, 0), (Write, 4096, 0), (WriteZeroes, 4096, 0), (Read, 4096, 0)];
+    assert_eq!(ops[..3], [(Flush, 0, 0); 3]);
+    assert_eq!(ops[3..], moves);
+}
+
+#[test]
 fn foreign_records_are_named() {
     let mut bytes = sample("vscsi2.bin");
     bytes[40 * 3 + 3] = 9;

@@ -172,12 +172,12 @@ fn packed(compression: Compression, bytes: &[u8]) -> Vec<u8> {
             e.finish().unwrap()
         }
         Compression::Bzip2 => {
-            let mut e = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::default());
+            let mut e = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
             e.write_all(bytes).unwrap();
             e.finish().unwrap()
         }
         Compression::Xz => {
-            let mut e = liblzma::write::XzEncoder::new(Vec::new(), 6);
+            let mut e = liblzma::write::XzEncoder::new(Vec::new(), 1);
             e.write_all(bytes).unwrap();
             e.finish().unwrap()
         }
@@ -207,13 +207,13 @@ fn a_packed_trace_cut_short_gives_what_there_is_and_an_error() {
     // Enough that each packer has written some of it.
     let line = "0,2048,4096,R,0.5\n";
     let text: String =
-        (0..60_000_u64).map(|i| format!("0,{},4096,R,{}.{:06}\n", i * 7919 % 99_991, i, i)).collect();
+        (0..20_000_u64).map(|i| format!("0,{},4096,R,{}.{:06}\n", i * 7919 % 99_991, i, i)).collect();
     for compression in PACKED {
         let mut bytes = packed(compression, text.as_bytes());
         bytes.truncate(bytes.len() * 9 / 10);
         let mut stream = fs2_trace::open(inputs(&[("a.spc", bytes)]), OpenOptions::default()).unwrap();
         let good = stream.by_ref().take_while(Result::is_ok).count();
-        assert!(good > 10_000, "{compression}: {good} of the requests before the cut");
+        assert!(good > 5000, "{compression}: {good} of the requests before the cut");
         let bytes = packed(compression, &text.as_bytes()[..line.len() * 1000]);
         let cut = bytes[..bytes.len() - 3].to_vec();
         let what = failure(fs2_trace::open(inputs(&[("a.spc", cut)]), OpenOptions::default()));

@@ -149,7 +149,9 @@ impl Rwbs {
     /// The event, `None` for a request of no sectors that does nothing.
     fn event(&self, time: u64, kind: Kind, extent: Extent, pid: u64, device: u32) -> Option<Event> {
         let empty = extent.is_empty();
-        let op = if empty && self.preflush { Op::Flush } else { self.op };
+        // A write of no sectors is there for the flush before it, whether that is said or not.
+        let flush = self.preflush || self.op == Op::Write;
+        let op = if empty && flush { Op::Flush } else { self.op };
         if empty && op != Op::Flush {
             return None;
         }

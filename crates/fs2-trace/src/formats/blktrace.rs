@@ -280,8 +280,8 @@ impl Raw {
             return Ok(nothing);
         }
         let op = match self.len {
-            0 if self.category & FLUSH != 0 => Op::Flush,
-            // A request of no bytes that does nothing.
+            // A write of no bytes is there for the flush before it, whether that is said or not.
+            0 if self.category & (FLUSH | WRITE) != 0 => Op::Flush,
             0 => return Ok(nothing),
             _ if self.category & DISCARD != 0 => Op::Discard,
             _ if self.category & WRITE_ZEROES != 0 => Op::WriteZeroes,
