@@ -23,6 +23,8 @@ pub(crate) struct Matcher {
     first: u64,
     /// Those not completed: device, first byte, number.
     open: BTreeSet<(u32, u64, u64)>,
+    /// Of `open`, what one event ends; empty between two.
+    closing: Vec<(u32, u64, u64)>,
     /// A completion was seen; without any there is nothing to wait for.
     completions: bool,
     /// More than `PENDING_MAX` events came before any completion.
@@ -50,6 +52,7 @@ impl Matcher {
             pending: VecDeque::new(),
             first: 0,
             open: BTreeSet::new(),
+            closing: Vec::new(),
             completions: false,
             no_completions: false,
         }
@@ -82,34 +85,40 @@ impl Matcher {
         }
     }
 
-    /// Ends the requests that this event ends: those that lie within it, since a request that was
-    /// queued in parts is completed as one.
+    /// Ends the requests that this event ends. A request that was queued in parts is completed as one, so
+    /// all that were queued within it; of those issued, the earliest for just these bytes, and only where
+    /// there is none, those within.
     fn close(&mut self, event: &Event, requeued: bool) {
         let from = event.extent.offset();
         let end = event.extent.end();
         // A flush has no place: it is found at 0, the earliest of them first.
         let to = if event.op == Op::Flush { from } else { end.saturating_sub(1) };
-        let mut closed = [(0, 0, 0); LOOK_MAX];
-        let mut n = 0;
+        let mut closing = std::mem::take(&mut self.closing);
+        closing.clear();
         for key in self.open.range((event.device, from, 0)..=(event.device, to, u64::MAX)).take(LOOK_MAX) {
-            let Some(slot) = self.pending.get_mut((key.2 - self.first) as usize) else { continue };
+            let Some(slot) = self.pending.get((key.2 - self.first) as usize) else { continue };
             if slot.event.op != event.op || slot.event.extent.end() > end {
                 continue;
             }
+            let one = self.arrival == Kind::Issue && slot.event.extent == event.extent;
+            if one {
+                closing.clear();
+            }
+            closing.push(*key);
+            if one || event.op == Op::Flush {
+                break;
+            }
+        }
+        for key in &closing {
+            self.open.remove(key);
+            let slot = &mut self.pending[(key.2 - self.first) as usize];
             slot.state = if requeued { State::Gone } else { State::Done };
             slot.event.took = Some(Nanos(event.time.saturating_sub(slot.event.time))).into();
             if event.flags.contains(RecordFlags::FAILED) {
                 slot.event.flags = slot.event.flags.with(RecordFlags::FAILED);
             }
-            closed[n] = *key;
-            n += 1;
-            if event.op == Op::Flush {
-                break;
-            }
         }
-        for key in &closed[..n] {
-            self.open.remove(key);
-        }
+        self.closing = closing;
     }
 
     /// The next request that need not wait longer; at the trace's `end` none need.
@@ -130,5 +139,122 @@ impl Matcher {
                 return Some(slot.event);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::sectors;
+
+    /// An event: milliseconds, kind, operation, sector, sectors.
+    type Given = (u64, Kind, Op, u64, u64);
+    use Kind::{Complete, Issue, Queue, Requeue};
+    use Op::{Flush, Read, Write};
+
+    /// The requests that come out: when they arrived, where, and how long they took.
+    fn matched(arrival: Kind, given: &[Given]) -> Vec<(u64, u64, Option<u64>)> {
+        let mut matcher = Matcher::new(arrival);
+        for &(time, kind, op, sector, count) in given {
+            let extent = sectors(sector, count).expect("a small place");
+            matcher.push(Event { kind, ..Event::request(time, op, extent, 0) });
+        }
+        let out = std::iter::from_fn(|| matcher.pop(true));
+        let out = out.map(|e| (e.time, e.extent.offset() / 512, e.took.get().map(|t| t.0))).collect();
+        assert!(matcher.open.is_empty() && matcher.pending.is_empty());
+        out
+    }
+
+    #[test]
+    fn what_was_queued_in_parts_is_completed_as_one() {
+        let given = [
+            (1, Queue, Read, 8, 8),
+            (2, Queue, Read, 16, 8),
+            (3, Queue, Read, 24, 8),
+            (4, Issue, Read, 8, 16),
+            (9, Complete, Read, 8, 16),
+        ];
+        assert_eq!(matched(Queue, &given), [(1, 8, Some(8)), (2, 16, Some(7)), (3, 24, None)]);
+        assert_eq!(matched(Issue, &given), [(4, 8, Some(5))]);
+        assert_eq!(matched(Complete, &given), [(9, 8, None)]);
+    }
+
+    #[test]
+    fn of_two_alike_the_first_is_completed_first() {
+        let given = [
+            (1, Issue, Read, 8, 8),
+            (2, Issue, Write, 8, 8),
+            (3, Issue, Read, 8, 8),
+            (4, Issue, Read, 8, 16),
+            (5, Complete, Read, 8, 8),
+            (7, Complete, Read, 8, 16),
+            (8, Complete, Read, 8, 8),
+            (9, Complete, Write, 8, 8),
+            // Of what was never issued.
+            (9, Complete, Write, 8, 8),
+        ];
+        let want = [(1, 8, Some(4)), (2, 8, Some(7)), (3, 8, Some(5)), (4, 8, Some(3))];
+        assert_eq!(matched(Issue, &given), want);
+    }
+
+    #[test]
+    fn flushes_are_completed_one_by_one() {
+        let given = [
+            (1, Issue, Flush, 0, 0),
+            (2, Issue, Flush, 0, 0),
+            (5, Complete, Flush, 0, 0),
+            (9, Complete, Flush, 0, 0),
+        ];
+        assert_eq!(matched(Issue, &given), [(1, 0, Some(4)), (2, 0, Some(7))]);
+    }
+
+    #[test]
+    fn what_is_issued_again_counts_once() {
+        let given = [
+            (1, Issue, Read, 8, 8),
+            (2, Requeue, Read, 8, 8),
+            (3, Issue, Read, 8, 8),
+            (5, Complete, Read, 8, 8),
+        ];
+        assert_eq!(matched(Issue, &given), [(3, 8, Some(2))]);
+    }
+
+    #[test]
+    fn a_lost_completion_holds_nothing_up_for_ever() {
+        let mut matcher = Matcher::new(Issue);
+        let mut out = 0;
+        let mut most = 0;
+        for i in 0..3 * PENDING_MAX as u64 {
+            let extent = sectors(8 * i, 8).expect("a small place");
+            let event = |kind, time| Event { kind, ..Event::request(time, Read, extent, 0) };
+            matcher.push(event(Issue, 2 * i));
+            // The first is never completed.
+            if i > 0 {
+                matcher.push(event(Complete, 2 * i + 1));
+            }
+            while let Some(event) = matcher.pop(false) {
+                assert_eq!((event.time, event.took.get().is_some()), (2 * out, out > 0));
+                out += 1;
+            }
+            most = most.max(matcher.pending.len());
+        }
+        assert_eq!(most, PENDING_MAX);
+        assert!(out > 2 * PENDING_MAX as u64 - 2);
+    }
+
+    #[test]
+    fn without_completions_nothing_waits() {
+        let mut matcher = Matcher::new(Issue);
+        let mut out = 0;
+        for i in 0..2 * PENDING_MAX as u64 {
+            let extent = sectors(8, 8).expect("a small place");
+            matcher.push(Event { kind: Issue, ..Event::request(i, Read, extent, 0) });
+            while let Some(event) = matcher.pop(false) {
+                assert_eq!((event.time, event.took.get()), (out, None));
+                out += 1;
+            }
+        }
+        assert_eq!(out, 2 * PENDING_MAX as u64);
+        assert!(matcher.open.is_empty());
     }
 }
