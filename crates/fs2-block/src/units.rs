@@ -371,6 +371,76 @@ mod tests {
     }
 
     #[test]
+    fn blocks_in_sectors_and_bytes() {
+        let sizes = [(1024, 2), (2048, 4), (4096, 8)];
+        for (bytes, sectors) in sizes {
+            let bs = BlockSize::new(bytes).unwrap();
+            assert_eq!((bs.bytes(), bs.sectors()), (bytes, sectors));
+            assert_eq!(BlockNo(100).sector(bs), Sector(100 * u64::from(sectors)));
+            assert_eq!(bs.bytes_of(u32::MAX), u64::from(u32::MAX) * u64::from(bytes));
+            let two = BlockRange::new(3, 5).extent(bs);
+            assert_eq!(two, Extent::new(3 * u64::from(bytes), 2 * u64::from(bytes)));
+        }
+        assert!([0, 512, 1023, 8192].iter().all(|&n| BlockSize::new(n).is_none()));
+    }
+
+    #[test]
+    fn ranges_and_extents_as_people_read_them() {
+        assert_eq!(BlockRange::new(5, 5).to_string(), "no block");
+        assert_eq!(BlockRange::new(5, 6).to_string(), "5");
+        assert_eq!(BlockRange::new(5, 9).to_string(), "5-8");
+        assert_eq!(Extent::new(512, 1024).to_string(), "512+1024");
+        assert_eq!(BlockNo(7).to_string(), "7");
+        assert_eq!(Permille::new(150).unwrap().to_string(), "15 %");
+    }
+
+    proptest! {
+        #[test]
+        fn extents_agree_with_sets_of_bytes(a in 0u64..40, n in 0u64..12, b in 0u64..40, m in 0u64..12) {
+            let (x, y) = (Extent::new(a, n), Extent::new(b, m));
+            let common: Vec<u64> = (a..a + n).filter(|i| (b..b + m).contains(i)).collect();
+            prop_assert_eq!(x.overlaps(y), !common.is_empty());
+            prop_assert_eq!(x.is_empty(), n == 0);
+            let got = x.intersect(y).map(|e| (e.offset()..e.end()).collect::<Vec<_>>());
+            prop_assert_eq!(got, (!common.is_empty()).then_some(common));
+            // The same with blocks.
+            let (x, y) = (BlockRange::at(BlockNo(a as u32), n as u32), BlockRange::at(BlockNo(b as u32), m as u32));
+            let common: Vec<BlockNo> = x.iter().filter(|i| y.contains(*i)).collect();
+            prop_assert_eq!(x.overlaps(y), !common.is_empty());
+            prop_assert_eq!(x.intersect(y).iter().collect::<Vec<_>>(), common);
+            prop_assert_eq!((x.len() as u64, x.is_empty()), (n, n == 0));
+        }
+
+        #[test]
+        fn extents_in_sectors(offset in 0u64..5000, len in 0u64..5000) {
+            let e = Extent::new(offset, len);
+            let touched: std::collections::BTreeSet<u64> = (offset..offset + len).map(|b| b / 512).collect();
+            prop_assert_eq!(e.sectors(), touched.len() as u64);
+            prop_assert_eq!(e.sector(), Sector(offset / 512));
+            let whole = offset.is_multiple_of(1024) && len.is_multiple_of(1024);
+            prop_assert_eq!(e.is_aligned(BlockSize::B1024), whole);
+            let near = Extent::new(offset / 512 * 512, len / 512 * 512);
+            prop_assert_eq!(near.is_aligned(BlockSize::B1024), near.offset().is_multiple_of(1024) && near.len().is_multiple_of(1024));
+        }
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(Nanos::from_millis(3), Nanos(3_000_000));
+        assert_eq!(Nanos::from_millis_f64(1.5), Nanos(1_500_000));
+        assert_eq!(Nanos::from_millis_f64(-1.5), Nanos(0));
+        assert_eq!((Nanos(2_500_000).as_millis_f64(), Nanos(2_500_000_000).as_secs_f64()), (2.5, 2.5));
+        assert_eq!((Nanos(5) - Nanos(3), Nanos(3) - Nanos(5)), (Nanos(2), Nanos(0)));
+        let mut t = Nanos(u64::MAX - 1);
+        t += Nanos(7);
+        assert_eq!((t, Nanos(1) + Nanos(2)), (Nanos(u64::MAX), Nanos(3)));
+        assert_eq!(
+            (Permille::of(1, 3).get(), Permille::of(9, 3).get(), Permille::new(1001)),
+            (333, 1000, None)
+        );
+    }
+
+    #[test]
     fn foreign_numbers_are_checked() {
         assert_eq!(Extent::checked(u64::MAX, 1), None);
         assert_eq!(Extent::checked(i64::MAX as u64, 1), None);

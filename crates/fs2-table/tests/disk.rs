@@ -4,7 +4,7 @@ mod common;
 
 use common::{GENERATION, Image, KEY, entry, limits};
 use fs2_block::{BlockNo, BlockRange};
-use fs2_table::{PAGE_BYTES, PAGE_ENTRIES, Replica, ReplicaTable, Trust};
+use fs2_table::{PAGE_BYTES, PAGE_ENTRIES, Recovery, Replica, ReplicaTable, Report, Trust};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +22,51 @@ fn filled(n: u32, trust: Trust) -> ReplicaTable {
 fn seal(page: &mut [u8]) {
     let crc = crc32c::crc32c(&page[8..]);
     page[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn a_report_is_clean_or_says_what_is_wrong() {
+    let clean = Report {
+        pages: 10,
+        pages_used: 3,
+        entries: 5,
+        kept_verified: 2,
+        kept_unverified: 3,
+        ..Report::default()
+    };
+    assert!(clean.is_clean());
+    assert_eq!(clean.dropped(), 0);
+    assert_eq!(clean.to_string(), "5 replicas (2 verified, 3 unverified) in 3 of 10 pages");
+    type Break = fn(&mut Report);
+    let wrong: [(Break, &str); 5] = [
+        (|r| r.pages_damaged = 1, "; 1 pages damaged"),
+        (|r| r.pages_foreign = 2, "; 2 pages of another table"),
+        (|r| r.pages_unread = 3, "; 3 pages not read"),
+        (|r| r.pages_newer = 4, "; 4 pages newer than the header, not trusted"),
+        (|r| r.pages_overlapping = 5, "; 5 pages overlapping, rearranged"),
+    ];
+    for (break_it, words) in wrong {
+        let mut report = clean;
+        break_it(&mut report);
+        assert!(!report.is_clean(), "{words}");
+        assert_eq!(report.to_string(), format!("{clean}{words}"));
+    }
+    let lost = Report { entries: 6, forbidden: 1, ..clean };
+    assert!(!lost.is_clean());
+    assert_eq!((lost.dropped(), lost.to_string().ends_with("the volume's ends")), (1, true));
+}
+
+#[test]
+fn of_many_damages_the_first_are_kept() {
+    let image = Image::new(130);
+    let mut recovery = Recovery::new(image.geometry, &image.header, limits(1, true));
+    assert_eq!(recovery.pages(), 130);
+    recovery.feed(10, &vec![7; 120 * PAGE_BYTES]);
+    let damages: Vec<u32> = recovery.damages().iter().map(|d| d.0).collect();
+    assert_eq!(damages, (10..110).collect::<Vec<_>>());
+    assert!(format!("{:?}", limits(1, true)).contains("trust_verified: true"));
+    let (_, report) = recovery.finish();
+    assert_eq!((report.pages_damaged, report.pages_unread), (120, 10));
 }
 
 #[test]
@@ -234,6 +279,8 @@ fn forged_pages_are_against_the_format() {
     refused("fewer than there are", &|p| p[28] = 99);
     refused("more than there are", &|p| p[28] = 102);
     refused("an unknown flag", &|p| p[30] |= 2);
+    refused("an unknown flag in its second byte", &|p| p[31] = 1);
+    refused("a count in its second byte", &|p| p[29] = 1);
     refused("reserved bytes", &|p| p[40] = 1);
     refused("not ascending", &|p| p.copy_within(64 + 4..64 + 8, 64 + 16 + 4));
     refused("its number", &|p| p[24] = 1);

@@ -51,6 +51,35 @@ fn every_bit_counts() {
 }
 
 #[test]
+fn tokens_and_checksums_tell_volumes_apart() {
+    let token = |descriptors: &[u8]| Token::new([3; 1024], descriptors);
+    assert_eq!(token(&[1; 64]), token(&[1; 64]));
+    assert_ne!(token(&[1; 64]), token(&[2; 64]));
+    assert_eq!(token(&[1; 64]).descriptors_hash, Token::hash_descriptors(&[1; 64]));
+    let hashes: std::collections::BTreeSet<u64> =
+        (0..100).map(|n| Token::hash_descriptors(&[n; 32])).collect();
+    assert_eq!(hashes.len(), 100);
+    for bitmap in [[0; 1024], [0xff; 1024], [5; 1024]] {
+        assert_eq!(BitmapChecksums::of_bitmap(&bitmap), crc32c::crc32c(&bitmap));
+    }
+    assert!(format!("{:?}", token(&[1; 64])).contains("descriptors_hash"));
+}
+
+#[test]
+fn a_report_says_which_slot() {
+    let headers = history(3);
+    let slots = [headers[2].encode(), headers[1].encode()];
+    let report = |a: &[u8], b: &[u8]| Header::recover(a, b).report.to_string();
+    let good = report(&slots[0], &slots[1]);
+    let mut damaged = slots[0];
+    damaged[20] ^= 1;
+    let bad = report(&damaged, &slots[1]);
+    assert!(!good.is_empty() && !bad.is_empty() && good != bad, "{good} {bad}");
+    assert_ne!(bad, report(&slots[1], &damaged), "the other slot");
+    assert_ne!(report(&[0; PAGE_BYTES], &slots[1]), bad, "missing is not damaged");
+}
+
+#[test]
 fn a_crash_at_any_write() {
     // Write n goes to slot n % 2. Any subset of its sectors arrives.
     let headers = history(7);

@@ -1,0 +1,232 @@
+//! A session of the real engine on a small volume in memory, driven by hand.
+#![allow(dead_code, unreachable_pub)]
+
+use std::sync::{Arc, Mutex};
+
+use fs2_block::{
+    BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId,
+    WriteAt,
+};
+use fs2_engine::offline::{CreateOptions, Devices, ReplicateOptions, create, replicate};
+use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::{AttachOptions, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Volume};
+use fs2_sim::glue::Scripted;
+use fs2_sim::model::content::Grain;
+use fs2_sim::model::image::{Plan, Shape};
+
+pub const BLOCK: usize = 1024;
+/// The volume's one file: what each block holds, as 16 bits over and over.
+pub const DATA: [(u32, u16); 8] = [
+    (1100, 0x11),
+    (1101, 0x12),
+    (1102, 0x13),
+    (1103, 0x14),
+    (1104, 0x15),
+    (1105, 0x16),
+    (1500, 0x17),
+    (1501, 0x18),
+];
+
+/// A converted volume, with `copied` replicated from block `near` on.
+pub fn image(data: &[(u32, u16)], copied: &[BlockRange], near: u32) -> Vec<u8> {
+    let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(data, &[]);
+    let space = Permille::new(50).unwrap();
+    let options = CreateOptions { space, volume_id: 7, now_secs: 1 };
+    create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
+    if !copied.is_empty() {
+        let options = ReplicateOptions { blocks: copied, near: BlockNo(near), written_since: false };
+        replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
+    }
+    image
+}
+
+pub fn config() -> EngineConfig {
+    EngineConfig { paranoid: true, ..EngineConfig::default() }
+}
+
+pub struct Session {
+    pub volume: Volume,
+    pub device: Vec<u8>,
+    pub now: Nanos,
+    next: u64,
+    buffers: std::collections::BTreeMap<u64, Vec<u8>>,
+    /// Fails an I/O where it says so.
+    pub fail: fn(&Io) -> Option<i32>,
+    /// Every I/O that was done.
+    pub done: Vec<(IoOp, Extent)>,
+}
+
+/// A request's answer, with what a read brought.
+pub type Answer = Result<Vec<u8>, i32>;
+
+impl Session {
+    pub fn attach(mut device: Vec<u8>, config: EngineConfig) -> Session {
+        let (volume, _) = Volume::attach(&mut device, None, config, &AttachOptions::default()).unwrap();
+        let (fail, now) = ((|_| None) as fn(&Io) -> Option<i32>, Nanos::from_millis(1_000_000));
+        Session { volume, device, now, next: 1, buffers: Default::default(), fail, done: Vec::new() }
+    }
+
+    /// Puts the scripted policy in force.
+    pub fn policy(&mut self, policy: Scripted) -> &mut Session {
+        self.volume.set_policy(Box::new(policy));
+        self
+    }
+
+    /// Reads that are captured, for a copy that begins at `target`.
+    pub fn copying_to(&mut self, target: u32) -> &mut Session {
+        self.policy(Scripted { capture: true, eager: true, target: Some(target), ..Scripted::default() })
+    }
+
+    /// Reads that take a replica where there is one; nothing is copied.
+    pub fn reading_copies(&mut self) -> &mut Session {
+        self.policy(Scripted { prefer: true, ..Scripted::default() })
+    }
+
+    /// Submits; nothing is dispatched.
+    pub fn submit(&mut self, op: Op, offset: u64, len: u64, payload: Option<&[u8]>) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        let extent = if op == Op::Flush { Extent::default() } else { Extent::new(offset, len) };
+        let request =
+            Request { id: RequestId(id), connection: ConnectionId(0), op, extent, flags: Flags::default() };
+        self.volume.submit(self.now, request, payload);
+        self.buffers.insert(id, payload.unwrap_or_default().to_vec());
+        id
+    }
+
+    /// Dispatches one I/O.
+    pub fn dispatch(&mut self) -> Option<Io> {
+        self.volume.poll_dispatch(self.now)
+    }
+
+    /// Does an I/O and completes it, a millisecond later.
+    pub fn complete(&mut self, io: Io) {
+        self.now += Nanos::from_millis(1);
+        self.done.push((io.op, io.extent));
+        if let Some(errno) = (self.fail)(&io) {
+            return self.volume.complete(self.now, io.id, Outcome::failed(errno));
+        }
+        let (at, len) = (io.extent.offset(), io.extent.len());
+        match (&io.op, &io.data) {
+            (IoOp::Read, data) => {
+                let mut bytes = vec![0; len as usize];
+                self.device.read_at(at, &mut bytes).unwrap();
+                if let IoData::Client(id) = data {
+                    self.buffers.insert(id.0, bytes.clone());
+                }
+                return self.volume.complete(self.now, io.id, Outcome::read(&bytes));
+            }
+            (IoOp::Write { .. }, IoData::Client(id)) => {
+                self.device.write_at(at, &self.buffers[&id.0]).unwrap();
+            }
+            (IoOp::Write { .. }, IoData::Engine(bytes)) => self.device.write_at(at, bytes).unwrap(),
+            (IoOp::WriteZeroes { .. }, _) => self.device.write_zeroes(at, len).unwrap(),
+            _ => {}
+        }
+        self.volume.complete(self.now, io.id, Outcome::done());
+    }
+
+    /// Does everything there is to do now; the answers by request.
+    pub fn run(&mut self) -> Vec<(u64, Answer)> {
+        while let Some(io) = self.dispatch() {
+            self.complete(io);
+        }
+        let mut answers = Vec::new();
+        while let Some(reply) = self.volume.poll_reply() {
+            let id = reply.request.0;
+            answers.push((id, reply.result.map(|()| self.buffers.remove(&id).unwrap())));
+        }
+        answers
+    }
+
+    fn only(&mut self, id: u64) -> Answer {
+        let mut answers = self.run();
+        assert_eq!(answers.len(), 1, "one answer");
+        let (of, answer) = answers.remove(0);
+        assert_eq!(of, id);
+        answer
+    }
+
+    pub fn read(&mut self, block: u32, blocks: u32) -> Answer {
+        let (at, len) = bytes(block, blocks);
+        let id = self.submit(Op::Read, at, len, None);
+        self.only(id)
+    }
+
+    /// Reads one block; the two bytes it is filled with.
+    pub fn value(&mut self, block: u32) -> u16 {
+        let bytes = self.read(block, 1).unwrap();
+        let value = [bytes[0], bytes[1]];
+        assert!(bytes.chunks(2).all(|pair| pair == value), "block {block} is filled with one value");
+        u16::from_le_bytes(value)
+    }
+
+    pub fn write(&mut self, block: u32, blocks: u32, byte: u8) -> Answer {
+        let (at, len) = bytes(block, blocks);
+        let id = self.submit(Op::Write, at, len, Some(&vec![byte; len as usize]));
+        self.only(id)
+    }
+
+    pub fn other(&mut self, op: Op, block: u32, blocks: u32) -> Answer {
+        let (at, len) = bytes(block, blocks);
+        let id = self.submit(op, at, len, None);
+        self.only(id)
+    }
+
+    /// So many milliseconds pass; then the engine does what it wants to.
+    pub fn idle(&mut self, ms: u64) -> &mut Session {
+        self.now += Nanos::from_millis(ms);
+        self.volume.handle_timeout(self.now);
+        assert_eq!(self.run(), []);
+        self
+    }
+
+    /// Ends the session; whether the mark stands, and the device.
+    pub fn detach(mut self) -> (bool, Vec<u8>) {
+        self.volume.begin_detach(self.now);
+        self.run();
+        (self.volume.detached().expect("it ended").marked, self.device)
+    }
+
+    /// Where the replicas are: original, replica.
+    pub fn replicas(&self) -> Vec<(u32, u32)> {
+        let mut all: Vec<_> = self.volume.table().iter().map(|r| (r.original.0, r.replica.0)).collect();
+        all.sort();
+        all
+    }
+}
+
+fn bytes(block: u32, blocks: u32) -> (u64, u64) {
+    (u64::from(block) * BLOCK as u64, u64::from(blocks) * BLOCK as u64)
+}
+
+type Vacant = (Option<Vec<BlockRange>>, bool);
+
+/// Asks for free space and replicas as policies do, and remembers the answers.
+#[derive(Clone, Debug, Default)]
+pub struct Probe {
+    /// Runs of the first group that are vacant, and whether the block read has all the replicas it may have.
+    pub seen: Arc<Mutex<Vec<Vacant>>>,
+}
+
+impl Policy for Probe {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::None
+    }
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+        None
+    }
+    fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
+        self.seen.lock().unwrap().push((space.vacant(0), space.has_replica(seen.blocks.first())));
+    }
+    fn idle(&mut self, _: Nanos, _: &mut Log) {}
+    fn place(&mut self, _: u32, _: &Head, _: &dyn Space) -> Place {
+        Place::Nowhere
+    }
+    fn hot_region(&self) -> Option<BlockRange> {
+        None
+    }
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+}
