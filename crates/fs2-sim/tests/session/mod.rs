@@ -9,7 +9,7 @@ use fs2_block::{
 };
 use fs2_engine::offline::{CreateOptions, Devices, ReplicateOptions, create, replicate};
 use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
-use fs2_engine::{AttachOptions, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Volume};
+use fs2_engine::{AttachOptions, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Target, Volume};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
@@ -30,7 +30,7 @@ pub const DATA: [(u32, u16); 8] = [
 /// A converted volume, with `copied` replicated from block `near` on.
 pub fn image(data: &[(u32, u16)], copied: &[BlockRange], near: u32) -> Vec<u8> {
     let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(data, &[]);
-    let space = Permille::new(50).unwrap();
+    let space = Permille::new(400).unwrap();
     let options = CreateOptions { space, volume_id: 7, now_secs: 1 };
     create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
     if !copied.is_empty() {
@@ -47,6 +47,8 @@ pub fn config() -> EngineConfig {
 pub struct Session {
     pub volume: Volume,
     pub device: Vec<u8>,
+    /// The table's device, where it lives apart.
+    pub table: Vec<u8>,
     pub now: Nanos,
     next: u64,
     buffers: std::collections::BTreeMap<u64, Vec<u8>>,
@@ -63,7 +65,19 @@ impl Session {
     pub fn attach(mut device: Vec<u8>, config: EngineConfig) -> Session {
         let (volume, _) = Volume::attach(&mut device, None, config, &AttachOptions::default()).unwrap();
         let (fail, now) = ((|_| None) as fn(&Io) -> Option<i32>, Nanos::from_millis(1_000_000));
-        Session { volume, device, now, next: 1, buffers: Default::default(), fail, done: Vec::new() }
+        let table = Vec::new();
+        Session { volume, device, table, now, next: 1, buffers: Default::default(), fail, done: Vec::new() }
+    }
+
+    /// With an empty table on a device of its own.
+    pub fn attach_apart(data: &[(u32, u16)], config: EngineConfig) -> Session {
+        let mut device = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(data, &[]);
+        let mut table = vec![0; 128 << 10];
+        let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
+        create(&mut Devices::new(&mut device, Some(&mut table)), &options, &mut |_| {}).unwrap();
+        let options = AttachOptions::default();
+        let (volume, _) = Volume::attach(&mut device, Some(&mut table), config, &options).unwrap();
+        Session { volume, table, ..Session::attach(device, EngineConfig::default()) }
     }
 
     /// Puts the scripted policy in force.
@@ -110,7 +124,7 @@ impl Session {
         match (&io.op, &io.data) {
             (IoOp::Read, data) => {
                 let mut bytes = vec![0; len as usize];
-                self.device.read_at(at, &mut bytes).unwrap();
+                self.target(&io).read_at(at, &mut bytes).unwrap();
                 if let IoData::Client(id) = data {
                     self.buffers.insert(id.0, bytes.clone());
                 }
@@ -119,11 +133,15 @@ impl Session {
             (IoOp::Write { .. }, IoData::Client(id)) => {
                 self.device.write_at(at, &self.buffers[&id.0]).unwrap();
             }
-            (IoOp::Write { .. }, IoData::Engine(bytes)) => self.device.write_at(at, bytes).unwrap(),
+            (IoOp::Write { .. }, IoData::Engine(bytes)) => self.target(&io).write_at(at, bytes).unwrap(),
             (IoOp::WriteZeroes { .. }, _) => self.device.write_zeroes(at, len).unwrap(),
             _ => {}
         }
         self.volume.complete(self.now, io.id, Outcome::done());
+    }
+
+    fn target(&mut self, io: &Io) -> &mut Vec<u8> {
+        if io.target == Target::Volume { &mut self.device } else { &mut self.table }
     }
 
     /// Does everything there is to do now; the answers by request.
