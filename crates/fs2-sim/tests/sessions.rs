@@ -365,8 +365,32 @@ fn a_flush_of_the_table_that_fails_forbids_the_mark() {
         if fails {
             s.fail = |io| (io.op == IoOp::Flush && io.target == Target::Table).then_some(EIO);
         }
-        assert_eq!(s.detach().0, !fails);
+        s.volume.begin_detach(s.now);
+        s.run();
+        assert_eq!(s.volume.detached().unwrap().marked, !fails);
+        // Nor is one written whose own flush may yet succeed.
+        let found = Header::recover(&s.table[..PAGE_BYTES], &s.table[PAGE_BYTES..2 * PAGE_BYTES]);
+        assert_eq!(found.header.unwrap().mark.is_some(), !fails);
     }
+}
+
+#[test]
+fn what_overlaps_in_its_second_block_waits_too() {
+    let mut s = plain();
+    s.policy(Scripted::default()).idle(10_000).write(1105, 1, 1).unwrap();
+    let two = vec![3; 2 * BLOCK];
+    let first = s.submit(Op::Write, 1100 * BLOCK as u64, two.len() as u64, Some(&two));
+    let io = s.dispatch().unwrap();
+    let read = s.submit(Op::Read, 1101 * BLOCK as u64, 512, None);
+    let beside = s.submit(Op::Read, 1102 * BLOCK as u64, 512, None);
+    let other = s.dispatch().unwrap();
+    assert_eq!(other.extent.offset(), 1102 * BLOCK as u64);
+    assert!(s.dispatch().is_none(), "the read waits for the write");
+    s.complete(io);
+    s.complete(other);
+    let answers = s.run();
+    assert_eq!(answers.iter().map(|a| a.0).collect::<Vec<_>>(), [first, beside, read]);
+    assert_eq!(answers[2].1, Ok(vec![3; 512]));
 }
 
 #[test]

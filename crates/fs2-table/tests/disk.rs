@@ -56,6 +56,38 @@ fn a_report_is_clean_or_says_what_is_wrong() {
     assert_eq!((lost.dropped(), lost.to_string().ends_with("the volume's ends")), (1, true));
 }
 
+/// The run 100..106 at 1000..1006 with its third entry there twice: one entry in the middle of a run is to be
+/// verified, those beside it are not.
+#[test]
+fn a_run_trusted_but_for_its_middle() {
+    let mut image = Image::new(2);
+    let run: Vec<_> = (0..6).map(|k| (500 + k, 1000 + k, u64::from(k))).collect();
+    image.page(0).copy_from_slice(&forge(0, &run, true));
+    image.page(1).copy_from_slice(&forge(1, &run[2..3], true));
+    let (table, report) = image.recover(limits(1, true));
+    table.check();
+    assert_eq!((report.repeated, report.kept_verified, report.kept_unverified), (1, 5, 1));
+    for k in 0..6 {
+        let found: Vec<_> = table.replicas_of(BlockNo(500 + k)).collect();
+        assert_eq!(found, [entry(500 + k, 1000 + k, k.into(), if k == 2 { Unverified } else { Verified })]);
+    }
+    assert_eq!(table.copy_of_run(BlockRange::new(503, 506)).count(), 1);
+}
+
+/// Seventy originals in a row, each with one replica more than may be.
+#[test]
+fn every_original_of_a_long_run_has_too_many() {
+    let mut image = Image::new(2);
+    let run = |replica: u32| -> Vec<_> { (0..70).map(|k| (500 + k, replica + k, 1)).collect() };
+    image.page(0).copy_from_slice(&forge(0, &run(1000), true));
+    image.page(1).copy_from_slice(&forge(1, &run(2000), true));
+    let (table, report) = image.recover(limits(1, true));
+    table.check();
+    assert_eq!((report.over_degree, table.len()), (70, 70));
+    let (table, report) = image.recover(limits(2, true));
+    assert_eq!((report.over_degree, table.len()), (0, 140));
+}
+
 #[test]
 fn of_many_damages_the_first_are_kept() {
     let image = Image::new(130);

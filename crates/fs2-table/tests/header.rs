@@ -71,6 +71,7 @@ fn a_report_says_which_slot() {
     let slots = [headers[2].encode(), headers[1].encode()];
     let report = |a: &[u8], b: &[u8]| Header::recover(a, b).report.to_string();
     let good = report(&slots[0], &slots[1]);
+    assert!(good.starts_with("header slot 0: generation 3, header slot 1: generation 2"), "{good}");
     let mut damaged = slots[0];
     damaged[20] ^= 1;
     let bad = report(&damaged, &slots[1]);
