@@ -424,6 +424,28 @@ fn evicted_replicas_are_punched_where_that_is_asked() {
     }
 }
 
+/// R3: a bitmap that claims a block is answered after the punch of the block has ended.
+#[test]
+fn a_claim_waits_for_the_punch() {
+    let mut s = copied(EngineConfig { punch: true, ..config() });
+    s.policy(Scripted::default()).idle(10_000).write(1500, 1, 1).unwrap();
+    let evict = Some(BlockRange::new(1301, 1302));
+    s.policy(Scripted { evict, eager: true, ..Scripted::default() });
+    s.volume.handle_timeout(s.now);
+    let punch = s.dispatch().unwrap();
+    assert_eq!((punch.op, punch.extent.offset()), (IoOp::Discard, 1301 * BLOCK as u64));
+    let at = Plan { shape: Shape::Plain, grain: Grain::SMALL }.bitmap(0) as usize * BLOCK;
+    let mut bitmap = s.device[at..at + BLOCK].to_vec();
+    bitmap[1300 / 8] |= 1 << (1300 % 8);
+    let claim = s.submit(Op::Write, at as u64, BLOCK as u64, Some(&bitmap));
+    let write = s.dispatch().unwrap();
+    s.complete(write);
+    assert!(s.volume.poll_reply().is_none(), "not yet");
+    s.complete(punch);
+    assert_eq!(s.run(), [(claim, Ok(bitmap))]);
+    assert_eq!(s.volume.stats().claims_waited, 1);
+}
+
 #[test]
 fn discards_passed_down_free_at_their_end() {
     let mut s =

@@ -74,11 +74,11 @@ fn a_run_trusted_but_for_its_middle() {
     assert_eq!(table.copy_of_run(BlockRange::new(503, 506)).count(), 1);
 }
 
-/// Seventy originals in a row, each with one replica more than may be.
+/// Seventy originals in a row, all of a granule of 64 among them, each with one replica more than may be.
 #[test]
 fn every_original_of_a_long_run_has_too_many() {
     let mut image = Image::new(2);
-    let run = |replica: u32| -> Vec<_> { (0..70).map(|k| (500 + k, replica + k, 1)).collect() };
+    let run = |replica: u32| -> Vec<_> { (0..70).map(|k| (512 + k, replica + k, 1)).collect() };
     image.page(0).copy_from_slice(&forge(0, &run(1000), true));
     image.page(1).copy_from_slice(&forge(1, &run(2000), true));
     let (table, report) = image.recover(limits(1, true));
