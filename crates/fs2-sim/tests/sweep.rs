@@ -20,7 +20,7 @@ const BYTES: u64 = 60 << 30;
 const ENTRIES: usize = 30_000;
 
 /// Reads of a run.
-const READS: usize = 5_000;
+const READS: usize = 8_000;
 
 /// Random numbers by seed: splitmix64.
 struct Rng(u64);

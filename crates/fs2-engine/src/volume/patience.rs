@@ -7,14 +7,14 @@
 //! - P1: a request that meets such a read makes the wait [`LONGER`] times longer;
 //! - P2: every other request makes it shorter by a [`SHORTER`]th, down to `idle_after`.
 //!
-//! Where a wait exists at all that few requests end, about one request in `SHORTER` * ln `LONGER`, 180, meets the
+//! Where a wait exists at all that few requests end, about one request in `SHORTER` * ln `LONGER`, 355, meets the
 //! sweep: too few to move the slowest hundredth by much, whatever the arrivals are.
 
 use fs2_block::Nanos;
 
 /// Guess, with [`SHORTER`]: found by the simulation in `crates/fs2-sim/tests/sweep.rs`.
 const LONGER: u64 = 4;
-const SHORTER: u64 = 128;
+const SHORTER: u64 = 256;
 
 /// The wait before anything is known, in idle times: 240 ms where a disk is idle after 15. Guess.
 const AT_FIRST: u64 = 16;
@@ -69,7 +69,7 @@ mod tests {
 
     /// Gaps of 200 ms always: after a few requests the wait is longer than they are, and few meet the sweep.
     #[test]
-    fn one_request_in_a_hundred_and_fifty_at_most_meets_the_sweep() {
+    fn one_request_in_three_hundred_meets_the_sweep() {
         let mut p = Patience::new(Nanos::from_millis(15));
         let mut met = 0;
         for _ in 0..15_000 {
@@ -77,6 +77,6 @@ mod tests {
             met += u32::from(meets);
             p.arrived(meets);
         }
-        assert!((50..=100).contains(&met), "{met}");
+        assert!((30..=60).contains(&met), "{met}");
     }
 }
