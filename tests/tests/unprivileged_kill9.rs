@@ -176,7 +176,12 @@ impl Load<'_> {
             scope.spawn(move || self.until_the_end(|l, c| l.take(c, Rng::new(seed * 16 + 15))));
             end(self);
         });
-        let wrong = self.wrong.lock().unwrap();
+        self.assert_right();
+    }
+
+    #[track_caller]
+    fn assert_right(&self) {
+        let wrong = self.wrong.lock().unwrap().clone();
         assert!(wrong.is_empty(), "{} wrong answers, first {}", wrong.len(), wrong[0]);
     }
 }
@@ -286,13 +291,14 @@ impl<'a> Rig<'a> {
         self.totals.read_from_replica += status["reads_from_replica"].as_u64().unwrap();
         self.totals.inactive += u64::from(!active);
         let (seed, wait) = (self.rng.next_u64() >> 8, self.rng.below(150));
-        let mut served = Some(served);
-        self.load(&socket).run_until(seed, |load| {
+        // It belongs to the closure: where that fails, the daemon must go, or its clients never end.
+        self.load(&socket).run_until(seed, move |load| {
             std::thread::sleep(Duration::from_millis(wait));
             until("both kinds of requests", || {
+                load.assert_right();
                 load.reads.load(Ordering::Relaxed) > 3 && load.writes.load(Ordering::Relaxed) > 3
             });
-            served.take().unwrap().kill();
+            served.kill();
         });
     }
 
@@ -320,9 +326,11 @@ impl<'a> Rig<'a> {
             NbdClient::connect(&socket).is_ok()
         });
         let seed = self.rng.next_u64() >> 8;
-        self.load(&socket).run_until(seed, |_| {
+        // As above.
+        self.load(&socket).run_until(seed, move |load| {
             let mut ended = None;
             until("the kill", || {
+                load.assert_right();
                 ended = child.0.try_wait().unwrap();
                 ended.is_some()
             });
