@@ -111,7 +111,8 @@ impl Cache {
             }
         }
         for (i, s) in self.segments.iter().enumerate() {
-            if start < s.start || start > s.end || running == Some(i) {
+            // One comparison that hardly ever holds; two would each be a coin toss to the processor.
+            if start.wrapping_sub(s.start) > s.end.wrapping_sub(s.start) || running == Some(i) {
                 continue;
             }
             let low = s.start.max(s.end.saturating_sub(self.size)); // C1

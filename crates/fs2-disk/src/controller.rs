@@ -1,4 +1,4 @@
-//! What a drive's electronics add to its mechanics: overheads, the bus, the write cache.
+//! What a drive's electronics add to its mechanics: overheads, the bus, the write cache, remapping.
 
 /// How far a drive reads on after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,4 +61,12 @@ pub(crate) struct WriteCacheSpec {
     /// Writing begins when the drive had nothing to do for so long; with 0 at once, while the data still
     /// crosses the bus.
     pub(crate) idle_ms: f64,
+}
+
+/// Sectors that lie elsewhere than their numbers say, drawn at random but the same each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RemapSpec {
+    /// Share of all sectors, thousandths.
+    pub(crate) permille: u16,
+    pub(crate) seed: u64,
 }

@@ -151,7 +151,7 @@ impl Disk {
         let (fixed, cache) = match &profile.mechanism {
             Mechanism::Disk(d) => (
                 Fixed {
-                    geometry: Some(Geometry::new(d)),
+                    geometry: Some(Geometry::new(d, profile.capacity)),
                     overhead: micros(d.overhead_us),
                     hit_overhead: micros(d.hit_overhead_us),
                     same_track: d.same_track_ms.map(Nanos::from_millis_f64),
@@ -382,6 +382,11 @@ impl Disk {
             let on = if ahead.is_some_and(|a| a.active) { head } else { head.saturating_sub(1) };
             return p.seek(&p.locate(on), &p.locate(target), self.settle_ns(op));
         }
+        let (head, target) = match &g.remap {
+            None => (head, target),
+            // The head stands behind the last sector that passed.
+            Some(r) => (head.checked_sub(1).map_or(0, |last| r.real(last) + 1), r.real(target)),
+        };
         match self.fixed.same_track {
             _ if head == target => Nanos(0),
             Some(time) if g.same_track(head, target) => time + disk.settle(op),
@@ -400,8 +405,8 @@ impl Disk {
         let limit = match (disk.read_ahead, platter) {
             (ReadAhead::None, _) => end,
             (ReadAhead::Past(sectors), _) => end + u64::from(sectors),
-            (ReadAhead::Track, Some(p)) => p.track_end(end - 1),
-            (ReadAhead::Cylinder, Some(p)) => p.cylinder_end(end - 1),
+            (ReadAhead::Track, Some(p)) => p.track_end(end - 1).min(end + size),
+            (ReadAhead::Cylinder, Some(p)) => p.cylinder_end(end - 1).min(end + size),
             (ReadAhead::NextTrack, Some(p)) => {
                 let track_end = p.track_end(end);
                 if from < p.track_first(end) { track_end + p.sectors_per_track(end) } else { track_end }

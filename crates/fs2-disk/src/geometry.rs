@@ -14,6 +14,7 @@ use fs2_block::Nanos;
 use crate::divide::{Divisor, Index};
 use crate::platter::Platter;
 use crate::profile::DiskSpec;
+use crate::remap::Remap;
 
 /// A bit-recording zone: sectors from `first` to the next zone's first.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub(crate) struct Geometry {
     index: Index,
     /// In place of the zones.
     pub(crate) platter: Option<Platter>,
+    /// Sectors that lie elsewhere than the zones say.
+    pub(crate) remap: Option<Remap>,
     /// Angle turned in a nanosecond.
     spin: u64,
     /// Nanoseconds of a turn, in 2⁻¹⁶.
@@ -46,6 +49,10 @@ pub(crate) struct Geometry {
     heads: Divisor,
     cylinder_skew: u64,
 }
+
+/// Pieces of one transfer that are looked at; what follows counts as lying in one piece. No request of
+/// this world is longer, and one that is must not take seconds.
+const PIECES_MAX: u32 = 1 << 12;
 
 /// Sectors right behind each other; angles from where the first of all begins to pass.
 struct Piece {
@@ -64,7 +71,7 @@ const SLACK_NS: u64 = 64;
 const TURN: f64 = 18_446_744_073_709_551_616.0; // 2^64
 
 impl Geometry {
-    pub(crate) fn new(disk: &DiskSpec) -> Geometry {
+    pub(crate) fn new(disk: &DiskSpec, capacity: u64) -> Geometry {
         let period_ns = 60e9 / disk.rpm;
         // Rounding spin to an integer changes the speed by less than one part in 10^12.
         let spin = (TURN / period_ns).round() as u64;
@@ -75,6 +82,7 @@ impl Geometry {
             zones: Box::new([]),
             index: Index::new(&disk.zones.iter().map(|z| z.first_sector).collect::<Vec<_>>()),
             platter: disk.platter.as_ref().map(|spec| Platter::new(spec, &disk.seek)),
+            remap: disk.remapped.map(|spec| Remap::new(spec, capacity, &disk.seek)),
             spin,
             turn_fixed,
             track_skew,
@@ -140,6 +148,16 @@ impl Geometry {
         if let Some(p) = &self.platter {
             return p.locate(sector).angle;
         }
+        self.angle_of(self.real(sector))
+    }
+
+    /// Where a sector really lies.
+    pub(crate) fn real(&self, sector: u64) -> u64 {
+        self.remap.as_ref().map_or(sector, |r| r.real(sector))
+    }
+
+    /// Angle at which a place of the zones begins.
+    fn angle_of(&self, sector: u64) -> u64 {
         let zone = self.zone(sector);
         zone.base.wrapping_add(self.start_in(zone, sector.saturating_sub(zone.first)) as u64)
     }
@@ -150,7 +168,8 @@ impl Geometry {
             let spot = p.locate(sector);
             return spot.angle.wrapping_add(spot.unit);
         }
-        self.sector_angle(sector).wrapping_add(self.zone(sector).unit)
+        let real = self.real(sector);
+        self.angle_of(real).wrapping_add(self.zone(real).unit)
     }
 
     /// Time to turn by `angle`, less than a turn.
@@ -207,6 +226,43 @@ impl Geometry {
             });
             return self.time_of_turns(end);
         }
+        match &self.remap {
+            Some(r) => self.through(r, sector, count, Nanos(u64::MAX)).0,
+            None => self.transfer_in_zones(sector, count),
+        }
+    }
+
+    /// `count` sectors, stretches that lie elsewhere among them: the time they take, or how many pass
+    /// within `limit`.
+    fn through(&self, r: &Remap, sector: u64, count: u64, limit: Nanos) -> (Nanos, u64) {
+        let (mut at, mut passed, mut time) = (sector, 0, Nanos(0));
+        if count == 0 {
+            return (time, passed);
+        }
+        for piece in 0.. {
+            let (real, mut run) = (r.real(at), r.run(at, count - passed));
+            if piece == PIECES_MAX {
+                run = count - passed;
+            }
+            let took = self.transfer_in_zones(real, run);
+            if time + took > limit {
+                return (limit, passed + self.passed_in_zones(real, run, limit - time));
+            }
+            (time, passed, at) = (time + took, passed + run, at + run);
+            if passed < count {
+                let next = r.real(at);
+                let seek = r.seek(real + run, next);
+                let end = self.angle_of(real + run - 1).wrapping_add(self.zone(real + run - 1).unit);
+                let there = end.wrapping_add(seek.0.wrapping_mul(self.spin));
+                time = time + seek + self.wait(there, self.angle_of(next));
+            } else {
+                break;
+            }
+        }
+        (time, passed)
+    }
+
+    fn transfer_in_zones(&self, sector: u64, count: u64) -> Nanos {
         let end = sector.saturating_add(count);
         let mut zone = self.zone(sector);
         let mut from = sector;
@@ -235,8 +291,8 @@ impl Geometry {
         let (mut at, mut left) = (sector, count);
         let mut spot = p.locate(at);
         let mut from = 0u128;
-        loop {
-            let take = spot.run.min(left);
+        for piece in 0.. {
+            let take = if piece == PIECES_MAX { left } else { spot.run.min(left) };
             let until = from + u128::from(take) * u128::from(spot.unit);
             left -= take;
             if !each(&Piece { from, until, unit: spot.unit, left_after: left, take }) || left == 0 {
@@ -288,6 +344,13 @@ impl Geometry {
             }
             return count;
         }
+        match &self.remap {
+            Some(r) => self.through(r, sector, limit, time).1,
+            None => self.passed_in_zones(sector, limit, time),
+        }
+    }
+
+    fn passed_in_zones(&self, sector: u64, limit: u64, time: Nanos) -> u64 {
         if limit == 0 {
             return 0;
         }
@@ -305,7 +368,7 @@ impl Geometry {
                 return limit;
             }
             // Far beyond the first tracks, ask whether all has passed.
-            if left > 8 * zone.spt.get() && at == sector && self.transfer(sector, limit) <= time {
+            if left > 8 * zone.spt.get() && at == sector && self.transfer_in_zones(sector, limit) <= time {
                 return limit;
             }
             at += here;
@@ -329,7 +392,7 @@ impl Geometry {
 
     /// Where `sector` begins, and the time for `count` sectors from there to pass.
     pub(crate) fn place(&self, sector: u64, count: u64) -> (u64, Nanos) {
-        if self.platter.is_none() {
+        if self.platter.is_none() && self.remap.is_none() {
             let zone = self.zone(sector);
             let (track, place) = zone.spt.div_rem(sector - zone.first);
             let angle = self.track_in(track) as u64;
@@ -342,7 +405,7 @@ impl Geometry {
         (self.sector_angle(sector), self.transfer(sector, count))
     }
 
-    /// Whether both sectors are on one track.
+    /// Whether both sectors are on one track; where some lie elsewhere, of the places they really have.
     pub(crate) fn same_track(&self, a: u64, b: u64) -> bool {
         if let Some(p) = &self.platter {
             return p.locate(a).same_track(&p.locate(b));

@@ -36,6 +36,7 @@ mod parse;
 mod platter;
 mod profile;
 mod queue;
+mod remap;
 mod seek;
 mod service;
 mod spindle;

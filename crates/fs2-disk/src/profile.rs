@@ -4,7 +4,7 @@ use std::fmt;
 
 use fs2_block::{Nanos, Op};
 
-use crate::controller::{ControllerSpec, ReadAhead, WriteCacheSpec};
+use crate::controller::{ControllerSpec, ReadAhead, RemapSpec, WriteCacheSpec};
 use crate::parse;
 use crate::platter::PlatterSpec;
 use crate::seek::SeekCurve;
@@ -62,6 +62,7 @@ pub(crate) struct DiskSpec {
     /// Overheads in detail, in place of the two above.
     pub(crate) controller: Option<ControllerSpec>,
     pub(crate) write_cache: Option<WriteCacheSpec>,
+    pub(crate) remapped: Option<RemapSpec>,
 }
 
 /// A bit-recording zone of a profile.
@@ -375,6 +376,22 @@ impl DriveProfile {
     pub fn with_standby_after(mut self, seconds: Option<f64>) -> DriveProfile {
         assert!(seconds.is_none_or(|s| (0.1..=1e6).contains(&s)), "standby after {seconds:?} s");
         self.power.standby_after_s = seconds;
+        self
+    }
+
+    /// The same drive with so many thousandths of its sectors lying elsewhere, in stretches of 256 KiB
+    /// drawn by `seed`; none for 0. Without effect where the drive has no platters, or is known by its
+    /// own mapping.
+    ///
+    /// # Panics
+    /// Above 1000.
+    pub fn with_remapped(mut self, permille: u16, seed: u64) -> DriveProfile {
+        assert!(permille <= 1000, "{permille} thousandths");
+        if let Mechanism::Disk(d) = &mut self.mechanism
+            && d.platter.is_none()
+        {
+            d.remapped = (permille > 0).then_some(RemapSpec { permille, seed });
+        }
         self
     }
 

@@ -1,7 +1,7 @@
 //! Drives in DiskSim's form: what they become, reckoned by hand, and what is refused where.
 
 use fs2_block::{Nanos, Op, Sector};
-use fs2_disk::{Disk, DriveProfile, ProfileError, Service};
+use fs2_disk::{Disk, DriveProfile, Head, Knowledge, ProfileError, Service};
 use proptest::prelude::*;
 
 const SPECS: &str = include_str!("drives/small.diskspecs");
@@ -303,12 +303,17 @@ fn faults_are_told_with_file_and_line() {
 fn exercise(p: &DriveProfile) {
     assert_eq!(DriveProfile::parse(&p.to_toml(), "again").unwrap(), *p);
     let mut disk = Disk::new(p.clone());
+    let mut head = Head::new(p.clone(), Knowledge::Full);
     let mut now = Nanos(0);
     for i in 0..40u64 {
         let sector = i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 50 + 8);
         let op = if i % 3 == 0 { Op::Write } else { Op::Read };
-        let s = disk.serve(now, op, Sector(sector), (i as u32 % 7) * 30 + 1);
+        let sectors = (i as u32 % 7) * 30 + 1;
+        let expected = head.predict(now, op, Sector(sector), sectors);
+        assert!(expected.start >= now);
+        let s = disk.serve(now, op, Sector(sector), sectors);
         assert!(s.start >= now);
+        head.completed(op, Sector(sector), sectors, now, s.end());
         now = s.end() + Nanos(i * 1_000_000);
     }
 }

@@ -212,3 +212,47 @@ fn what_carries_no_data_costs_a_command_and_moves_nothing() {
     }
     assert!(other.predict(plain.start + Nanos(1_000_000), Op::Read, Sector(1_000_008), 8).cache_hit);
 }
+
+#[test]
+fn remapped_stretches_lie_elsewhere() {
+    let plain = bare(wd());
+    let moved = bare(wd().with_remapped(20, 7));
+    // About 2 % of stretches of 512 sectors answer from elsewhere, all of a stretch from one place.
+    let place = |d: &Disk, sector| d.predict(Nanos(0), Op::Read, Sector(sector), 1);
+    let differs: Vec<u64> =
+        (0..5000).filter(|i| place(&plain, i * 512 + 5) != place(&moved, i * 512 + 5)).collect();
+    assert!((60..140).contains(&differs.len()), "{}", differs.len());
+    let first = differs[0] * 512;
+    assert_ne!(place(&plain, first).seek, place(&moved, first).seek);
+    // A read through one goes there and comes back: two seeks more, and the waits.
+    let through = |d: &Disk| d.predict(Nanos(0), Op::Read, Sector(first - 8), 512 + 16).transfer;
+    let there = place(&moved, first).seek;
+    assert!(through(&moved).0 > through(&plain).0 + there.0, "{:?}", through(&moved));
+    // Inside of one, sectors follow each other: the rate is one of the zones'.
+    let inside = moved.predict(Nanos(0), Op::Read, Sector(first), 100).transfer.0 as f64 / 100.0;
+    // 8 to 15 us a sector, and a skew of 1 ms where a track ends among them.
+    assert!((8_000.0..26_000.0).contains(&inside), "{inside}");
+    assert_eq!(wd().with_remapped(0, 7), wd());
+    let p = wd().with_remapped(20, u64::MAX - 3);
+    assert_eq!(DriveProfile::parse(&p.to_toml(), "x").unwrap(), p);
+}
+
+#[test]
+fn reading_ahead_passes_through_remapped_stretches() {
+    let profile = wd().with_remapped(200, 3);
+    let mut disk = Disk::new(profile);
+    let mut now = Nanos(0);
+    for i in 0..4000u64 {
+        let predicted = disk.predict(now, Op::Read, Sector(i * 8), 8);
+        let s = disk.serve(now, Op::Read, Sector(i * 8), 8);
+        assert_eq!(s, predicted);
+        now = s.end();
+    }
+    // A fifth of the stretches elsewhere: 62 of them, with two moves of some 10 ms each.
+    let mut straight = Disk::new(wd());
+    let mut end = Nanos(0);
+    for i in 0..4000u64 {
+        end = straight.serve(end, Op::Read, Sector(i * 8), 8).end();
+    }
+    assert!(now > end + Nanos::from_millis(200), "{now:?} {end:?}");
+}

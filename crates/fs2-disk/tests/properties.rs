@@ -32,11 +32,12 @@ proptest! {
     fn serve_is_predicted_takes_time_in_order_and_never_overflows(
         which in 0usize..9,
         segments in 0u32..4,
+        remapped in prop_oneof![Just(0u16), 0u16..300],
         from in any::<u64>(),
         commands in prop::collection::vec((op(), sector(), sectors(), gap()), 1..60),
     ) {
         let name = DriveProfile::names().nth(which).unwrap();
-        let mut disk = Disk::new(DriveProfile::builtin(name).unwrap().with_read_ahead(segments, 64));
+        let mut disk = Disk::new(DriveProfile::builtin(name).unwrap().with_read_ahead(segments, 64).with_remapped(remapped, 5));
         let mut again = disk.clone();
         let turn = disk.profile().turn();
         let mut now = Nanos(from);

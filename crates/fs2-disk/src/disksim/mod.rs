@@ -82,6 +82,7 @@ pub(crate) fn import(
         platter: Some(platter),
         controller: Some(controller(drive)?),
         write_cache: write_cache(drive)?,
+        remapped: None,
     };
     Ok(DriveProfile {
         name: drive.name.clone(),

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::Source;
-use crate::controller::{ControllerSpec, WriteCacheSpec};
+use crate::controller::{ControllerSpec, RemapSpec, WriteCacheSpec};
 use crate::platter::{HeadOrder, PlatterSpec, PlatterZone, Sparing};
 use crate::profile::{ProfileError, Zone};
 
@@ -64,7 +64,20 @@ pub(super) struct RawWriteCache {
     idle_ms: Spanned<f64>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRemapped {
+    permille: Spanned<i64>,
+    seed: Spanned<i64>,
+}
+
 impl Source<'_> {
+    pub(super) fn remapped(&self, raw: &RawRemapped) -> Result<RemapSpec, ProfileError> {
+        // Any 64 bits: TOML's numbers have a sign.
+        let seed = *raw.seed.get_ref() as u64;
+        Ok(RemapSpec { permille: self.whole(&raw.permille, "permille", 1..=1000)? as u16, seed })
+    }
+
     pub(super) fn platter(&self, raw: &Spanned<RawPlatter>) -> Result<PlatterSpec, ProfileError> {
         let (at, raw) = (raw.span().start, raw.get_ref());
         let order = match raw.order.get_ref().as_str() {

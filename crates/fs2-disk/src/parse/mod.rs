@@ -48,6 +48,7 @@ struct RawDisk {
     controller: Option<detail::RawController>,
     cache: RawCache,
     write_cache: Option<detail::RawWriteCache>,
+    remapped: Option<detail::RawRemapped>,
 }
 
 /// Distance in sectors, time in milliseconds.
@@ -220,6 +221,11 @@ impl Source<'_> {
             segments: self.whole(&raw.cache.segments, "segments", 0..=1024)? as u32,
             segment_sectors: self.segment_sectors(&raw.cache)?,
             read_ahead: self.read_ahead(&raw.cache)?,
+            remapped: match (&raw.remapped, &platter) {
+                (Some(r), None) => Some(self.remapped(r)?),
+                (Some(_), Some(_)) => return Err(self.error(at, "disk.remapped beside disk.platter")),
+                (None, _) => None,
+            },
             platter,
             controller,
             write_cache: raw.write_cache.as_ref().map(|w| self.write_cache(w)).transpose()?,

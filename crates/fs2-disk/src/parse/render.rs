@@ -59,6 +59,9 @@ fn render(p: &DriveProfile, out: &mut String) -> std::fmt::Result {
                 writeln!(out, "\n[disk.write_cache]\nextents = {extents}\nsectors = {sectors}")?;
                 writeln!(out, "idle_ms = {idle_ms:?}")?;
             }
+            if let Some(r) = &d.remapped {
+                writeln!(out, "\n[disk.remapped]\npermille = {}\nseed = {}", r.permille, r.seed as i64)?;
+            }
             if let Some(c) = &d.controller {
                 controller(c, out)?;
             }
