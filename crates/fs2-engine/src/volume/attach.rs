@@ -130,6 +130,14 @@ impl<'a> Backings<'a> {
     }
 }
 
+/// Why there is no table to use.
+enum NotFound {
+    /// It could not be read: a mark may stand in it, and could not be erased before something changes.
+    Unread(io::Error),
+    /// It was, and there is none that bears a mark.
+    Unusable(Inactive),
+}
+
 struct Found {
     home: Home,
     header: Header,
@@ -171,7 +179,8 @@ impl Volume {
         // Also where the volume is to be served as a plain device: a mark must not outlive its writes.
         let found = match Volume::find_table(&mut backings, &layout) {
             Ok(found) => found,
-            Err(why) => return inactive(config, plain.unwrap_or(why)),
+            Err(NotFound::Unread(source)) => return Err(io("the replica table's header")(source)),
+            Err(NotFound::Unusable(why)) => return inactive(config, plain.unwrap_or(why)),
         };
         let why = if plain.is_some() {
             plain
@@ -295,6 +304,7 @@ impl Volume {
             table: ReplicaTable::new(0, config.degree),
             home: None,
             mark: MarkState::Gone,
+            erase_tries: 0,
             bitmap_checksums: Arc::new(Vec::new()),
             bitmaps_written: BTreeSet::new(),
             next_seq: 0,
@@ -334,17 +344,20 @@ impl Volume {
         }
     }
 
-    fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, Inactive> {
-        let damaged = |what: String| Inactive::DamagedTable(what);
+    fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, NotFound> {
+        let damaged = |what: String| NotFound::Unusable(Inactive::DamagedTable(what));
         let (bs, groups) = (layout.block_size(), layout.group_count());
         let (target, file, bytes, extents) = match &mut backings.table {
             Some(table) => {
-                let size = table.size_bytes().map_err(|e| damaged(e.to_string()))?;
+                let size = table.size_bytes().map_err(NotFound::Unread)?;
                 (Target::Table, None, size, vec![(0, Extent::new(0, size))])
             }
             None => {
-                let file = TableFile::find(layout, backings.dev).map_err(|p| damaged(p.to_string()))?;
-                let file = file.ok_or(Inactive::NoTable)?;
+                let file = TableFile::find(layout, backings.dev).map_err(|p| match p {
+                    Problem::Io { source, .. } => NotFound::Unread(source),
+                    other => damaged(other.to_string()),
+                })?;
+                let file = file.ok_or(NotFound::Unusable(Inactive::NoTable))?;
                 (Target::Volume, Some(file.clone()), file.size, file.extents)
             }
         };
@@ -360,8 +373,15 @@ impl Volume {
             owned: true,
         };
         let slot = |s| home.geometry.header_slot_offset(s);
-        let [a, b] = [0, 1].map(|s| read_file(backings.home(), &home, slot(s), fs2_table::PAGE_BYTES));
-        let (a, b) = (a.map_err(|e| damaged(e.to_string()))?, b.map_err(|e| damaged(e.to_string()))?);
+        let page = fs2_table::PAGE_BYTES;
+        if bytes < 2 * page as u64 {
+            return Err(damaged("it is too small for a header".into()));
+        }
+        // One that cannot be read counts as damaged, and is what an erasure overwrites first.
+        let (a, b) = match [0, 1].map(|s| read_file(backings.home(), &home, slot(s), page)) {
+            [Err(e), Err(_)] => return Err(NotFound::Unread(e)),
+            [a, b] => (a.unwrap_or(vec![0xff; page]), b.unwrap_or(vec![0xff; page])),
+        };
         let found = Header::recover(&a, &b);
         let header = found.header.ok_or_else(|| damaged(found.report.to_string()))?;
         if header.block_size != bs || header.pages > home.geometry.pages() {

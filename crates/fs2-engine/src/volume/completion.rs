@@ -115,7 +115,7 @@ impl Volume {
             Purpose::Punch => {}
             Purpose::LoadGroup(group) => self.group_read(group, outcome),
             Purpose::Verify { block, alarm } => self.original_read_back(block, alarm, outcome),
-            Purpose::EraseMark { retry } => self.unmarked_written(retry, outcome.result),
+            Purpose::EraseMark => self.unmarked_written(outcome.result),
             Purpose::EraseOldSlot => {
                 if outcome.result.is_err() {
                     self.stats.table_errors += 1;
@@ -375,8 +375,8 @@ impl Volume {
         }
     }
 
-    fn unmarked_written(&mut self, retry: bool, result: Result<(), i32>) {
-        let piece = |p: &Purpose| matches!(p, Purpose::EraseMark { .. });
+    fn unmarked_written(&mut self, result: Result<(), i32>) {
+        let piece = |p: &Purpose| matches!(p, Purpose::EraseMark);
         let MarkState::Erasing { mut failed } = self.mark else { return };
         if result.is_err() {
             self.stats.table_errors += 1;
@@ -390,13 +390,8 @@ impl Volume {
         if left {
             return;
         }
-        if failed && retry {
-            self.mark = MarkState::Stuck;
-            return;
-        }
         if failed {
-            self.mark = MarkState::Erasing { failed: false };
-            self.write_unmarked(true);
+            self.erase_failed();
             return;
         }
         if self.planted(Plant::EraseNotFlushed) {
@@ -440,12 +435,10 @@ impl Volume {
     fn wake(&mut self, waiter: Waiter, result: Result<(), i32>) {
         match waiter {
             Waiter::Client(request) => self.replies.push_back(Reply { request, result }),
-            Waiter::MarkErased => {
-                self.mark = match result {
-                    Ok(()) => MarkState::Erased { old_slot: true },
-                    Err(_) => MarkState::Stuck,
-                }
-            }
+            Waiter::MarkErased if result.is_ok() => self.mark = MarkState::Erased { old_slot: true },
+            // Latched: nothing will change any more.
+            Waiter::MarkErased if self.flush_failed => self.mark = MarkState::Stuck,
+            Waiter::MarkErased => self.erase_failed(),
             Waiter::Detach => self.detach_flushed(result),
         }
     }

@@ -55,7 +55,7 @@ impl Volume {
         if let Some(home) = &self.home {
             (home.generation, home.slot, home.owned).hash(h);
         }
-        debug(&self.mark, h);
+        debug(&(self.mark, self.erase_tries), h);
         (&self.bitmap_checksums, &self.bitmaps_written).hash(h);
     }
 

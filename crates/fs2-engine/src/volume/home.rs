@@ -7,6 +7,10 @@ use fs2_table::{Geometry, Header};
 
 use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume};
 
+/// The mark's erasure is tried so often in a row, each slot twice, before what wanted to change is refused;
+/// what comes next tries again. A guess: a fault that passes costs time only, one that stays costs little of it.
+pub(super) const ERASE_TRIES: u8 = 4;
+
 /// Where the table's bytes are.
 #[derive(Clone, Debug)]
 pub(super) struct Home {
@@ -68,7 +72,7 @@ pub(super) enum MarkState {
     Flushing,
     /// Erased in this session; the slot that held it may still be overwritten.
     Erased { old_slot: bool },
-    /// It stands and cannot be erased.
+    /// It stands, and could not be erased so far.
     Stuck,
 }
 
@@ -86,26 +90,38 @@ impl Volume {
     /// Something wants to change: the mark's erasure begins, if it stands. The one table write that
     /// stays allowed after the table's blocks are lost.
     pub(super) fn want_mark_erased(&mut self) {
-        if self.mark != MarkState::Stands || self.planted(Plant::MarkKept) {
+        // Nothing has changed since it got stuck: what failed then may be had now.
+        let again = self.mark == MarkState::Stuck && self.detach.is_none() && !self.flush_failed;
+        if !(again || self.mark == MarkState::Stands) || self.planted(Plant::MarkKept) {
             return;
         }
         if self.planted(Plant::LostTableKeepsMark) && self.home.as_ref().is_some_and(|h| !h.owned) {
             self.mark = MarkState::Gone;
             return;
         }
-        self.mark = MarkState::Erasing { failed: false };
-        self.write_unmarked(false);
+        self.erase_tries = 0;
+        self.write_unmarked();
     }
 
-    /// Writes a header without a mark over the slot that does not stand; with `retry`, because that
-    /// failed, over the one that does.
-    pub(super) fn write_unmarked(&mut self, retry: bool) {
+    /// Writes a header without a mark over the slot that does not stand; after a failure that is the other.
+    fn write_unmarked(&mut self) {
+        self.mark = MarkState::Erasing { failed: false };
         let Some(home) = &mut self.home else { return };
         home.generation += 1;
         home.slot = 1 - home.slot;
         let header = home.unmarked(home.generation, self.block_size);
         let offset = home.geometry.header_slot_offset(home.slot);
-        self.urge_table_write(offset, &header.encode(), || Purpose::EraseMark { retry });
+        self.urge_table_write(offset, &header.encode(), || Purpose::EraseMark);
+    }
+
+    /// Writing the header without a mark, or the flush behind it, failed: once more, or not for now.
+    pub(super) fn erase_failed(&mut self) {
+        self.erase_tries += 1;
+        if self.erase_tries < ERASE_TRIES {
+            self.write_unmarked();
+        } else {
+            self.mark = MarkState::Stuck;
+        }
     }
 
     /// Queues a write to the table's file ahead of everything else.

@@ -119,9 +119,7 @@ enum Purpose {
         block: BlockNo,
         alarm: bool,
     },
-    EraseMark {
-        retry: bool,
-    },
+    EraseMark,
     EraseOldSlot,
     /// The superblock below, before table pages are written; `stale` once a client writes it.
     LookBelow {
@@ -190,6 +188,8 @@ pub struct Volume {
     table: ReplicaTable,
     home: Option<Home>,
     mark: MarkState,
+    /// Tries of the mark's erasure that failed in a row.
+    erase_tries: u8,
     /// The mark's checksums of the bitmaps; groups whose bitmap was written since.
     bitmap_checksums: Arc<Vec<u32>>,
     bitmaps_written: BTreeSet<u32>,

@@ -204,7 +204,7 @@ impl Client {
             8 => self.write_bitmap(rng),
             9 => self.write_inodes(rng),
             10 => Some(Wish::Sync),
-            11 if self.discards => self.trim(rng),
+            11 if self.discards => self.trim(rng, lure),
             12 => Some(self.read_metadata(rng)),
             _ => None,
         }
@@ -275,7 +275,6 @@ impl Client {
 
     /// A file of some blocks: in memory at once, on the device later.
     fn create(&mut self, rng: &mut Rng, lure: Option<u32>) -> Option<Wish> {
-        let slot = self.files.iter().position(Option::is_none)?;
         // What a file system keeps free: else there is nothing to see.
         if self.free().iter().sum::<u32>() < self.geo.blocks / 5 {
             return self.delete(rng);
@@ -287,6 +286,11 @@ impl Client {
             _ => None,
         };
         let from = from.unwrap_or_else(|| rng.below(u64::from(self.geo.blocks)) as u32);
+        self.create_from(from, rng)
+    }
+
+    fn create_from(&mut self, from: u32, rng: &mut Rng) -> Option<Wish> {
+        let slot = self.files.iter().position(Option::is_none)?;
         let want = 1 + rng.below(DIRECT as u64) as usize;
         let all = (from..self.geo.blocks).chain(self.geo.first..from);
         let blocks: Vec<u32> = all.filter(|b| self.is_free(*b)).take(want).collect();
@@ -310,6 +314,15 @@ impl Client {
             2 => self.write_bitmap_of(self.geo.group_of(first)),
             _ => None,
         }
+    }
+
+    /// A file that begins with this block, if it is free; its data, or its bitmap, at once.
+    pub fn pounce(&mut self, block: u32, rng: &mut Rng) -> Option<Wish> {
+        if !self.is_free(block) {
+            return None;
+        }
+        let wish = self.create_from(block, rng);
+        if wish.is_some() { wish } else { self.write_late() }
     }
 
     fn touch(&mut self, slot: usize) {
@@ -350,8 +363,8 @@ impl Client {
     }
 
     /// A stretch of free blocks is discarded.
-    fn trim(&mut self, rng: &mut Rng) -> Option<Wish> {
-        let from = rng.below(u64::from(self.geo.blocks)) as u32;
+    fn trim(&mut self, rng: &mut Rng, lure: Option<u32>) -> Option<Wish> {
+        let from = lure.unwrap_or_else(|| rng.below(u64::from(self.geo.blocks)) as u32);
         let want = 1 + rng.below(64) as u32;
         let first = (from..self.geo.blocks).find(|b| self.is_free(*b))?;
         let n = (first..(first + want).min(self.geo.blocks)).take_while(|b| self.is_free(*b)).count();

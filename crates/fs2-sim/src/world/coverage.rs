@@ -30,6 +30,8 @@ pub const REQUIRED: &[&str] = &[
     "attaches, inactive",
     "attaches with entries trusted at once",
     "checks",
+    "mounts elsewhere",
+    "blocks taken from under the daemon",
     "requests sent again",
     "discards read late",
     "flushes that failed",

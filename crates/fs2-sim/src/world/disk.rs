@@ -166,6 +166,11 @@ impl Disk {
         self.now = self.durable.clone();
     }
 
+    /// The device as it would be if power were lost and nothing in the cache survived.
+    pub fn durable(&self) -> Disk {
+        Disk { now: self.durable.clone(), cache: VecDeque::new(), ..self.clone() }
+    }
+
     /// The medium itself changes a byte.
     pub fn corrupt(&mut self, offset: u64, with: u8) {
         let (block, byte) = (offset as usize / self.block, offset as usize % self.block);

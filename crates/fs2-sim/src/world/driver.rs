@@ -8,13 +8,14 @@ use fs2_engine::{Io, IoData, IoOp, Outcome, Standing, Target, Volume};
 
 use super::disk::SECTOR;
 use super::fault::Fault;
+use super::session::look_at_mark;
 use super::{Broken, Event, World, image};
 
 /// A timeout's I/O takes so long, and up to twice that.
 const LONG: u64 = 40_000_000_000;
 
 /// Wakes that brought nothing, with the timer in the past: the daemon would spin.
-const SPINS: u32 = 2_000;
+const SPINS: u32 = 100;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -171,6 +172,12 @@ impl World {
             let how = if result.is_ok() { String::new() } else { format!(", will fail with {result:?}") };
             format!("    {kind:?} {} on {:?}, io {name}{how}", io.extent, io.target)
         });
+        if matches!(kind, Kind::Copy | Kind::Punch | Kind::ReplicaRead) && self.rng.below(10) == 0 {
+            // An adversary's kernel allocates just this block just now.
+            let block = (io.extent.offset() / self.block_size()) as u32;
+            let when = self.rng.below(takes);
+            self.at(when, Event::Pounce(block));
+        }
         let flying = Flying {
             io,
             kind,
@@ -265,20 +272,23 @@ impl World {
             }
             IoOp::Write { fua } => {
                 self.judge_live(&f)?;
+                self.judge_mark(&f)?;
                 let mut at = f.io.extent.offset();
                 if f.misdirected {
-                    at = self.elsewhere(f.io.extent).unwrap_or(at);
+                    at = self.misses(f.io.extent).unwrap_or(at);
                     self.doubt = true;
                 }
                 self.carry_out(&f, at, &f.bytes.clone(), fua);
             }
             IoOp::WriteZeroes { fua, .. } => {
                 self.judge_live(&f)?;
+                self.judge_mark(&f)?;
                 let zeroes = vec![0; f.io.extent.len() as usize];
                 self.carry_out(&f, f.io.extent.offset(), &zeroes, fua);
             }
             IoOp::Discard => {
                 self.judge_live(&f)?;
+                self.judge_mark(&f)?;
                 // What a discarded block reads as is the device's choice.
                 let rubbish = vec![if f.partly & 2 == 0 { 0 } else { 0xd5 }; f.io.extent.len() as usize];
                 if f.partly & 4 == 0 {
@@ -288,6 +298,23 @@ impl World {
         }
         if self.flying.contains_key(&name) {
             self.flying.insert(name, f);
+        }
+        Ok(())
+    }
+
+    /// Nothing changes while a loss of power could leave a mark that would be believed.
+    fn judge_mark(&mut self, f: &Flying) -> Result<(), Broken> {
+        if f.kind == Kind::Table || f.session != self.sessions {
+            return Ok(());
+        }
+        // The first change tells, and some of the others.
+        if self.session.changed && self.rng.below(64) > 0 {
+            return Ok(());
+        }
+        self.session.changed = true;
+        let mut durable = self.disks.each_ref().map(super::disk::Disk::durable);
+        if look_at_mark(&mut durable, self.plan.apart) {
+            return Err(format!("mark: {:?} {} lands while a mark stands", f.kind, f.io.extent));
         }
         Ok(())
     }
@@ -337,7 +364,7 @@ impl World {
     }
 
     /// Free blocks, for a copy that misses its place.
-    fn elsewhere(&mut self, wanted: Extent) -> Option<u64> {
+    fn misses(&mut self, wanted: Extent) -> Option<u64> {
         let n = wanted.len() / self.block_size();
         let from = self.rng.below(u64::from(self.plan.geometry.blocks)) as u32;
         let free = |b: u32| {
@@ -416,7 +443,13 @@ impl World {
 
     /// A free block in which something of the daemon's is, or is about to be.
     pub(super) fn lure(&mut self) -> Option<u32> {
-        let block = |e: Extent| (e.offset() / self.block_size()) as u32;
+        let bs = self.block_size();
+        let block = |e: Extent| (e.offset() / bs) as u32;
+        if self.rng.below(2) == 0
+            && let Some(bait) = self.baits.pop()
+        {
+            return Some(bait);
+        }
         let mut all: Vec<u32> = self
             .flying
             .values()

@@ -173,11 +173,19 @@ impl History {
         }
     }
 
-    /// A read of a block's sectors from `first` on, sent then, brought these bytes.
+    /// A read of a block's sectors from `first` on, sent then, brought these bytes. `oldest_read` is when the
+    /// oldest read was sent that is still out: what this one settles does not bind that.
     ///
     /// # Errors
     /// Where a sector holds what it cannot.
-    pub fn read(&mut self, block: u32, first: usize, sent: u64, bytes: &[u8]) -> Result<(), String> {
+    pub fn read(
+        &mut self,
+        block: u32,
+        first: usize,
+        sent: u64,
+        bytes: &[u8],
+        oldest_read: u64,
+    ) -> Result<(), String> {
         for (s, sector) in (first..).zip(bytes.chunks_exact(SECTOR)) {
             let writes = &self.blocks[block as usize];
             let legal =
@@ -186,7 +194,7 @@ impl History {
             let Some(found) = found else {
                 return Err(self.wrong("a read", block, s, sector, &|w| legal(&w)));
             };
-            let quiet = writes.iter().all(|w| !w.covers(s) || w.ended < sent);
+            let quiet = writes.iter().all(|w| !w.covers(s) || w.ended < sent.min(oldest_read));
             if quiet && !matches!(found.value, Value::Any) {
                 let id = found.id;
                 for w in self.blocks[block as usize].iter_mut().filter(|w| w.id != id) {
@@ -221,7 +229,7 @@ impl History {
     pub fn adopt(&mut self, block: u32, bytes: &[u8]) -> Result<(), String> {
         let now = self.tick();
         let unknown = |w: &Write| matches!(w.value, Value::Any);
-        self.read(block, 0, now, bytes)?;
+        self.read(block, 0, now, bytes, u64::MAX)?;
         let (id, sectors) = (self.next, self.all());
         let writes = &mut self.blocks[block as usize];
         let open: u8 = writes.iter().filter(|w| unknown(w)).map(|w| w.readable).fold(0, |a, b| a | b);
@@ -313,16 +321,22 @@ mod tests {
         let mut h = History::new(8, 1024);
         put(&mut h, 1, true);
         let sent = h.tick();
-        assert!(h.clone().read(3, 0, sent, &bytes(1)).is_ok());
+        assert!(h.clone().read(3, 0, sent, &bytes(1), u64::MAX).is_ok());
         let two = h.write(3, 3, Value::Version(2), u64::MAX);
         for v in [1, 2] {
-            assert!(h.clone().read(3, 0, sent, &bytes(v)).is_ok(), "{v} while 2 is in flight");
+            assert!(h.clone().read(3, 0, sent, &bytes(v), u64::MAX).is_ok(), "{v} while 2 is in flight");
         }
         h.ended(3, two, true);
-        assert!(h.clone().read(3, 0, sent, &bytes(1)).is_ok(), "the read began before 2 was acknowledged");
+        assert!(
+            h.clone().read(3, 0, sent, &bytes(1), u64::MAX).is_ok(),
+            "the read began before 2 was acknowledged"
+        );
         let sent = h.tick();
-        assert!(h.read(3, 0, sent, &bytes(1)).is_err() && h.read(3, 0, sent, &bytes(2)).is_ok());
-        assert!(h.read(3, 0, sent, &fill(2, 4, 2, 0, 2)).is_err(), "the content of another block");
+        assert!(
+            h.read(3, 0, sent, &bytes(1), u64::MAX).is_err()
+                && h.read(3, 0, sent, &bytes(2), u64::MAX).is_ok()
+        );
+        assert!(h.read(3, 0, sent, &fill(2, 4, 2, 0, 2), u64::MAX).is_err(), "the content of another block");
     }
 
     #[test]
@@ -331,9 +345,21 @@ mod tests {
         put(&mut h, 1, true);
         put(&mut h, 2, false);
         let sent = h.tick();
-        assert!(h.read(3, 0, sent, &bytes(1)).is_ok());
+        assert!(h.read(3, 0, sent, &bytes(1), u64::MAX).is_ok());
         let sent = h.tick();
-        assert!(h.read(3, 0, sent, &bytes(2)).is_err());
+        assert!(h.read(3, 0, sent, &bytes(2), u64::MAX).is_err());
+    }
+
+    #[test]
+    fn what_a_read_settles_does_not_bind_one_that_was_sent_before() {
+        let mut h = History::new(8, 1024);
+        put(&mut h, 1, true);
+        let two = h.write(3, 3, Value::Version(2), u64::MAX);
+        let early = h.tick();
+        h.ended(3, two, true);
+        let sent = h.tick();
+        assert!(h.read(3, 0, sent, &bytes(2), early).is_ok());
+        assert!(h.read(3, 0, early, &bytes(1), u64::MAX).is_ok());
     }
 
     #[test]
@@ -370,8 +396,8 @@ mod tests {
             if v % 5 == 0 {
                 h.flushed(sent);
             }
-            assert!(h.read(3, 0, sent, &bytes(v)).is_ok());
-            assert!(v < 2 || h.clone().read(3, 0, sent, &bytes(v - 1)).is_err());
+            assert!(h.read(3, 0, sent, &bytes(v), u64::MAX).is_ok());
+            assert!(v < 2 || h.clone().read(3, 0, sent, &bytes(v - 1), u64::MAX).is_err());
             let flushed = v - v % 5;
             assert!(h.clone().after_power_loss(3, &bytes(flushed.max(1))).is_ok());
             assert!(flushed < 2 || h.clone().after_power_loss(3, &bytes(flushed - 1)).is_err());

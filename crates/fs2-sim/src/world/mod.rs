@@ -70,6 +70,8 @@ enum Event {
     Reply { ask: u64, send: u64, result: Result<(), i32>, data: Option<Vec<u8>> },
     /// The client has waited long for this send.
     Late(u64),
+    /// The client takes a block in which the daemon is at something.
+    Pounce(u32),
     /// The daemon's timer.
     Wake(u64),
     /// No more comes over a connection.
@@ -149,6 +151,8 @@ pub struct World {
     /// A mount or unmount was tried again so often; turns of an unmount.
     tries: u32,
     unmounting: u32,
+    /// Blocks whose discards lie unread in a socket: the worst to be allocated now.
+    baits: Vec<u32>,
     /// What the last read brought.
     last_read: Vec<u8>,
 }
@@ -230,6 +234,7 @@ impl World {
             faulty: true,
             tries: 0,
             unmounting: 0,
+            baits: Vec::new(),
             last_read: Vec::new(),
             options,
         }
@@ -286,6 +291,7 @@ impl World {
             Event::Done(io) => self.done(io)?,
             Event::Reply { ask, send, result, data } => self.replied(ask, send, result, data)?,
             Event::Late(send) => self.late(send)?,
+            Event::Pounce(block) => self.pounce(block),
             Event::Wake(n) => self.wake(n),
             Event::Gone(session, connection) => {
                 if let Some(v) = self.volume.as_mut().filter(|_| session == self.sessions) {

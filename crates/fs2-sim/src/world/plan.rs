@@ -76,7 +76,7 @@ impl Mix {
             bitmap: weight(8),
             inode: weight(6),
             sync: weight(4).max(1),
-            trim: weight(2),
+            trim: weight(4),
             metadata: weight(2),
         }
     }
@@ -122,6 +122,8 @@ pub struct Plan {
     pub discards: bool,
     /// The backing is sparse.
     pub sparse: bool,
+    /// Between sessions the volume is used without a daemon, now and then.
+    pub elsewhere: bool,
     /// chkfs2 hashes nothing.
     pub quick: bool,
     /// The client's habits.
@@ -178,6 +180,7 @@ impl Plan {
             connections: if punches { 1 } else { 1 + rng.below(3) as u32 },
             discards: rng.below(2) == 0,
             sparse: rng.below(2) == 0,
+            elsewhere: rng.below(3) == 0,
             quick: rng.below(2) == 0,
             mix: Mix::draw(rng),
             think: us([20, 500, 5_000][rng.below(3) as usize]),

@@ -48,6 +48,8 @@ pub(super) struct Send {
     pub(super) payload: Arc<[u8]>,
     session: u32,
     pub(super) arrived: bool,
+    /// It lies unread in a socket until then, in ns.
+    unread: u64,
     /// An I/O failed that is this request's own.
     pub(super) hurt: bool,
 }
@@ -56,6 +58,11 @@ impl World {
     fn new_name(&mut self) -> u64 {
         self.names += 1;
         self.names
+    }
+
+    /// When the oldest read was sent that is still out.
+    fn oldest_read(&self) -> u64 {
+        self.reads.first().map_or(u64::MAX, |r| r.0)
     }
 
     /// The client asks for something.
@@ -67,7 +74,7 @@ impl World {
             Extent::new(u64::from(first) * bs + (from * SECTOR) as u64, (n * SECTOR) as u64)
         };
         let sent = self.history.tick();
-        let oldest = self.reads.first().map_or(u64::MAX, |r| r.0);
+        let oldest = self.oldest_read();
         let mut payload = Vec::new();
         let mut writes = Vec::new();
         let all = self.history.all();
@@ -168,8 +175,10 @@ impl World {
         };
         let (payload, again) = (ask.payload.clone(), ask.tries > 1);
         let session = self.sessions;
-        self.sends
-            .insert(send, Send { ask: Some(name), request, payload, session, arrived: false, hurt: false });
+        self.sends.insert(
+            send,
+            Send { ask: Some(name), request, payload, session, arrived: false, unread: 0, hurt: false },
+        );
         self.note("requests sent again", u64::from(again));
         self.say(|w| format!("send {send}: {:?} over {}", w.asks[&name].wish, request.connection.0));
         let transit = if self.rng.below(4) == 0 { self.rng.below(200_000) } else { self.rng.below(5_000) };
@@ -180,7 +189,10 @@ impl World {
     /// A request is read by the daemon.
     pub(super) fn arrive(&mut self, send: u64) -> Result<(), Broken> {
         let Some(s) = self.sends.get(&send).cloned() else { return Ok(()) };
-        if self.volume.is_none() || s.session != self.sessions || s.arrived {
+        if s.arrived || self.now < s.unread {
+            return Ok(());
+        }
+        if self.volume.is_none() || s.session != self.sessions {
             self.sends.remove(&send);
             return Ok(());
         }
@@ -192,7 +204,7 @@ impl World {
             let bytes = self.client.bitmap(g);
             payload = bytes.clone().into();
             let block = self.plan.geometry.bitmap(g);
-            let oldest = self.reads.first().map_or(u64::MAX, |r| r.0);
+            let oldest = self.oldest_read();
             let id = self.history.write(block, self.history.all(), Value::Raw(bytes.into()), oldest);
             let ask = self.asks.get_mut(&name).expect("it was asked");
             ask.writes.push((block, id));
@@ -202,8 +214,12 @@ impl World {
         let s = self.sends.get_mut(&send).expect("it is there");
         (s.arrived, s.payload) = (true, payload.clone());
         let request = s.request;
-        if s.ask.is_none() {
-            self.note("discards read late", u64::from(request.op == Op::Discard));
+        if s.ask.is_none() && request.op == Op::Discard {
+            self.note("discards read late", 1);
+            // It may free what a bitmap alone has claimed; what anybody wrote it may not.
+            for b in request.extent.blocks_covered(self.plan.geometry_block()).iter() {
+                self.client.blocks[b.0 as usize].claimed = false;
+            }
         }
         self.digest(send ^ request.extent.offset() << 20);
         self.say(|_| format!("  {send} arrives: {:?} {}", request.op, request.extent));
@@ -341,11 +357,12 @@ impl World {
         data: &[u8],
     ) -> Result<(), Broken> {
         let sectors = self.plan.geometry.block / SECTOR;
+        let oldest = self.oldest_read();
         let (mut block, mut s, mut rest) = (first, from, data);
         while !rest.is_empty() {
             let (part, left) = rest.split_at(((sectors - s) * SECTOR).min(rest.len()));
             if self.client.blocks[block as usize].allocated {
-                self.history.read(block, s, sent, part).map_err(|what| format!("read: {what}"))?;
+                self.history.read(block, s, sent, part, oldest).map_err(|what| format!("read: {what}"))?;
             }
             (block, s, rest) = (block + 1, 0, left);
         }
@@ -397,7 +414,10 @@ impl World {
                 s.ask = None;
                 let stale = s.request.op == Op::Discard && self.plan.engine.discard == DiscardMode::Memory;
                 if !s.arrived && stale && self.rng.below(2) == 0 {
-                    let after = self.rng.below(STALE);
+                    let soon = self.rng.below(2) == 0;
+                    let after = self.rng.below(if soon { STALE / 100 } else { STALE });
+                    self.baits.push((s.request.extent.offset() / self.plan.geometry.block as u64) as u32);
+                    s.unread = self.now + after;
                     self.at(after, Event::Arrive(send));
                 } else if !s.arrived {
                     self.sends.remove(&send);
@@ -422,6 +442,19 @@ impl World {
             (b.busy, b.discarding) = (0, 0);
         }
         self.client.writing.clear();
+    }
+
+    /// The client takes just this block.
+    pub(super) fn pounce(&mut self, block: u32) {
+        if self.client.mode == Mode::Up
+            && self.steps.is_empty()
+            && self.faulty
+            && self.asks.len() < 16
+            && let Some(wish) = self.client.pounce(block, &mut self.rng)
+        {
+            self.note("blocks taken from under the daemon", 1);
+            self.ask(wish);
+        }
     }
 
     /// The client's next request, if it has a mind to.

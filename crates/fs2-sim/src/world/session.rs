@@ -3,16 +3,20 @@
 use std::collections::BTreeMap;
 
 use fs2_block::WriteAt;
-use fs2_engine::offline::{CheckOptions, Devices, check};
+use fs2_engine::offline::{CheckOptions, Devices, MarkFound, check, look};
 use fs2_engine::{AttachOptions, DetachReport, Standing, Volume};
 
 use super::client::Mode;
-use super::disk::{Fate, Handle};
+use super::client::Wish;
+use super::disk::{Disk, Fate, Handle};
 use super::driver::Kind;
 use super::fault::Fault;
 use super::history::Value;
 use super::steps::Step;
 use super::{Broken, World, image};
+
+/// A table's fault costs speed only, unless so many in a row keep the mark from being erased.
+const ERASE_TRIES: u32 = 4;
 
 /// What a session has met so far.
 #[derive(Clone, Debug, Default)]
@@ -21,14 +25,16 @@ pub(super) struct Session {
     active: bool,
     /// A flush of the volume failed: the engine latches.
     pub(super) flush_failed: bool,
-    /// One of the table's own device did.
-    table_flush_failed: bool,
+    /// So many of the table's own device did.
+    table_flush_failed: u32,
     /// The daemon was asked to end.
     pub(super) ending: bool,
     /// A mount or unmount failed, and is to be tried again.
     pub(super) unmount_failed: bool,
     /// The kernel died in it.
     kernel_died: bool,
+    /// Something was changed on the volume.
+    pub(super) changed: bool,
     failures: BTreeMap<Kind, u32>,
 }
 
@@ -37,16 +43,16 @@ impl Session {
     pub(super) fn failed(&mut self, kind: Kind, device: usize) {
         *self.failures.entry(kind).or_default() += 1;
         self.flush_failed |= kind == Kind::Flush && device == 0;
-        self.table_flush_failed |= kind == Kind::Flush && device == 1;
+        self.table_flush_failed += u32::from(kind == Kind::Flush && device == 1);
     }
 
     fn of(&self, kind: Kind) -> u32 {
         self.failures.get(&kind).copied().unwrap_or(0)
     }
 
-    /// The mark may be one that cannot be erased: both its slots failed, or the flush behind it.
+    /// The mark may be one that cannot be erased: its slots, or the flush behind them, failed again and again.
     pub(super) fn mark_stuck(&self) -> bool {
-        self.of(Kind::Table) >= 2 || self.table_flush_failed || self.flush_failed
+        self.of(Kind::Table) + self.table_flush_failed >= ERASE_TRIES || self.flush_failed
     }
 
     /// There is a reason for the end of trust.
@@ -54,11 +60,28 @@ impl Session {
         self.kernel_died || self.of(Kind::Write) > 0
     }
 
+    /// It may leave no mark.
+    fn must_lack_mark(&self) -> bool {
+        !self.active || self.flush_failed
+    }
+
     /// There is a reason for the lack of a mark.
     fn may_lack_mark(&self) -> bool {
         let any = [Kind::Write, Kind::Zeroes, Kind::Table, Kind::OwnRead].iter().any(|k| self.of(*k) > 0);
-        any || !self.active || self.flush_failed || self.table_flush_failed || self.kernel_died
+        any || !self.active || self.flush_failed || self.table_flush_failed > 0 || self.kernel_died
     }
+}
+
+/// Whether a mark that would be believed stands on these devices.
+pub(super) fn look_at_mark(disks: &mut [Disk; 2], apart: bool) -> bool {
+    let [volume, table] = disks;
+    let (mut never, mut never_too) = (|_| false, |_| false);
+    let mut v = Handle { disk: volume, fails: &mut never, budget: 0 };
+    let mut t = Handle { disk: table, fails: &mut never_too, budget: 0 };
+    let table: Option<&mut dyn WriteAt> = if apart { Some(&mut t) } else { None };
+    // A volume that is not clean is not served active, whatever its mark.
+    look(&mut Devices::new(&mut v, table))
+        .is_ok_and(|l| l.mark == Ok(MarkFound::Valid) && l.layout.is_clean())
 }
 
 impl World {
@@ -74,8 +97,9 @@ impl World {
         if !report.marked && clean && !self.session.may_lack_mark() {
             return Err(format!("mark: a clean detach left none: {:?}", report.why_not));
         }
-        if report.marked && !clean && self.asks.is_empty() {
-            self.note("marks under a mount that never wrote", 1);
+        let failed = self.session.of(Kind::Write) + self.session.of(Kind::Zeroes);
+        if report.marked && self.session.changed && (!clean || self.session.must_lack_mark() || failed > 0) {
+            return Err(format!("mark: a session left one that may not: {:?}", self.session));
         }
         self.active_expected = report.marked;
         self.end_session();
@@ -322,6 +346,11 @@ impl World {
             Ok(attached) => attached,
             Err(e) => {
                 self.say(|_| format!("no attach: {e}"));
+                if failed > 0 {
+                    // Its administrator tries again.
+                    self.note("attaches refused", 1);
+                    return Ok(false);
+                }
                 return Err(format!("answer: the volume cannot be served at all: {e}"));
             }
         };
@@ -356,6 +385,67 @@ impl World {
             self.send(ask);
         }
         Ok(true)
+    }
+
+    /// Between two sessions the volume is mounted elsewhere, without a daemon: files are written, made and
+    /// deleted, and everything is flushed.
+    pub(super) fn elsewhere(&mut self) {
+        let geo = self.plan.geometry.clone();
+        self.say(|_| "the volume is mounted elsewhere".into());
+        self.note("mounts elsewhere", 1);
+        let mix = self.plan.mix;
+        self.client.mounts += 1;
+        let mut wishes = Vec::new();
+        for _ in 0..20 {
+            wishes.extend(self.client.next(&mix, &mut self.rng, None));
+        }
+        while let Some(wish) = self.client.rest(&mut self.rng) {
+            wishes.push(wish);
+        }
+        for wish in wishes {
+            let all = geo.block / super::disk::SECTOR;
+            match wish {
+                // In memory a later file may have taken the block; then its data counts.
+                Wish::Write(first, from, n) => {
+                    for s in from..from + n {
+                        let (b, s) = (first + (s / all) as u32, s % all);
+                        self.versions += 1;
+                        let bytes = super::history::fill(self.versions, b, all, s, s + 1);
+                        let at = u64::from(b) * geo.block as u64 + (s * super::disk::SECTOR) as u64;
+                        self.disks[0].write(at, &bytes, false);
+                    }
+                }
+                Wish::Zero(first, n) => {
+                    let at = u64::from(first) * geo.block as u64;
+                    self.disks[0].write(at, &vec![0; n as usize * geo.block], false);
+                }
+                _ => {}
+            }
+        }
+        for g in 0..geo.groups() {
+            for b in geo.inode_table(g) {
+                let bytes = self.client.inodes(b, self.disks[0].block(b));
+                self.disks[0].write(u64::from(b) * geo.block as u64, &bytes, false);
+            }
+            let bytes = self.client.bitmap(g);
+            self.disks[0].write(u64::from(geo.bitmap(g)) * geo.block as u64, &bytes, false);
+        }
+        let free = self.client.free();
+        let at = u64::from(geo.descriptors()) * geo.block as u64;
+        self.disks[0].write(at, &image::descriptors(&geo, &free), false);
+        let sb = image::superblock(&geo, free.iter().sum(), self.client.mounts, true);
+        self.disks[0].write(geo.superblock_at(), &sb, false);
+        self.disks[0].flushed(self.disks[0].covers());
+        let (files, counting) = self.counting();
+        for b in (0..geo.blocks).filter(|b| !self.reserved.contains(b)) {
+            let counts = counting.contains(&b);
+            let value = if counts { Value::Raw(self.disks[0].block(b).clone()) } else { Value::Any };
+            self.history.reset(b, value);
+        }
+        self.reload(files);
+        self.active_expected = false;
+        // Entries that a check leaves unverified are of another time.
+        self.doubt = true;
     }
 
     /// Whether the session keeps replicas.

@@ -21,6 +21,8 @@ pub(super) enum Step {
     Check,
     /// Nobody checks: the kernel takes what is there.
     Look,
+    /// The volume is used without a daemon.
+    Elsewhere,
     /// A daemon attaches.
     Attach,
 }
@@ -76,6 +78,12 @@ impl World {
             1 if self.plan.odds.of(Fault::Kill) > 0 => &[Step::Detach, Step::Attach],
             2 if self.plan.odds.of(Fault::PowerLoss) > 0 => {
                 &[Step::Unmount, Step::Detach, Step::PowerLoss, Step::Attach, Step::Mount]
+            }
+            3 if self.plan.elsewhere => {
+                &[Step::Unmount, Step::Detach, Step::Elsewhere, Step::Attach, Step::Mount]
+            }
+            4 if self.plan.elsewhere => {
+                &[Step::Unmount, Step::Detach, Step::Elsewhere, Step::Check, Step::Attach, Step::Mount]
             }
             3..6 if active => &[Step::Unmount, Step::Detach, Step::Attach, Step::Mount],
             _ => &[Step::Unmount, Step::Detach, Step::Check, Step::Attach, Step::Mount],
@@ -154,6 +162,9 @@ impl World {
                 }
                 self.look_again()?;
             }
+            Step::Elsewhere if self.volume.is_some() || self.client.mode != Mode::Down || self.stuck => {}
+            Step::Elsewhere if !quiet => return Ok(Far::Waits),
+            Step::Elsewhere => self.elsewhere(),
             Step::Attach if self.volume.is_some() => {}
             Step::Check | Step::Attach if !quiet => return Ok(Far::Waits),
             Step::Check | Step::Attach if self.stuck => {

@@ -1,0 +1,130 @@
+//! Holes in the engine that worlds found: each is named in its first line, and closed.
+
+use std::cell::RefCell;
+
+use fs2_block::{ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId, WriteAt};
+use fs2_engine::offline::{CreateOptions, Devices, create, table_bytes};
+use fs2_engine::{
+    AttachError, AttachOptions, EIO, EngineConfig, IoOp, Outcome, PolicyKind, Standing, Target, Volume,
+};
+use fs2_sim::world::disk::{Disk, Handle};
+use fs2_sim::world::image::{Geometry, make};
+
+/// A volume with its table apart, fresh and marked: the mark is in slot 1, at byte 4096.
+struct Ground {
+    volume: Disk,
+    table: Disk,
+}
+
+fn ground() -> Ground {
+    let geo = Geometry::new(1024, 4, 0);
+    let mut bytes = make(&geo, &[Some(vec![1500])]);
+    let size = table_bytes(&mut bytes, CreateOptions::default().space).unwrap().max(1 << 18);
+    let (mut volume, mut table) = (Disk::new(&bytes, 1024), Disk::new(&vec![0; size as usize], 4096));
+    let (mut a, mut b) = (|_| false, |_| false);
+    let mut v = Handle { disk: &mut volume, fails: &mut a, budget: u64::MAX };
+    let mut t = Handle { disk: &mut table, fails: &mut b, budget: u64::MAX };
+    let t: &mut dyn WriteAt = &mut t;
+    let how = CreateOptions { volume_id: 7, ..CreateOptions::default() };
+    create(&mut Devices::new(&mut v, Some(t)), &how, &mut |_| {}).unwrap();
+    Ground { volume, table }
+}
+
+impl Ground {
+    /// Attaches; reads of the table that begin at one of these bytes fail.
+    fn attach(&mut self, unreadable: &[u64]) -> Result<Volume, AttachError> {
+        let (mut a, mut b) = (|_| false, |e: Extent| unreadable.contains(&e.offset()));
+        let mut v = Handle { disk: &mut self.volume, fails: &mut a, budget: 0 };
+        let mut t = Handle { disk: &mut self.table, fails: &mut b, budget: 0 };
+        let t: &mut dyn ReadAt = &mut t;
+        let config = EngineConfig { policy: PolicyKind::None, paranoid: true, ..EngineConfig::default() };
+        Volume::attach(&mut v, Some(t), config, &AttachOptions::default()).map(|(volume, _)| volume)
+    }
+}
+
+/// Writes a block as a client; I/O that changes or flushes something fails as `fails` says, asked with its
+/// number. Says what was done, and how the write ended.
+fn write(
+    volume: &mut Volume,
+    id: u64,
+    fails: impl Fn(usize, Target, IoOp) -> bool,
+) -> (Vec<String>, Result<(), i32>) {
+    let request = Request {
+        id: RequestId(id),
+        connection: ConnectionId(0),
+        op: Op::Write,
+        extent: Extent::new(1500 * 1024, 1024),
+        flags: Flags::default(),
+    };
+    let done = RefCell::new(Vec::new());
+    volume.submit(Nanos(id), request, Some(&[1; 1024]));
+    for n in 0..40 {
+        if let Some(reply) = volume.poll_reply() {
+            assert_eq!(reply.request, request.id);
+            return (done.into_inner(), reply.result);
+        }
+        let Some(io) = volume.poll_dispatch(Nanos(id)) else { continue };
+        let failed = fails(n, io.target, io.op);
+        let how = if failed { " fails" } else { "" };
+        done.borrow_mut().push(match io.op {
+            IoOp::Flush => format!("flush {:?}{how}", io.target),
+            _ => format!("write {:?} {}{how}", io.target, io.extent.offset()),
+        });
+        volume.complete(Nanos(id), io.id, if failed { Outcome::failed(EIO) } else { Outcome::done() });
+    }
+    panic!("no answer after {:?}", done.into_inner());
+}
+
+/// Where the header's slot with the mark could not be read at the attach, the volume was served as a plain
+/// device and its clients' writes did not wait for the mark's erasure: the next attach could have believed it.
+#[test]
+fn mark_in_a_slot_that_cannot_be_read() {
+    let mut g = ground();
+    let mut volume = g.attach(&[4096]).unwrap();
+    assert!(matches!(volume.standing(), Standing::Inactive(_)), "{:?}", volume.standing());
+    let (done, result) = write(&mut volume, 1, |_, _, _| false);
+    assert_eq!(done, ["write Table 4096", "flush Table", "write Volume 1536000"]);
+    assert_eq!(result, Ok(()));
+}
+
+/// The same where neither slot can be read: there is nothing to overwrite, and no way to know. The attach is
+/// refused, as one whose superblock cannot be read is.
+#[test]
+fn mark_in_a_header_that_cannot_be_read() {
+    let refused = ground().attach(&[0, 4096]).err();
+    assert!(matches!(refused, Some(AttachError::Io { .. })), "{refused:?}");
+}
+
+/// Two errors in a row while the mark was being erased, or one of the flush behind it, and every write of the
+/// session was refused: a fault of the table costs speed, and no more while it passes.
+#[test]
+fn errors_while_the_mark_is_erased() {
+    let mut volume = ground().attach(&[]).unwrap();
+    assert_eq!(*volume.standing(), Standing::Active);
+    let (done, result) = write(&mut volume, 1, |n, _, _| n < 2 || n == 3);
+    assert_eq!(
+        done,
+        [
+            "write Table 0 fails",
+            "write Table 4096 fails",
+            "write Table 0",
+            "flush Table fails",
+            "write Table 4096",
+            "flush Table",
+            "write Volume 1536000"
+        ]
+    );
+    assert_eq!(result, Ok(()));
+}
+
+/// A mark that could not be erased was never tried again in the session.
+#[test]
+fn mark_that_was_stuck_is_tried_again() {
+    let mut volume = ground().attach(&[]).unwrap();
+    let (done, result) = write(&mut volume, 1, |_, target, _| target == Target::Table);
+    assert_eq!((done.len(), result), (4, Err(EIO)), "{done:?}");
+    assert!(done.iter().all(|d| d.starts_with("write Table")), "{done:?}");
+    let (done, result) = write(&mut volume, 2, |_, _, _| false);
+    assert_eq!(done, ["write Table 0", "flush Table", "write Volume 1536000"]);
+    assert_eq!(result, Ok(()));
+}
