@@ -84,6 +84,8 @@ pub struct Block {
     pub busy: u16,
     /// Discarded since it was last written.
     pub discarded: bool,
+    /// A discard that lay unread in a socket was read since it was allocated: a bitmap's claim may be lost.
+    pub loose: bool,
 }
 
 /// A client.
@@ -298,7 +300,8 @@ impl Client {
         let mut runs: Vec<(u32, u32)> = vec![(first, 0)];
         for &b in &blocks {
             let state = &mut self.blocks[b as usize];
-            (state.allocated, state.landed, state.claimed, state.written) = (true, false, false, false);
+            let discarded = state.discarded;
+            *state = Block { allocated: true, discarded, loose: state.loose, ..Block::default() };
             self.dirty_bitmaps.insert(self.geo.group_of(b));
             match runs.last_mut() {
                 Some((start, n)) if *start + *n == b => *n += 1,

@@ -333,6 +333,7 @@ impl World {
             for b in f.io.extent.blocks_touched(self.plan.geometry_block()).iter() {
                 let block = &mut self.client.blocks[b.0 as usize];
                 block.landed |= block.allocated;
+                block.loose = false;
                 block.discarded = false;
             }
         }
@@ -355,7 +356,7 @@ impl World {
         };
         for b in f.io.extent.blocks_touched(self.plan.geometry_block()).iter() {
             let block = &self.client.blocks[b.0 as usize];
-            let live = block.allocated && (block.landed || block.claimed);
+            let live = block.allocated && (block.landed || block.claimed && !block.loose);
             if live || !self.history.is_unknown(b.0) {
                 return Err(format!("live: {what} lands on block {b}, which counts ({block:?})"));
             }

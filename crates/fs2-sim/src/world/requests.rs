@@ -216,9 +216,9 @@ impl World {
         let request = s.request;
         if s.ask.is_none() && request.op == Op::Discard {
             self.note("discards read late", 1);
-            // It may free what a bitmap alone has claimed; what anybody wrote it may not.
+            // It may free what a bitmap alone claims; what anybody wrote it may not.
             for b in request.extent.blocks_covered(self.plan.geometry_block()).iter() {
-                self.client.blocks[b.0 as usize].claimed = false;
+                self.client.blocks[b.0 as usize].loose = true;
             }
         }
         self.digest(send ^ request.extent.offset() << 20);
@@ -374,7 +374,7 @@ impl World {
         let geo = self.plan.geometry.clone();
         for b in image::bits(&geo, g, bitmap) {
             let block = &mut self.client.blocks[b as usize];
-            block.claimed |= block.allocated;
+            block.claimed |= block.allocated && !block.loose;
         }
     }
 
