@@ -233,7 +233,9 @@ impl World {
                 self.history.forget(b);
             }
         }
+        let mode = self.client.mode;
         self.reload(files);
+        self.client.mode = mode;
         Ok(())
     }
 

@@ -125,7 +125,8 @@ impl World {
             }
         } else if self.client.mode == Mode::Up && self.steps.is_empty() && self.strikes(Fault::KernelDies) {
             self.kernel_dies();
-            self.steps = [Step::Look, Step::Mount].into();
+            // Until its mount is answered the daemon knows of no new kernel.
+            self.steps = [Step::Mount, Step::Look].into();
             self.left = self.left.min(40);
         }
         Ok(())
