@@ -32,7 +32,7 @@ serve() { # N: serves image.N and puts its loop device on it
     mkdir -p "$state/fuse.$n"
     : > "$log"
     (cd / && exec setsid "$FS2_BIN/fs2d" serve --frontend fuse --fuse-dir "$state/fuse.$n" \
-        --control "$state/ctl.$n" --policy "$FS2_POLICY" "$state/image.$n") < /dev/null > /dev/null 2>> "$log" &
+        --control "$state/ctl.$n" --policy "$FS2_POLICY" --host-reserve 0% "$state/image.$n") < /dev/null > /dev/null 2>> "$log" &
     echo $! > "$state/pid.$n"
     local tries=0
     until grep -q '; control socket ' "$log"; do

@@ -97,7 +97,7 @@ fn under_torture(name: &str, paranoid: bool, suite: impl FnOnce(&Path)) {
     let image = scratch.path("image");
     mke2fs(&image, 512 << 20, &["-t", "ext2", "-b", "4096", "-m", "0"]);
     scratch.run("mkfs2", [&image]).ended(0);
-    let mut args = vec!["--policy", "torture", "--require-active"];
+    let mut args = vec!["--policy", "torture", "--require-active", "--host-reserve", "0%"];
     args.extend(paranoid.then_some("--paranoid"));
     let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &args);
     let work = mounted.dir().join("work");

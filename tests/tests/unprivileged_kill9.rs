@@ -273,7 +273,7 @@ impl<'a> Rig<'a> {
 
     /// `fs2d`, killed at a random moment.
     fn kill_at_random(&mut self, active: bool) {
-        let torture = ["--policy", "torture", "--space", "20%"];
+        let torture = ["--policy", "torture", "--space", "20%", "--host-reserve", "0%"];
         let args = if active { &[&torture[..], &["--require-active"]].concat() } else { &torture[..] };
         let served = Served::new(self.scratch, &self.image, args);
         let liveness = served.status()["liveness"].clone();

@@ -56,7 +56,7 @@ fn sigterm_under_load_ends_with_a_valid_mark() {
     scratch.run("mkfs2", [Path::new("--space"), Path::new("20%"), &image]).ended(0);
     let counters = Counters::new(blocks);
 
-    let args = ["--policy", "torture", "--space", "20%", "--require-active"];
+    let args = ["--policy", "torture", "--space", "20%", "--require-active", "--host-reserve", "0%"];
     let served = Served::new(&scratch, &image, &args);
     let (socket, answered) = (served.socket().to_owned(), AtomicU64::new(0));
     let done = std::thread::scope(|scope| {
