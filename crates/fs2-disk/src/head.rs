@@ -151,7 +151,8 @@ impl Head {
             && self.profile().rotational()
     }
 
-    /// An access was dispatched and has completed; call in order of completion.
+    /// An access was dispatched and has completed; call in order of completion. Returns what
+    /// [`Head::predict`] would have said of it.
     pub fn completed(
         &mut self,
         op: Op,
@@ -159,22 +160,26 @@ impl Head {
         sectors: u32,
         dispatched_at: Nanos,
         completed_at: Nanos,
-    ) {
+    ) -> Service {
         let start = dispatched_at.max(self.belief.free_at());
         let completed_at = completed_at.max(start);
         self.belief.wait_for(start, op, sector, sectors);
         let phase = self.spindle.phase(start);
         let (planned, effect) = self.belief.plan(start, op, sector, sectors, phase);
+        let mut predicted = planned;
+        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
+            predicted.rotation = self.expected_rotation(&planned);
+        }
         self.belief.free_at = completed_at;
         let moves = matches!(op, Op::Read | Op::Write | Op::WriteZeroes) && sectors > 0;
         if self.belief.fixed.geometry.is_none() || !moves {
-            return;
+            return predicted;
         }
         self.belief.after_read = op == Op::Read;
         if let Effect::Buffered { .. } = effect {
             // Its completion says nothing of the platters.
             self.belief.apply(effect);
-            return;
+            return predicted;
         }
         let (first, end) = crate::disk::span(sector, sectors);
         let media = match effect {
@@ -201,7 +206,7 @@ impl Head {
                 _ if media.seek == Nanos(0) => self.belief.apply(effect),
                 _ => self.belief.cache.learn(first, end),
             }
-            return;
+            return predicted;
         }
         self.misses += 1;
         if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
@@ -228,6 +233,7 @@ impl Head {
             let phase = g.sector_end_angle(end - 1).wrapping_sub(g.angle_at(completed_at));
             self.spindle.observe(completed_at, phase);
         }
+        predicted
     }
 
     /// A read that took less than this beyond overhead and transfer did not move the arm: half

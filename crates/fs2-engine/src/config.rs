@@ -1,7 +1,7 @@
 //! How a volume is to behave.
 
 use fs2_block::{Nanos, Permille};
-use fs2_disk::DriveProfile;
+use fs2_disk::{DriveProfile, Knowledge, Scheduler};
 
 use crate::plant::Plant;
 use crate::policy::PolicyKind;
@@ -59,6 +59,10 @@ pub struct EngineConfig {
     pub policy: PolicyKind,
     /// What is believed about the drive; `None`: distance by address only.
     pub drive: Option<DriveProfile>,
+    /// How much of that is believed.
+    pub knowledge: Knowledge,
+    /// Which of the waiting requests goes next.
+    pub scheduler: Scheduler,
     /// When replicas come and go.
     pub watermarks: Watermarks,
     /// At most this share of the volume holds replicas.
@@ -90,6 +94,8 @@ impl Default for EngineConfig {
         EngineConfig {
             policy: PolicyKind::Fs2,
             drive: None,
+            knowledge: Knowledge::Full,
+            scheduler: Scheduler::Fcfs,
             watermarks: Watermarks::paper(),
             // SYSTEM: the default cap of 5 %.
             space: Permille::new(50).expect("below 1000"),

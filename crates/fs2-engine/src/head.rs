@@ -1,7 +1,7 @@
 //! What is believed about the drive's head, fed by completions only.
 
 use fs2_block::{Nanos, Op, SECTOR_BYTES, Sector};
-use fs2_disk::DriveProfile;
+use fs2_disk::{DriveProfile, Knowledge};
 
 /// The belief. Without a drive profile it knows addresses only.
 #[derive(Clone, Debug)]
@@ -24,7 +24,12 @@ const FULL_STROKE_SECTORS: f64 = 2e9;
 impl Head {
     /// Nothing known yet about where the head is.
     pub fn new(profile: Option<DriveProfile>) -> Head {
-        Head { model: profile.map(|p| fs2_disk::Head::new(p, fs2_disk::Knowledge::Full)), last: Sector(0) }
+        Head::with_knowledge(profile, Knowledge::Full)
+    }
+
+    /// The same with a profile that may be believed only so far.
+    pub fn with_knowledge(profile: Option<DriveProfile>, knowledge: Knowledge) -> Head {
+        Head { model: profile.map(|p| fs2_disk::Head::new(p, knowledge)), last: Sector(0) }
     }
 
     /// One past the sector touched last.
@@ -42,13 +47,19 @@ impl Head {
         self.last.0.abs_diff(sector.0)
     }
 
-    /// A device access ended.
-    pub fn completed(&mut self, op: Op, sector: Sector, bytes: u64, dispatched: Nanos, completed: Nanos) {
+    /// A device access ended. Says what was predicted of it: seek, rotation, transfer with overhead; `None`
+    /// without a profile.
+    pub fn completed(
+        &mut self,
+        op: Op,
+        sector: Sector,
+        bytes: u64,
+        dispatched: Nanos,
+        completed: Nanos,
+    ) -> Option<fs2_disk::Service> {
         let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
-        if let Some(m) = &mut self.model {
-            m.completed(op, sector, sectors, dispatched, completed);
-        }
         self.last = Sector(sector.0 + u64::from(sectors));
+        self.model.as_mut().map(|m| m.completed(op, sector, sectors, dispatched, completed))
     }
 
     /// Predicted service time of a read, in ms.
@@ -61,11 +72,14 @@ impl Head {
         }
     }
 
-    /// The predicted parts of an access: seek, rotation, transfer with overhead. `None` without a
-    /// profile.
-    pub fn split(&self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> Option<fs2_disk::Service> {
+    /// Predicted seek and rotation of an access, in ns; without a profile, what orders accesses by
+    /// distance.
+    pub fn positioning_ns(&self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> u64 {
         let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
-        self.model.as_ref().map(|m| m.predict(now, op, sector, sectors))
+        match &self.model {
+            Some(m) => m.predict(now, op, sector, sectors).positioning().0,
+            None => self.distance(sector),
+        }
     }
 
     /// Seek time over a distance, in ms.

@@ -33,6 +33,7 @@ mod log;
 pub mod offline;
 mod plant;
 pub mod policy;
+mod seq_map;
 mod stats;
 mod volume;
 

@@ -7,8 +7,8 @@
 //! - I2: the payloads take at most the bytes given at the start.
 //! - I3: the order within a run is the order in which the blocks were read.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use fs2_block::{BlockNo, BlockRange};
 
@@ -83,6 +83,8 @@ struct Run {
     blocks: VecDeque<LogBlock>,
     /// Blocks taken from the front so far: the index counts from the run's beginning.
     taken: usize,
+    /// Blocks that still have a payload.
+    live: usize,
 }
 
 /// Part of a run on its way to its place.
@@ -94,45 +96,90 @@ pub struct Batch {
     pub data: Vec<u8>,
 }
 
+/// Block numbers as they are, spread by a multiplication: the index is asked for every block that is read.
+/// Nobody can choose them so as to do harm: the log holds at most `bytes_max` bytes of blocks. The index is
+/// never walked, so its order shows nowhere.
+#[derive(Clone, Debug, Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        let x = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = x ^ (x >> 32);
+    }
+}
+
 /// Payloads waiting to be copied. See the module.
 #[derive(Clone, Debug)]
 pub struct Log {
     runs: VecDeque<Run>,
-    index: BTreeMap<u32, (RunId, usize)>,
+    index: HashMap<u32, (RunId, usize), BuildHasherDefault<Spread>>,
     next: u64,
     bytes: usize,
     bytes_max: usize,
     dropped: u64,
+    /// Open runs.
+    open: usize,
 }
 
 impl Log {
     /// An empty log for at most `bytes_max` bytes of payload.
     pub fn new(bytes_max: usize) -> Log {
-        Log { runs: VecDeque::new(), index: BTreeMap::new(), next: 0, bytes: 0, bytes_max, dropped: 0 }
+        Log {
+            runs: VecDeque::new(),
+            index: HashMap::default(),
+            next: 0,
+            bytes: 0,
+            bytes_max,
+            dropped: 0,
+            open: 0,
+        }
     }
 
     /// Opens a run behind all others.
     pub fn open(&mut self) -> RunId {
         let id = RunId(self.next);
         self.next += 1;
-        self.runs.push_back(Run { id, open: true, blocks: VecDeque::new(), taken: 0 });
+        self.open += 1;
+        self.runs.push_back(Run { id, open: true, blocks: VecDeque::new(), taken: 0, live: 0 });
         id
     }
 
     /// Closes a run: it may be copied.
     pub fn close(&mut self, id: RunId) {
-        if let Some(r) = self.run_mut(id) {
-            r.open = false;
+        if let Ok(at) = self.find(id) {
+            self.open -= usize::from(self.runs[at].open);
+            self.runs[at].open = false;
+            if self.runs[at].live == 0 {
+                self.runs.remove(at);
+            }
         }
-        self.drop_finished();
     }
 
     /// Closes every run.
     pub fn close_all(&mut self) {
-        for r in &mut self.runs {
-            r.open = false;
+        if self.open == 0 {
+            return;
         }
-        self.drop_finished();
+        self.open = 0;
+        let mut finished = false;
+        for r in self.runs.iter_mut().filter(|r| r.open) {
+            r.open = false;
+            finished |= r.live == 0;
+        }
+        if finished {
+            self.drop_finished();
+        }
     }
 
     /// Adds a block to the end of an open run. Refused where the block waits already, the run is
@@ -158,6 +205,7 @@ impl Log {
             Payload::Bytes(bytes) => Kept::Bytes(bytes.into()),
             Payload::Unseen(len) => Kept::Unseen(len),
         };
+        run.live += 1;
         run.blocks.push_back(LogBlock { original, hash, data: Some(kept) });
         self.index.insert(original.0, (id, at));
         self.bytes += data.len();
@@ -174,51 +222,65 @@ impl Log {
         if self.index.is_empty() {
             return 0;
         }
-        let dead: Vec<_> = self.index.range(range.start()..range.end()).map(|(&o, &at)| (o, at)).collect();
-        for &(original, (id, at)) in &dead {
-            self.index.remove(&original);
-            let run = self.run_mut(id).expect("the index names runs that are here");
-            let block = &mut run.blocks[at - run.taken];
-            let len = block.data.take().map_or(0, |d| d.len());
-            self.bytes -= len;
+        let (mut dead, mut finished) = (0, false);
+        if range.len() as usize <= self.index.len() {
+            for block in range.iter() {
+                let Some((id, at)) = self.index.remove(&block.0) else { continue };
+                let run = self.run_mut(id).expect("the index names runs that are here");
+                let data = run.blocks[at - run.taken].data.take();
+                run.live -= 1;
+                finished |= run.live == 0;
+                self.bytes -= data.map_or(0, |d| d.len());
+                dead += 1;
+            }
+        } else {
+            // A discard of much: what waits is less.
+            for run in &mut self.runs {
+                for block in run.blocks.iter_mut().filter(|b| range.contains(b.original)) {
+                    let Some(data) = block.data.take() else { continue };
+                    self.index.remove(&block.original.0);
+                    self.bytes -= data.len();
+                    run.live -= 1;
+                    finished |= run.live == 0;
+                    dead += 1;
+                }
+            }
         }
-        if !dead.is_empty() {
+        if finished {
             self.drop_finished();
         }
-        dead.len()
+        dead
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.runs.clear();
         self.index.clear();
-        self.bytes = 0;
+        (self.bytes, self.open) = (0, 0);
     }
 
     /// Blocks that wait in closed runs.
     pub fn ready_blocks(&self) -> usize {
-        self.runs
-            .iter()
-            .filter(|r| !r.open)
-            .map(|r| r.blocks.iter().filter(|b| b.data.is_some()).count())
-            .sum()
+        self.runs.iter().filter(|r| !r.open).map(|r| r.live).sum()
     }
 
     /// How many blocks the next batch would hold at most: those left of the first closed run.
     pub fn next_len(&self) -> usize {
         let first = self.runs.iter().find(|r| !r.open);
-        first.map_or(0, |r| r.blocks.iter().filter(|b| b.data.is_some()).count())
+        first.map_or(0, |r| r.live)
     }
 
     /// Takes up to `n` blocks from the front of the first closed run.
     pub fn take(&mut self, n: usize) -> Option<Batch> {
-        let run = self.runs.iter_mut().find(|r| !r.open)?;
+        let place = self.runs.iter().position(|r| !r.open)?;
+        let run = &mut self.runs[place];
         let mut batch = Batch { blocks: Vec::new(), data: Vec::new() };
         while batch.blocks.len() < n
             && let Some(block) = run.blocks.pop_front()
         {
             run.taken += 1;
             if let Some(data) = block.data {
+                run.live -= 1;
                 self.bytes -= data.len();
                 self.index.remove(&block.original.0);
                 batch.blocks.push((block.original, block.hash));
@@ -227,7 +289,9 @@ impl Log {
                 }
             }
         }
-        self.drop_finished();
+        if run.live == 0 {
+            self.runs.remove(place);
+        }
         (!batch.blocks.is_empty()).then_some(batch)
     }
 
@@ -247,12 +311,16 @@ impl Log {
     }
 
     fn run_mut(&mut self, id: RunId) -> Option<&mut Run> {
-        let at = self.runs.binary_search_by_key(&id, |r| r.id).ok()?;
+        let at = self.find(id).ok()?;
         Some(&mut self.runs[at])
     }
 
+    fn find(&self, id: RunId) -> Result<usize, usize> {
+        self.runs.binary_search_by_key(&id, |r| r.id)
+    }
+
     fn drop_finished(&mut self) {
-        self.runs.retain(|r| r.open || r.blocks.iter().any(|b| b.data.is_some()));
+        self.runs.retain(|r| r.open || r.live > 0);
     }
 
     /// Feeds what waits here, in order, without the runs' names.
@@ -270,6 +338,9 @@ impl Log {
         let mut bytes = 0;
         let mut n = 0;
         for run in &self.runs {
+            let live = run.blocks.iter().filter(|b| b.data.is_some()).count();
+            assert_eq!(run.live, live, "payloads of a run");
+            assert!(run.open || live > 0, "a run without payloads");
             for (i, b) in run.blocks.iter().enumerate() {
                 if let Some(d) = &b.data {
                     bytes += d.len();
@@ -279,6 +350,7 @@ impl Log {
             }
         }
         assert_eq!((bytes, n), (self.bytes, self.index.len()), "log bytes and blocks");
+        assert_eq!(self.runs.iter().filter(|r| r.open).count(), self.open, "open runs");
         assert!(self.bytes <= self.bytes_max, "log of {} bytes", self.bytes);
     }
 }
@@ -310,5 +382,64 @@ mod tests {
         log.close_all();
         assert_eq!(log.take(8).unwrap().blocks, [(BlockNo(9), 90)]);
         assert!(log.is_empty() && log.bytes() == 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn agrees_with_a_plain_list(steps in proptest::collection::vec((0u8..8, 0u32..40, 1u32..30), 0..120)) {
+            // Runs in order: open, and the blocks that still have a payload.
+            type Plain = Vec<(RunId, bool, Vec<u32>)>;
+            let (mut log, mut plain): (Log, Plain) = (Log::new(100), Vec::new());
+            for (op, block, n) in steps {
+                match op {
+                    0 => {
+                        let id = log.open();
+                        plain.push((id, true, Vec::new()));
+                    }
+                    1..=3 => {
+                        let Some(at) = plain.iter().position(|r| r.1) else { continue };
+                        let waits = plain.iter().any(|r| r.2.contains(&block));
+                        let room = plain.iter().map(|r| r.2.len() * 4).sum::<usize>() + 4 <= 100;
+                        let payload = if op == 1 { Payload::Unseen(4) } else { (&[7; 4]).into() };
+                        let got = log.push(plain[at].0, BlockNo(block), u64::from(block), payload);
+                        proptest::prop_assert_eq!(got, room && !waits);
+                        if got {
+                            plain[at].2.push(block);
+                        }
+                    }
+                    4 => {
+                        let range = BlockRange::new(block, block + n);
+                        let before = plain.iter().map(|r| r.2.len()).sum::<usize>();
+                        plain.iter_mut().for_each(|r| r.2.retain(|b| !range.contains(BlockNo(*b))));
+                        let after = plain.iter().map(|r| r.2.len()).sum::<usize>();
+                        proptest::prop_assert_eq!(log.kill(range), before - after);
+                    }
+                    5 if n < 5 => {
+                        log.close_all();
+                        plain.iter_mut().for_each(|r| r.1 = false);
+                    }
+                    5 | 6 => {
+                        let Some(r) = plain.iter_mut().find(|r| r.1) else { continue };
+                        log.close(r.0);
+                        r.1 = false;
+                    }
+                    _ => {
+                        let want = plain.iter_mut().find(|r| !r.1).map(|r| {
+                            let n = r.2.len().min(n as usize);
+                            r.2.drain(..n).collect::<Vec<u32>>()
+                        });
+                        let got = log.take(n as usize);
+                        let got = got.map(|b| b.blocks.iter().map(|b| b.0.0).collect::<Vec<_>>());
+                        proptest::prop_assert_eq!(got, want);
+                    }
+                }
+                plain.retain(|r| r.1 || !r.2.is_empty());
+                log.check();
+                let ready = plain.iter().filter(|r| !r.1).map(|r| r.2.len()).sum::<usize>();
+                proptest::prop_assert_eq!(log.ready_blocks(), ready);
+                let next = plain.iter().find(|r| !r.1).map_or(0, |r| r.2.len());
+                proptest::prop_assert_eq!((log.next_len(), log.is_empty()), (next, plain.iter().all(|r| r.2.is_empty())));
+            }
+        }
     }
 }

@@ -73,6 +73,8 @@ pub struct Liveness {
     layout: Arc<Layout>,
     excluded: Vec<BlockRange>,
     free: RoaringBitmap,
+    /// Blocks in `free`: counting them takes a step for each 65,536 blocks of the volume.
+    free_count: u64,
     written: BTreeMap<ConnectionId, RoaringBitmap>,
     /// Written over connections that are gone.
     orphaned: RoaringBitmap,
@@ -189,6 +191,7 @@ impl Liveness {
             superblock,
             layout,
             free: RoaringBitmap::new(),
+            free_count: 0,
             written: BTreeMap::new(),
             orphaned: RoaringBitmap::new(),
             set_unloaded: RoaringBitmap::new(),
@@ -215,6 +218,7 @@ impl Liveness {
             self.frozen = Some(why);
         }
         self.free.clear();
+        self.free_count = 0;
         self.unloaded_free = 0;
     }
 
@@ -225,7 +229,8 @@ impl Liveness {
 
     /// Blocks known to be free, and those the descriptors call free in groups not loaded yet.
     pub fn free_estimate(&self) -> u64 {
-        self.free.len() + self.unloaded_free
+        debug_assert_eq!(self.free_count, self.free.len());
+        self.free_count + self.unloaded_free
     }
 
     /// Whether `block` is in F.
@@ -271,7 +276,7 @@ impl Liveness {
         if range.is_empty() {
             return;
         }
-        self.free.remove_range(range.start()..range.end());
+        self.free_count -= self.free.remove_range(range.start()..range.end());
         for (c, set) in &mut self.written {
             if *c != connection {
                 set.remove_range(range.start()..range.end());
@@ -316,9 +321,10 @@ impl Liveness {
             }
             joining -= &self.orphaned;
         }
-        let before = self.free.len();
+        let before = self.free_count;
         self.free |= joining;
-        self.free.len() - before
+        self.free_count = self.free.len();
+        self.free_count - before
     }
 
     /// A bitmap was read (R0): its zero bits, minus everything written and every bit seen set since
@@ -349,6 +355,7 @@ impl Liveness {
         joining -= &self.set_unloaded;
         self.set_unloaded.remove_range(blocks.start()..blocks.end());
         self.free |= joining;
+        self.free_count = self.free.len();
         Some(())
     }
 
@@ -405,7 +412,7 @@ impl Liveness {
         let skip = ((part.offset() - here.offset()) * 8).min(u64::from(blocks.len())) as u32;
         let covered = BlockRange::new(blocks.start() + skip, blocks.end());
         for used in bit_runs(bytes, covered, true) {
-            self.free.remove_range(used.start()..used.end());
+            self.free_count -= self.free.remove_range(used.start()..used.end());
             if !self.loaded.contains(group) {
                 self.set_unloaded.insert_range(used.start()..used.end());
             }

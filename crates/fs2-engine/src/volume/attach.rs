@@ -1,6 +1,6 @@
 //! The beginning of a session: what may be trusted (R0), and what not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
 use crate::plant::Plant;
+use crate::seq_map::SeqMap;
 use crate::stats::Stats;
 
 /// Entries whose originals are hashed soon after the attach, as an alarm.
@@ -307,11 +308,12 @@ impl Volume {
             erase_tries: 0,
             bitmap_checksums: Arc::new(Vec::new()),
             bitmaps_written: BTreeSet::new(),
+            weighed: None,
             next_seq: 0,
-            requests: BTreeMap::new(),
-            waiting: BTreeSet::new(),
+            requests: SeqMap::new(),
+            waiting: SeqMap::new(),
             next_io: 0,
-            in_flight: BTreeMap::new(),
+            in_flight: SeqMap::new(),
             holds: Vec::new(),
             urgent: VecDeque::new(),
             acks: Vec::new(),
@@ -337,7 +339,8 @@ impl Volume {
             patience: Patience::new(config.idle_after),
             detach: None,
             policy,
-            head: Head::new(config.drive.clone()),
+            head: Head::with_knowledge(config.drive.clone(), config.knowledge),
+            swept: fs2_block::Sector(0),
             stats: Stats::default(),
             layout,
             config,
@@ -364,7 +367,7 @@ impl Volume {
         let mut home = Home {
             target,
             extents: Arc::new(extents),
-            blocks: Arc::new(file.as_ref().map_or(Vec::new(), |f| f.blocks.clone())),
+            blocks: Arc::new(file.as_ref().map_or(Vec::new(), |f| sorted(&f.blocks))),
             geometry: Geometry::new(bytes, groups, bs),
             pages: 0,
             volume_id: 0,
@@ -467,6 +470,13 @@ fn read_file(dev: &mut dyn ReadAt, home: &Home, offset: u64, len: usize) -> io::
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)
+}
+
+/// Ranges that do not overlap, in ascending order.
+fn sorted(ranges: &[BlockRange]) -> Vec<BlockRange> {
+    let mut ranges: Vec<_> = ranges.iter().copied().filter(|r| !r.is_empty()).collect();
+    ranges.sort_unstable();
+    ranges
 }
 
 /// Originals of verified entries, drawn at random.

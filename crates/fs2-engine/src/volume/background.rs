@@ -99,7 +99,7 @@ impl Volume {
     /// Whether such a read is at the device.
     pub(super) fn reads_for_nobody(&self) -> bool {
         self.background.is_some_and(|io| {
-            self.in_flight.get(&io).is_some_and(|io| {
+            self.in_flight.get(io.0).is_some_and(|io| {
                 matches!(io.purpose, Purpose::Verify { alarm: false, .. } | Purpose::LoadGroup(_))
             })
         })
@@ -396,6 +396,17 @@ impl Volume {
         if self.standing != Standing::Active {
             return;
         }
+        if !self.copying && !self.log.is_empty() {
+            self.log.clear();
+        }
+        while let Some(range) = self.policy.evict() {
+            self.evict_range(range);
+        }
+        // Everything below follows from these two.
+        let weighed = self.live.as_ref().map(|l| (l.free_estimate(), self.table.len()));
+        if weighed == self.weighed {
+            return;
+        }
         let marks = self.config.watermarks;
         let share = self.free_share();
         if share < marks.low() {
@@ -418,9 +429,8 @@ impl Volume {
         } else if share < marks.low() && !self.table.is_empty() {
             self.evict(EVICT_STEP);
         }
-        while let Some(range) = self.policy.evict() {
-            self.evict_range(range);
-        }
+        // Evicting changes it: then it is weighed again at the next event.
+        self.weighed = weighed;
     }
 
     /// The `n` least valuable replicas go.

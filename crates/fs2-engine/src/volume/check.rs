@@ -19,8 +19,8 @@ impl Volume {
         }
         self.check_table();
         self.check_holds();
-        for (seq, p) in &self.requests {
-            assert_eq!(p.active, !self.waiting.contains(seq), "request {seq} waits or is in flight");
+        for (seq, p) in self.requests.iter() {
+            assert_eq!(p.active, !self.waiting.contains_key(seq), "request {seq} waits or is in flight");
             if p.active && p.kind != Kind::Read {
                 assert!(
                     self.mark.is_gone() || !self.config.plants.is_empty(),
@@ -47,7 +47,7 @@ impl Volume {
                 e.replica
             );
         }
-        for (seq, p) in &self.requests {
+        for (seq, p) in self.requests.iter() {
             if matches!(p.kind, Kind::Write | Kind::Zeroes) {
                 let originals = self.table.any_in_originals(p.blocks);
                 assert!(!originals, "I2: request {seq} writes an original of {}", p.blocks);
@@ -73,7 +73,7 @@ impl Volume {
 
     fn check_holds(&self) {
         for (i, a) in self.holds.iter().enumerate() {
-            assert!(self.in_flight.contains_key(&a.io), "a hold of an I/O that ended");
+            assert!(self.in_flight.contains_key(a.io.0), "a hold of an I/O that ended");
             for b in &self.holds[i + 1..] {
                 let clash = a.io != b.io && (a.exclusive || b.exclusive) && a.extent.overlaps(b.extent);
                 assert!(

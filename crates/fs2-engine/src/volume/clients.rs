@@ -1,6 +1,6 @@
 //! Clients' requests: what their arrival ends at once, and when they may start.
 
-use fs2_block::{BlockNo, BlockRange, Request};
+use fs2_block::{BlockNo, BlockRange, Op, Request, Sector};
 use fs2_ext2::Freeze;
 use fs2_table::Trust;
 
@@ -8,10 +8,24 @@ use super::{
     Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source,
     Standing, Target, Volume,
 };
+use fs2_disk::Scheduler;
+
 use crate::config::DiscardMode;
 
+/// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
+const WINDOW: usize = 256;
+
+/// A request may be passed over for this long. A guess, as long as a drive's own queue allows.
+const AGE_MAX: Nanos = Nanos::from_millis(2000);
+
 impl Volume {
-    pub(super) fn request_arrives(&mut self, request: Request, kind: Kind, payload: Option<&[u8]>) {
+    pub(super) fn request_arrives(
+        &mut self,
+        now: Nanos,
+        request: Request,
+        kind: Kind,
+        payload: Option<&[u8]>,
+    ) {
         let seq = self.next_seq;
         self.next_seq += 1;
         let fs = self.fs_blocks;
@@ -22,6 +36,7 @@ impl Volume {
             blocks: request.extent.blocks_touched(self.block_size).intersect(fs),
             covered: request.extent.blocks_covered(self.block_size).intersect(fs),
             active: false,
+            arrived: now,
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),
@@ -43,7 +58,7 @@ impl Volume {
             }
         }
         self.requests.insert(seq, pending);
-        self.waiting.insert(seq);
+        self.waiting.insert(seq, ());
     }
 
     /// Blocks are about to be written, zeroed or touched in part (R1).
@@ -155,12 +170,12 @@ impl Volume {
             for claimed in seen.claimed {
                 self.drop_replicas(claimed);
                 if !self.planted(Plant::ClaimDoesNotWait) {
-                    let into = |io: &(&IoId, &super::InFlight)| match &io.1.purpose {
+                    let into = |io: &(u64, &super::InFlight)| match &io.1.purpose {
                         Purpose::Copy(job) => job.target.overlaps(claimed),
                         Purpose::Punch => io.1.extent.overlaps(claimed.extent(self.block_size)),
                         _ => false,
                     };
-                    p.ack_after.extend(self.in_flight.iter().filter(into).map(|(&id, _)| id));
+                    p.ack_after.extend(self.in_flight.iter().filter(into).map(|(id, _)| IoId(id)));
                 }
             }
             if !p.ack_after.is_empty() {
@@ -171,8 +186,8 @@ impl Volume {
         if let Some(why) = seen.freeze.filter(|why| !silent(why)) {
             // R4 as R3: whoever wrote this may take any block for its own once it is answered.
             let own =
-                |io: &(&IoId, &super::InFlight)| matches!(io.1.purpose, Purpose::Copy(_) | Purpose::Punch);
-            p.ack_after.extend(self.in_flight.iter().filter(own).map(|(&id, _)| id));
+                |io: &(u64, &super::InFlight)| matches!(io.1.purpose, Purpose::Copy(_) | Purpose::Punch);
+            p.ack_after.extend(self.in_flight.iter().filter(own).map(|(id, _)| IoId(id)));
             self.freeze(why, false);
             p.groups.clear();
         }
@@ -218,12 +233,16 @@ impl Volume {
 
     /// The next client request that may start; those that need no I/O are answered on the way.
     pub(super) fn dispatch_client(&mut self, now: Nanos) -> Option<Io> {
-        let mut next = 0;
-        while let Some(&seq) = self.waiting.range(next..).next() {
-            next = seq + 1;
+        if self.config.scheduler != Scheduler::Fcfs && self.waiting.len() > 1 {
+            return self.dispatch_scheduled(now);
+        }
+        let mut at = 0;
+        while let Some(seq) = self.waiting.key_at(at) {
             if !self.may_start(seq) {
+                at += 1;
                 continue;
             }
+            // Whatever starts or ends leaves the queue.
             if let Some(io) = self.start(now, seq) {
                 return Some(io);
             }
@@ -231,8 +250,68 @@ impl Volume {
         None
     }
 
+    /// The same by the scheduler: the request that costs least, with the cheapest of its copies.
+    fn dispatch_scheduled(&mut self, now: Nanos) -> Option<Io> {
+        loop {
+            let mut best: Option<(u64, u64)> = None;
+            let mut seen = 0;
+            for seq in self.waiting.keys() {
+                if seen == WINDOW {
+                    break;
+                }
+                if !self.may_start(seq) {
+                    continue;
+                }
+                let p = &self.requests[seq];
+                // Nobody starves: what has waited for too long goes first, oldest first.
+                if now.since(p.arrived) > AGE_MAX {
+                    best = Some((0, seq));
+                    break;
+                }
+                seen += 1;
+                let cost = self.scheduled_cost(now, p);
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, seq));
+                }
+            }
+            let (_, seq) = best?;
+            if let Some(io) = self.start(now, seq) {
+                self.swept = Sector(io.extent.sector().0 + io.extent.sectors());
+                return Some(io);
+            }
+        }
+    }
+
+    fn scheduled_cost(&self, now: Nanos, p: &Pending) -> u64 {
+        let op = if p.kind == Kind::Read { Op::Read } else { Op::Write };
+        let cost = |at: Sector| match self.config.scheduler {
+            Scheduler::Fcfs => 0,
+            Scheduler::Sstf => self.head.distance(at),
+            Scheduler::CLook => at.0.wrapping_sub(self.swept.0),
+            Scheduler::Sptf => self.head.positioning_ns(now, op, at, p.request.extent.len()),
+        };
+        let mut least = cost(p.request.extent.sector());
+        if self.may_read_copy(p) {
+            for copy in self.copies_of(p.blocks) {
+                least = least.min(cost(copy.sector(self.block_size)));
+            }
+        }
+        least
+    }
+
+    /// Whether a read may be served by a copy of all its blocks. A copy serves whole blocks only: in part
+    /// they could not be hashed. Nor a read that goes on behind the file system's end, where the device is
+    /// larger.
+    fn may_read_copy(&self, p: &Pending) -> bool {
+        p.kind == Kind::Read
+            && !p.original_only
+            && !p.blocks.is_empty()
+            && p.request.extent == p.blocks.extent(self.block_size)
+            && self.table.any_in_originals(p.blocks)
+    }
+
     fn may_start(&self, seq: u64) -> bool {
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         let changes = p.kind != Kind::Read;
         if changes && !(self.mark.is_gone() || self.planted(Plant::MarkKept)) {
             return false;
@@ -251,7 +330,7 @@ impl Volume {
     }
 
     fn start(&mut self, now: Nanos, seq: u64) -> Option<Io> {
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         let (kind, request, lock) = (p.kind, p.request, p.lock);
         if kind != Kind::Read && self.mark.erase_failed() {
             // The mark cannot be erased: nothing may change, or a later attach would trust old copies.
@@ -279,18 +358,15 @@ impl Volume {
         if op != IoOp::Discard || !self.planted(Plant::DiscardBeforeEnd) {
             self.hold(io.id, lock, exclusive);
         }
-        self.waiting.remove(&seq);
-        self.requests.get_mut(&seq).expect("it was waiting").active = true;
+        self.waiting.remove(seq);
+        self.requests.get_mut(seq).expect("it was waiting").active = true;
         io
     }
 
     fn start_read(&mut self, now: Nanos, seq: u64) -> Io {
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         let (request, lock, blocks) = (p.request, p.lock, p.blocks);
-        // A copy serves whole blocks only: in part they could not be hashed.
-        // Nor a read that goes on behind the file system's end, where the device is larger.
-        let whole = request.extent == blocks.extent(self.block_size);
-        if whole && !p.original_only && !blocks.is_empty() && self.table.any_in_originals(blocks) {
+        if self.may_read_copy(p) {
             let copies = self.copies_of(blocks);
             let choice = self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies);
             if let Some(first) = choice.and_then(|i| copies.get(i).copied()) {
@@ -312,8 +388,8 @@ impl Volume {
                 if !self.planted(Plant::NoPin) {
                     self.hold(io.id, extent, false);
                 }
-                self.waiting.remove(&seq);
-                self.requests.get_mut(&seq).expect("it was waiting").active = true;
+                self.waiting.remove(seq);
+                self.requests.get_mut(seq).expect("it was waiting").active = true;
                 return io;
             }
         }
@@ -331,7 +407,7 @@ impl Volume {
     }
 
     fn start_discard(&mut self, now: Nanos, seq: u64) -> Option<Io> {
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         let (request, lock, covered) = (p.request, p.lock, p.covered);
         let overwritten = !p.overwritten.is_empty();
         match self.config.discard {
@@ -365,7 +441,7 @@ impl Volume {
     /// R2: what the discard covers, less what was written after it arrived, joins F before it is
     /// acknowledged.
     pub(super) fn free_discarded(&mut self, seq: u64) {
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         let mut runs = vec![p.covered];
         if !self.planted(Plant::HeldDiscardFrees) {
             for gone in &p.overwritten {
@@ -408,9 +484,10 @@ impl Volume {
 
     /// A request is over, but for copies its acknowledgement waits for.
     pub(super) fn finish(&mut self, seq: u64, result: Result<(), i32>) {
-        self.waiting.remove(&seq);
-        let Some(p) = self.requests.remove(&seq) else { return };
-        let after: Vec<_> = p.ack_after.into_iter().filter(|io| self.in_flight.contains_key(io)).collect();
+        self.waiting.remove(seq);
+        let Some(p) = self.requests.remove(seq) else { return };
+        let mut after = p.ack_after;
+        after.retain(|io| self.in_flight.contains_key(io.0));
         if after.is_empty() {
             self.replies.push_back(Reply { request: p.request.id, result });
         } else {

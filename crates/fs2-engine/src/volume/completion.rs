@@ -39,7 +39,7 @@ impl Volume {
     }
 
     fn ended(&mut self, now: Nanos, id: IoId, outcome: Ended<'_>) {
-        let io = self.in_flight.remove(&id).expect("the I/O is in flight");
+        let io = self.in_flight.remove(id.0).expect("the I/O is in flight");
         if io.op == IoOp::Read && outcome.result.is_ok() {
             match outcome.brought {
                 Brought::Bytes(data) => {
@@ -78,8 +78,10 @@ impl Volume {
         if io.target != Target::Volume {
             return;
         }
+        let (sector, bytes) = (io.extent.sector(), io.extent.len());
+        let predicted = self.head.completed(op, sector, bytes, io.dispatched, now);
         if let Purpose::Client { .. } = io.purpose {
-            if let Some(split) = self.head.split(io.dispatched, op, io.extent.sector(), io.extent.len()) {
+            if let Some(split) = predicted {
                 let m = &mut self.stats.modelled;
                 m.count += 1;
                 m.seek += u128::from(split.seek.0);
@@ -90,7 +92,6 @@ impl Volume {
                 if op == Op::Read { &mut self.stats.read_access } else { &mut self.stats.write_access };
             times.add(now.since(io.dispatched));
         }
-        self.head.completed(op, io.extent.sector(), io.extent.len(), io.dispatched, now);
     }
 
     fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
@@ -134,7 +135,7 @@ impl Volume {
     }
 
     fn change_done(&mut self, seq: u64, outcome: Ended<'_>) {
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         match (p.kind, outcome.result) {
             (Kind::Discard, Ok(())) => {
                 debug_assert_eq!(self.config.discard, DiscardMode::Pass);
@@ -153,12 +154,12 @@ impl Volume {
             && !self.copy_is_good(*first, hashes, outcome)
         {
             // Unseen by the client: the original answers.
-            let p = self.requests.get_mut(&seq).expect("a request lives until it is answered");
+            let p = self.requests.get_mut(seq).expect("a request lives until it is answered");
             (p.active, p.original_only) = (false, true);
-            self.waiting.insert(seq);
+            self.waiting.insert(seq, ());
             return;
         }
-        let p = &self.requests[&seq];
+        let p = &self.requests[seq];
         let (covered, blocks, tainted) = (p.covered, p.blocks, p.tainted);
         let copy = match source {
             Source::Copy { first, .. } => Some(*first),

@@ -97,7 +97,7 @@ impl Volume {
     fn digest_purpose(&self, purpose: &Purpose, h: &mut DefaultHasher) {
         match purpose {
             Purpose::Client { seq, source } => {
-                self.requests.range(..seq).count().hash(h);
+                self.requests.rank(*seq).hash(h);
                 debug(source, h);
             }
             other => debug(other, h),
@@ -112,7 +112,7 @@ impl Volume {
 
     /// How many I/Os in flight were dispatched before this one.
     fn rank(&self, io: IoId) -> usize {
-        self.in_flight.range(..io).count()
+        self.in_flight.rank(io.0)
     }
 }
 

@@ -17,7 +17,8 @@ pub(super) struct Home {
     pub(super) target: Target,
     /// Bytes of the file, bytes of the target, in file order.
     pub(super) extents: Arc<Vec<(u64, Extent)>>,
-    /// The blocks of the volume it occupies, its file's map included; none where it lives apart.
+    /// The blocks of the volume it occupies, its file's map included, in ascending order; none where it lives
+    /// apart.
     pub(super) blocks: Arc<Vec<BlockRange>>,
     pub(super) geometry: Geometry,
     /// Entry pages, as its header has them.
@@ -49,7 +50,9 @@ impl Home {
 
     /// Whether `range` has one of the table's blocks in it.
     pub(super) fn touches(&self, range: BlockRange) -> bool {
-        self.blocks.iter().any(|b| b.overlaps(range))
+        // In ascending order: the last that begins before the range's end.
+        let at = self.blocks.partition_point(|b| b.start() < range.end());
+        self.blocks[..at].last().is_some_and(|b| b.overlaps(range))
     }
 
     /// A header without a mark, for `slot`.

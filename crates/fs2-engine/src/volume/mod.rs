@@ -20,7 +20,7 @@ mod digest;
 mod home;
 mod patience;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Nanos, Op, Request, RequestId};
@@ -36,6 +36,7 @@ use crate::io::{EINVAL, EIO, ESHUTDOWN, Io, IoData, IoId, IoOp, Reply, Target};
 use crate::log::Log;
 use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
+use crate::seq_map::SeqMap;
 use crate::stats::{Stats, WatermarkState};
 use home::{Home, MarkState};
 use patience::Patience;
@@ -71,6 +72,8 @@ struct Pending {
     /// Blocks of the file system it covers whole.
     covered: BlockRange,
     active: bool,
+    /// When it arrived.
+    arrived: Nanos,
     /// A read: the original only (its copy failed).
     original_only: bool,
     /// A read: a write of what it reads arrived before it ended.
@@ -194,11 +197,14 @@ pub struct Volume {
     bitmap_checksums: Arc<Vec<u32>>,
     bitmaps_written: BTreeSet<u32>,
 
+    /// Free blocks and replicas when the watermarks were last looked at.
+    weighed: Option<(u64, usize)>,
+
     next_seq: u64,
-    requests: BTreeMap<u64, Pending>,
-    waiting: BTreeSet<u64>,
+    requests: SeqMap<Pending>,
+    waiting: SeqMap<()>,
     next_io: u64,
-    in_flight: BTreeMap<IoId, InFlight>,
+    in_flight: SeqMap<InFlight>,
     holds: Vec<Hold>,
     urgent: VecDeque<Urgent>,
     acks: Vec<Ack>,
@@ -230,6 +236,8 @@ pub struct Volume {
     detach: Option<detach::Detach>,
     policy: Box<dyn Policy>,
     head: Head,
+    /// One past the last sector a request was dispatched to, for C-LOOK.
+    swept: fs2_block::Sector,
     stats: Stats,
     /// Room for a read's hashes, between one read and the next.
     hashes: Vec<u64>,
@@ -365,7 +373,7 @@ impl Volume {
                 let len = payload.map_or(0, <[u8]>::len) as u64;
                 assert_eq!(len, request.extent.len(), "a write's payload is as long as its extent");
             }
-            self.request_arrives(request, kind, payload);
+            self.request_arrives(now, request, kind, payload);
         }
         for (range, connection) in late {
             if let Some(live) = &mut self.live {
@@ -379,7 +387,7 @@ impl Volume {
         self.stats.flushes += 1;
         if self.planted(Plant::FlushJoins)
             && let Some(io) = self.flush_active
-            && let Some(InFlight { purpose: Purpose::Flush(waiters), .. }) = self.in_flight.get_mut(&io)
+            && let Some(InFlight { purpose: Purpose::Flush(waiters), .. }) = self.in_flight.get_mut(io.0)
         {
             waiters.push(Waiter::Client(id));
             return;
@@ -504,7 +512,7 @@ impl Volume {
     ) -> Io {
         let id = IoId(self.next_io);
         self.next_io += 1;
-        self.in_flight.insert(id, InFlight { purpose, target, op, extent, dispatched: now });
+        self.in_flight.insert(id.0, InFlight { purpose, target, op, extent, dispatched: now });
         Io { id, target, op, extent, data }
     }
 
@@ -519,7 +527,7 @@ impl Volume {
 
     /// Whether a request that arrived before `seq` and still waits forbids touching `extent`.
     fn queued_before(&self, seq: u64, extent: Extent, exclusive: bool) -> bool {
-        self.waiting.range(..seq).any(|s| {
+        self.waiting.keys().take_while(|&s| s < seq).any(|s| {
             let p = &self.requests[s];
             (exclusive || p.kind != Kind::Read) && p.lock.overlaps(extent)
         })

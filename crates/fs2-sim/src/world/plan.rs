@@ -1,6 +1,7 @@
 //! What a seed makes of a world: the volume, the daemon's settings, the client's habits.
 
 use fs2_block::{BlockSize, Nanos, Permille};
+use fs2_disk::{Knowledge, Scheduler};
 use fs2_engine::{DiscardMode, EngineConfig, Plant, PolicyKind, Watermarks};
 
 use super::fault::{Choice, Fault, Odds};
@@ -157,6 +158,9 @@ impl Plan {
         let engine = EngineConfig {
             policy,
             drive: None,
+            knowledge: Knowledge::Full,
+            // Not drawn: seeds keep their worlds but for the order.
+            scheduler: Scheduler::ALL[(seed % 4) as usize],
             watermarks: if rng.below(2) == 0 { Watermarks::paper() } else { low },
             space: p([50, 200, 900][rng.below(3) as usize]),
             degree: 1 + rng.below(3) as u8,

@@ -1,0 +1,177 @@
+//! A map from ascending numbers, for what comes and goes in nearly that order: requests and I/Os in flight.
+//!
+//! Invariants:
+//!
+//! - M1: keys are in ascending order, and each names a slot of its own that is taken.
+//! - M2: a slot is taken or on the list of unused ones, never both; what was once allocated is used again, so
+//!   that a request costs no allocation.
+
+use std::collections::VecDeque;
+use std::ops::Index;
+
+/// See the module. Adding a key above all others takes constant time, removing one the time to move what is
+/// between it and the nearer end.
+#[derive(Clone, Debug)]
+pub(crate) struct SeqMap<T> {
+    order: VecDeque<(u64, u32)>,
+    slots: Vec<Option<T>>,
+    unused: Vec<u32>,
+}
+
+impl<T> SeqMap<T> {
+    pub(crate) fn new() -> SeqMap<T> {
+        SeqMap { order: VecDeque::new(), slots: Vec::new(), unused: Vec::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn find(&self, key: u64) -> Result<usize, usize> {
+        // Mostly the only one, or the last.
+        match self.order.back() {
+            None => Err(0),
+            Some(&(last, _)) if last < key => Err(self.order.len()),
+            Some(&(last, _)) if last == key => Ok(self.order.len() - 1),
+            _ => self.order.binary_search_by_key(&key, |&(k, _)| k),
+        }
+    }
+
+    fn slot(&self, key: u64) -> Option<usize> {
+        self.find(key).ok().map(|at| self.order[at].1 as usize)
+    }
+
+    /// Adds a value, or replaces the one of that key.
+    pub(crate) fn insert(&mut self, key: u64, value: T) {
+        match self.find(key) {
+            Ok(at) => self.slots[self.order[at].1 as usize] = Some(value),
+            Err(at) => {
+                let slot = match self.unused.pop() {
+                    Some(slot) => {
+                        self.slots[slot as usize] = Some(value);
+                        slot
+                    }
+                    None => {
+                        self.slots.push(Some(value));
+                        self.slots.len() as u32 - 1
+                    }
+                };
+                self.order.insert(at, (key, slot));
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: u64) -> Option<T> {
+        let at = self.find(key).ok()?;
+        let (_, slot) = self.order.remove(at)?;
+        self.unused.push(slot);
+        self.slots[slot as usize].take()
+    }
+
+    pub(crate) fn contains_key(&self, key: u64) -> bool {
+        self.find(key).is_ok()
+    }
+
+    pub(crate) fn get(&self, key: u64) -> Option<&T> {
+        let slot = self.slot(key)?;
+        self.slots[slot].as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
+        let slot = self.slot(key)?;
+        self.slots[slot].as_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The key with `rank` keys below it.
+    pub(crate) fn key_at(&self, rank: usize) -> Option<u64> {
+        self.order.get(rank).map(|&(key, _)| key)
+    }
+
+    /// In ascending order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
+        self.order.iter().map(|&(key, _)| key)
+    }
+
+    /// In ascending order of keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.order.iter().filter_map(|&(key, slot)| Some((key, self.slots[slot as usize].as_ref()?)))
+    }
+
+    /// In ascending order of keys.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.iter().map(|(_, value)| value)
+    }
+
+    /// In no order.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().flatten()
+    }
+
+    /// How many keys are less.
+    pub(crate) fn rank(&self, key: u64) -> usize {
+        self.find(key).unwrap_or_else(|at| at)
+    }
+}
+
+impl<T> Index<u64> for SeqMap<T> {
+    type Output = T;
+
+    fn index(&self, key: u64) -> &T {
+        let value = self.slot(key).and_then(|slot| self.slots[slot].as_ref());
+        value.unwrap_or_else(|| panic!("{key} is in the map"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_tree(steps in prop::collection::vec((0u8..8, 0u64..40), 0..200)) {
+            let (mut map, mut tree) = (SeqMap::new(), BTreeMap::new());
+            let mut next = 40;
+            for (op, key) in steps {
+                match op {
+                    0..=2 => {
+                        map.insert(next, next);
+                        tree.insert(next, next);
+                        next += 1;
+                    }
+                    3 => {
+                        map.insert(key, next);
+                        tree.insert(key, next);
+                    }
+                    4 => map.values_mut().chain(tree.values_mut()).for_each(|v| *v += 1),
+                    _ => {
+                        let key = if op == 5 { next.saturating_sub(1 + key / 8) } else { key };
+                        prop_assert_eq!(map.remove(key), tree.remove(&key));
+                    }
+                }
+                prop_assert!(map.iter().map(|(k, v)| (k, *v)).eq(tree.iter().map(|(k, v)| (*k, *v))));
+                prop_assert!(map.values().eq(tree.values()));
+                prop_assert_eq!((map.is_empty(), map.len()), (tree.is_empty(), tree.len()));
+                prop_assert!(map.keys().eq(tree.keys().copied()));
+                prop_assert_eq!(map.key_at(3), tree.keys().nth(3).copied());
+                prop_assert_eq!(map.rank(key), tree.range(..key).count());
+                prop_assert_eq!(map.contains_key(key), tree.contains_key(&key));
+                prop_assert_eq!(map.get(key), tree.get(&key));
+                prop_assert_eq!(map.get_mut(key).copied(), tree.get(&key).copied());
+                prop_assert!(map.slots.len() <= steps_max(&tree, &map));
+            }
+        }
+    }
+
+    /// M2: no more slots than were taken at a time.
+    fn steps_max(tree: &BTreeMap<u64, u64>, map: &SeqMap<u64>) -> usize {
+        tree.len() + map.unused.len()
+    }
+}
