@@ -2,11 +2,13 @@
 
 use std::io::BufReader;
 
-use fs2_block::{BlockNo, Extent, Nanos, Op, Permille, ReadAt, Sector};
-use fs2_disk::{Disk, DriveProfile};
+use fs2_block::{BlockNo, BlockSize, Extent, Nanos, Op, Permille, ReadAt, Sector};
+use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::PolicyKind;
 use fs2_ext2::Layout;
-use fs2_sim::replay::{FreeMap, Histogram, Image, InUse, Pace, Replay, Run, Settings};
+use fs2_sim::replay::{
+    Belief, Bounds, FreeMap, Histogram, Image, InUse, OwnIo, Pace, Redirect, Replay, Run, Settings,
+};
 use fs2_trace::Record;
 
 fn drive() -> DriveProfile {
@@ -70,13 +72,13 @@ fn a_closed_loop_keeps_think_times_and_nothing_else() {
     assert_eq!(got.response_total, got.split.total() + got.wait_behind_copies);
 }
 
-/// Two runs with a minute between: reads, their access time in ns, sectors copied, replicas.
-fn two_runs(policy: PolicyKind, pace: Pace) -> [[u64; 4]; 2] {
+/// Two runs with a minute between: reads, their access time in ns, sectors copied, replicas, reads from them.
+fn two_runs(policy: PolicyKind, pace: Pace) -> [[u64; 5]; 2] {
     let trace = rounds(1600);
     let mut settings = Settings::new(drive()).with_policy(policy);
     settings.pace = pace;
     let mut map = aged(4 << 30);
-    let mut in_use = InUse::new(&map);
+    let mut in_use = InUse::new(map.block_size);
     trace.iter().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
     let mut replay = Replay::new(&map, settings).expect("a volume");
@@ -84,7 +86,7 @@ fn two_runs(policy: PolicyKind, pace: Pace) -> [[u64; 4]; 2] {
         run(&mut replay, &trace);
         replay.idle(Nanos::from_millis(60_000));
         let r = replay.last_run();
-        [r.reads, r.reads_split.total().0, r.copy_sectors, r.replicas]
+        [r.reads, r.reads_split.total().0, r.copy_sectors, r.replicas, r.reads_from_copies]
     });
     replay.volume().check();
     got
@@ -94,11 +96,11 @@ fn two_runs(policy: PolicyKind, pace: Pace) -> [[u64; 4]; 2] {
 fn figures_are_pinned_to_the_last_digit() {
     // Changes with the drive's arithmetic only.
     let none = two_runs(PolicyKind::None, Pace::closed());
-    assert_eq!(none, [[1600, 11_780_547_802, 0, 0], [1600, 11_783_333_334, 0, 0]]);
+    assert_eq!(none, [[1600, 11_780_547_802, 0, 0, 0], [1600, 11_783_333_334, 0, 0, 0]]);
     // What is read again was copied in the order it was read: a tenth of the time, and each block once.
     let fs2 = two_runs(PolicyKind::Fs2, Pace::closed());
-    assert_eq!(fs2[0], [1600, none[0][1], 1600 * 32, 1600 * 4]);
-    assert!(fs2[1][1] * 10 < none[1][1], "{fs2:?}");
+    assert_eq!(fs2[0], [1600, none[0][1], 1600 * 32, 1600 * 4, 0]);
+    assert!(fs2[1][1] * 10 < none[1][1] && fs2[1][4] > 1500, "{fs2:?}");
     assert_eq!(two_runs(PolicyKind::Fs2, Pace::closed()), fs2, "the same again");
     // At the trace's pace, a request each 0.1 ms, the drive is behind at once; what it costs is the same.
     assert_eq!(two_runs(PolicyKind::None, Pace::Open)[0], none[0]);
@@ -188,7 +190,7 @@ fn what_is_read_before_it_is_written_was_in_use() {
     let mut map = aged(1 << 30);
     let free: Vec<u32> = map.free.iter().take(4).collect();
     let at = |i: usize| BlockNo(free[i]).extent(map.block_size);
-    let mut in_use = InUse::new(&map);
+    let mut in_use = InUse::new(map.block_size);
     in_use.see(Op::Write, at(0));
     in_use.see(Op::Read, at(0));
     in_use.see(Op::Read, at(1));
@@ -240,4 +242,165 @@ fn quantiles_are_near_and_never_below() {
     }
     assert_eq!(Histogram::default().quantile(990), Nanos(0));
     h.add(Nanos(u64::MAX));
+}
+
+#[test]
+fn bounds_by_hand() {
+    let pace = Pace::Closed { clients: 1, think_min: Nanos(0), think_max: Nanos(0) };
+    let mut bounds = Bounds::new(&drive(), BlockSize::B4096, pace);
+    let mut run = |trace: &[Record]| match bounds.run(trace.iter().map(|r| Ok::<_, ()>(*r))) {
+        Ok(bound) => bound,
+        Err(()) => unreachable!("this trace has no bad lines"),
+    };
+    let (a, b, far) = (read(0, 8000, 8), read(0, 12_000_000, 16), read(0, 16_000_000, 8));
+    let write_a = Record { op: Op::Write, ..a };
+
+    // First sighting: nothing is free, the drive serves all of it.
+    let mut disk = Disk::new(drive());
+    let minute = Nanos::from_millis(60_000);
+    let s = disk.serve(minute, Op::Read, Sector(8000), 8);
+    let t = disk.serve(s.end(), Op::Read, Sector(12_000_000), 16);
+    let first = run(&[a, b]);
+    let cold = s.total() + t.total();
+    assert_eq!((first.reads, first.reused, first.reused_w, first.in_order), (2, 0, 0, 0));
+    assert_eq!([first.b2_reuse, first.b2_reuse_w, first.b2_order, first.b2_reuse_strict], [cold; 4]);
+
+    // The cheapest way to move the data: over the platters without positioning, or from the cache.
+    let hit = |sector, n| {
+        let mut disk = Disk::new(drive());
+        let miss = disk.serve(Nanos(0), Op::Read, Sector(sector), n);
+        let hit = disk.serve(miss.end(), Op::Read, Sector(sector), n);
+        assert!(hit.cache_hit && !miss.cache_hit);
+        let media = miss.overhead + miss.transfer;
+        (hit.transfer.min(miss.transfer), hit.total().min(media))
+    };
+    let ((transfer_a, whole_a), (transfer_b, whole_b)) = (hit(8000, 8), hit(12_000_000, 16));
+    let near = |x: Nanos, want: Nanos| assert!(x.0.abs_diff(want.0) < 20, "{x:?} against {want:?}");
+    near(first.b0, transfer_a + transfer_b);
+    near(first.b1, whole_a + whole_b);
+
+    // Read again: a comes after b, as never before, then b after a and a after b, as seen.
+    let again = run(&[a, b, a]);
+    assert_eq!((again.reads, again.reused, again.in_order), (3, 3, 2));
+    near(again.b2_reuse, whole_a + whole_b + whole_a);
+    assert_eq!([again.b2_reuse, again.b2_reuse_w, again.b2_reuse_strict], [again.b1; 3]);
+    let jump = drive().seek_time(1, Op::Read) + Nanos(drive().turn().0 / 3);
+    near(again.b2_order, again.b1 + jump);
+
+    // A write takes what was read; who also counts writes still has it.
+    let written = run(&[b, write_a, a]);
+    assert_eq!((written.reads, written.reused, written.reused_w), (2, 1, 2));
+    assert!(written.b2_reuse > written.b2_reuse_w && written.b2_reuse_w == written.b1);
+    // What follows a free read is served from where the head is left; strictly, from the nearest place.
+    let stray = run(&[b, far]);
+    assert_eq!((stray.reused, stray.reused_w), (1, 1));
+    assert!(stray.b2_reuse_strict + Nanos::from_millis(4) < stray.b2_reuse);
+
+    // Nine reads later is not after it. What was never read before puts nothing in order.
+    let fresh = |n: u64| read(0, 30_000_000 + n * 1000, 8);
+    let nine: Vec<Record> = (0..9).map(|i| read(0, 20_000_000 + i * 1000, 8)).collect();
+    run(&[&[b][..], &nine, &[a]].concat());
+    assert_eq!(run(&[fresh(0), b, a]).in_order, 0);
+    run(&[&[b][..], &nine[..7], &[a]].concat());
+    assert_eq!(run(&[fresh(1), b, a]).in_order, 1);
+}
+
+#[test]
+fn what_a_mismatched_drive_hides_is_seen_by_all_policies() {
+    let trace = rounds(400);
+    let figures = |belief: Belief, policy| {
+        let mut settings = Settings::new(drive()).with_belief(belief, 5).with_policy(policy);
+        settings.pace = Pace::closed();
+        let mut replay = Replay::new(&aged(4 << 30), settings).expect("a volume");
+        run(&mut replay, &trace)
+    };
+    let none = figures(Belief::Equal, PolicyKind::None);
+    // Without copies belief changes nothing but what the drive itself hides.
+    assert_eq!(figures(Belief::SeekOnly, PolicyKind::None).split, none.split);
+    let hidden = figures(Belief::Mismatched, PolicyKind::None);
+    assert_ne!(hidden.split, none.split);
+    // 20 to 100 us a request, answered late.
+    let late = hidden.response_total.since(hidden.split.total() + hidden.wait_behind_copies);
+    assert!((400 * 20_000..=400 * 100_000).contains(&late.0), "{late:?}");
+    assert_eq!(figures(Belief::Mismatched, PolicyKind::None).split, hidden.split, "drawn by the seed");
+}
+
+#[test]
+fn schedulers_shorten_the_way_and_lose_nothing() {
+    // A burst of 64 reads at once, scattered.
+    let trace: Vec<Record> = (0..64).map(|i| read(0, i * 7_777_777 % 12_000_000 / 8 * 8, 8)).collect();
+    let seek = |scheduler, depth| {
+        let mut settings = Settings::new(drive()).with_policy(PolicyKind::None);
+        (settings.engine.scheduler, settings.depth) = (scheduler, depth);
+        let mut replay = Replay::new(&aged(8 << 30), settings).expect("a volume");
+        let got = run(&mut replay, &trace);
+        assert_eq!((got.reads, got.split.count, got.failed), (64, 64, 0));
+        (got.split.seek, got.split.seek + got.split.rotation)
+    };
+    let [fcfs, sstf, c_look, sptf] = Scheduler::ALL.map(|s| seek(s, 1));
+    assert!(sstf.0 < fcfs.0 && c_look.0 < fcfs.0, "{sstf:?} {c_look:?} {fcfs:?}");
+    assert!(sptf.1 < sstf.1, "{sptf:?} {sstf:?}");
+    // A drive that is sent several commands chooses for itself.
+    assert!(seek(Scheduler::Fcfs, 32).1 < fcfs.1);
+}
+
+/// What lies behind 6 GiB is copied to 1 GiB when nothing was asked for a second, then asked for there.
+#[derive(Clone)]
+struct Move {
+    done: u64,
+}
+
+const MOVED: u64 = 8 << 20;
+
+impl Redirect for Move {
+    fn place(&mut self, _: Nanos, _: Op, extent: Extent) -> Extent {
+        let from = 6 << 30;
+        if self.done < 2 * MOVED || extent.offset() < from || extent.end() > from + MOVED {
+            return extent;
+        }
+        Extent::new(extent.offset() - from + (1 << 30), extent.len())
+    }
+
+    fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo> {
+        if self.done == 2 * MOVED || now.since(idle_since) < Nanos::from_millis(1000) {
+            return None;
+        }
+        // A megabyte read there, written here.
+        let (pass, part) = (self.done >> 20 & 1, self.done >> 21);
+        self.done += 1 << 20;
+        let (op, base) = if pass == 0 { (Op::Read, 6u64 << 30) } else { (Op::Write, 1 << 30) };
+        Some(OwnIo { op, extent: Extent::new(base + (part << 20), 1 << 20) })
+    }
+
+    fn wake_up(&self, now: Nanos) -> Option<Nanos> {
+        (self.done < 2 * MOVED).then_some(now)
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Redirect> {
+        Box::new(self.clone())
+    }
+}
+
+#[test]
+fn a_scheme_may_move_requests_and_pays_for_it() {
+    let near = (1u64 << 30) / 512 - 4096;
+    let far = (6u64 << 30) / 512;
+    let trace: Vec<Record> =
+        (0..200).map(|i| read(i * 100, if i % 2 == 0 { near - i * 16 } else { far + i * 64 }, 8)).collect();
+    let run_with = |redirect: Option<Box<dyn Redirect>>| {
+        let mut settings = Settings::new(drive()).with_policy(PolicyKind::None);
+        (settings.pace, settings.redirect) = (Pace::closed(), redirect);
+        let mut replay = Replay::new(&aged(8 << 30), settings).expect("a volume");
+        let first = run(&mut replay, &trace);
+        replay.idle(Nanos::from_millis(60_000));
+        let paid = replay.last_run().clone();
+        (first, paid, run(&mut replay, &trace))
+    };
+    let (none, _, none_again) = run_with(None);
+    let (first, paid, again) = run_with(Some(Box::new(Move { done: 0 })));
+    assert_eq!(first.split, none.split, "before it was copied nothing moves");
+    assert_eq!(paid.copy_sectors, MOVED / 512);
+    assert!(paid.own_read_sectors >= MOVED / 512 && paid.own_idle.count >= 16);
+    assert!(paid.own_joules > first.own_joules);
+    assert!(again.split.seek.0 * 3 < none_again.split.seek.0 * 2, "{again:?}");
 }

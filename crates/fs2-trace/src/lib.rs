@@ -54,7 +54,7 @@ pub use formats::Format;
 pub use formats::blkparse_writer::BlkparseWriter;
 pub use formats::container::{Header, Reader, Writer};
 pub use histogram::Percentiles;
-pub use input::{BoxRead, Compression};
+pub use input::{BoxRead, Compression, unpack};
 pub use record::{Record, RecordFlags};
 pub use stream::{ArrivalEvent, DEVICE_STRIDE, DeviceChoice, OpenOptions, Skipped, Stream, open};
 pub use summary::{Count, Hour, Mix, Summariser, Summary};

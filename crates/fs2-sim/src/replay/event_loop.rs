@@ -7,14 +7,14 @@
 //!   fewer, at the moment it could begin.
 //! - L3: the engine learns of the drive by completions only: when each I/O was dispatched and ended.
 
-use std::collections::VecDeque;
-
 use fs2_block::{BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId};
-use fs2_disk::{Disk, DriveProfile, Energy, Service};
+use fs2_disk::{Disk, DriveProfile, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::Policy;
 use fs2_engine::{Brought, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
 use fs2_trace::Record;
 
+use super::belief::{Belief, Secrets};
+use super::redirect::{OwnIo, Redirect};
 use super::{FreeMap, Image, Run};
 
 /// When requests arrive.
@@ -34,6 +34,16 @@ pub enum Pace {
 }
 
 impl Pace {
+    /// The think time before a request of a closed loop, given the one before it in the trace: the gap
+    /// between them less the recorded service, within what counts as thought.
+    pub(super) fn think(&self, before: Option<&Record>, record: &Record) -> Nanos {
+        let (Pace::Closed { think_min, think_max, .. }, Some(before)) = (self, before) else {
+            return Nanos(0);
+        };
+        let gap = record.at.since(before.at).since(before.service.unwrap_or_default());
+        if gap < *think_min { Nanos(0) } else { gap.min(*think_max) }
+    }
+
     /// One request at a time, think times from 5 to 100 ms kept.
     pub fn closed() -> Pace {
         Pace::Closed { clients: 1, think_min: Nanos::from_millis(5), think_max: Nanos::from_millis(100) }
@@ -53,8 +63,12 @@ pub struct Settings {
     pub depth: usize,
     /// When requests arrive.
     pub pace: Pace,
+    /// Where a scheme of the simulator's own puts requests instead; the daemon has no such thing.
+    pub redirect: Option<Box<dyn Redirect>>,
     /// The volume is this many times as large as the traced one, all groups further apart.
     pub stretch: u32,
+    /// What the drive has that nobody told the engine.
+    pub secrets: Secrets,
 }
 
 impl Settings {
@@ -66,8 +80,18 @@ impl Settings {
             policy: None,
             depth: 1,
             pace: Pace::Open,
+            redirect: None,
             stretch: 1,
+            secrets: Secrets::NONE,
         }
+    }
+
+    /// The same with an engine that is told this about the drive.
+    pub fn with_belief(mut self, belief: Belief, seed: u64) -> Settings {
+        let (profile, knowledge) = belief.about(&self.drive);
+        (self.engine.drive, self.engine.knowledge) = (Some(profile), knowledge);
+        self.secrets = belief.secrets(seed);
+        self
     }
 
     /// The same with a policy of the engine's.
@@ -92,6 +116,9 @@ impl std::error::Error for ReplayError {}
 /// The daemon looks after so long at the latest, whatever the engine says; so do we.
 const LOOK_AT_LEAST_EVERY: Nanos = Nanos(1_000_000_000);
 
+/// A drive passes a command over for this long at most. A guess; drives are said to bound it by seconds.
+const AGE_MAX: Nanos = Nanos::from_millis(2000);
+
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
@@ -102,8 +129,17 @@ struct Outstanding {
 /// What the drive works on.
 #[derive(Debug)]
 struct Active {
-    io: Io,
+    task: Task,
     service: Service,
+    /// When the host sees it end.
+    seen: Nanos,
+}
+
+#[derive(Debug)]
+enum Task {
+    Engine(Io),
+    /// A redirecting scheme's own.
+    Scheme(OwnIo),
 }
 
 /// A volume, its policy and its drive. See the module.
@@ -113,20 +149,28 @@ pub struct Replay {
     disk: Disk,
     depth: usize,
     pace: Pace,
+    secrets: Secrets,
+    redirect: Option<Box<dyn Redirect>>,
     map: Option<(FreeMap, u32)>,
     now: Nanos,
     /// Not before this time is the engine asked again whether it has something to do.
     look_again: Nanos,
     requests: Vec<Outstanding>,
     unused: Vec<u32>,
-    waiting: VecDeque<Io>,
+    /// What the drive was sent and has not begun, and the order it likes: its own command queue.
+    waiting: Vec<Io>,
+    queue: Queue,
     active: Option<Active>,
     bytes: Vec<u8>,
     run: Run,
     between_runs: bool,
+    /// Reads from copies before this run.
+    copies_read: u64,
     energy: Energy,
     own_energy: Energy,
     last_answer: Nanos,
+    /// When a request arrived or was answered last.
+    last_request: Nanos,
 }
 
 impl Replay {
@@ -147,6 +191,13 @@ impl Replay {
         // The same room for replicas as the traced volume has.
         let share = u32::from(engine.space.get()).div_ceil(factor) as u16;
         engine.space = Permille::new(share).unwrap_or(engine.space);
+        if engine.policy == PolicyKind::None
+            && settings.policy.is_none()
+            && engine.scheduler == Scheduler::Fcfs
+        {
+            // Nobody asks for a prediction: none is made.
+            engine.drive = None;
+        }
         let mut image = Image::new(space);
         image
             .convert(engine.space, engine.seed | 1)
@@ -166,19 +217,24 @@ impl Replay {
             disk: Disk::new(settings.drive),
             depth: settings.depth.max(1),
             pace: settings.pace,
+            secrets: settings.secrets,
+            redirect: settings.redirect,
             map: (factor > 1).then(|| (map.clone(), factor)),
             now: Nanos(0),
             look_again: Nanos(0),
             requests: Vec::new(),
             unused: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
+            queue: Queue::new(Scheduler::Sptf, Some(AGE_MAX)),
             active: None,
             bytes: Vec::new(),
             run: Run::default(),
             between_runs: false,
+            copies_read: 0,
             energy: Energy::new(power),
             own_energy: Energy::new(power),
             last_answer: Nanos(0),
+            last_request: Nanos(0),
         })
     }
 
@@ -210,14 +266,12 @@ impl Replay {
             let record = record?;
             let at = match self.pace {
                 Pace::Open => begin + record.at.since(*first.get_or_insert(record.at)),
-                Pace::Closed { clients, think_min, think_max } => {
+                Pace::Closed { clients, .. } => {
                     while self.outstanding() >= clients {
                         self.step();
                     }
-                    let gap =
-                        last.map_or(Nanos(0), |l| record.at.since(l.at).since(l.service.unwrap_or(Nanos(0))));
+                    let think = self.pace.think(last.as_ref(), &record);
                     last = Some(record);
-                    let think = if gap < think_min { Nanos(0) } else { gap.min(think_max) };
                     self.now + think
                 }
             };
@@ -253,6 +307,7 @@ impl Replay {
         let power = self.disk.profile().power();
         (self.energy, self.own_energy) = (Energy::new(power), Energy::new(power));
         self.between_runs = false;
+        self.copies_read = self.volume.stats().reads_from_replica;
         self.last_answer = self.now;
     }
 
@@ -260,6 +315,7 @@ impl Replay {
         self.run.request_joules = self.energy.access_joules();
         self.run.own_joules = self.own_energy.access_joules();
         self.run.replicas = self.volume.table().len() as u64;
+        self.run.reads_from_copies = self.volume.stats().reads_from_replica - self.copies_read;
     }
 
     fn outstanding(&self) -> usize {
@@ -268,6 +324,7 @@ impl Replay {
 
     fn submit(&mut self, record: &Record) {
         let extent = self.place(record.extent);
+        self.last_request = self.now;
         self.run.requests += 1;
         let read = record.op == Op::Read;
         self.run.reads += u64::from(read);
@@ -283,9 +340,9 @@ impl Replay {
             }
         };
         if let Some(a) = &self.active
-            && !is_request(&a.io)
+            && !matches!(&a.task, Task::Engine(io) if is_request(io))
         {
-            self.run.wait_behind_copies += a.service.end().since(self.now);
+            self.run.wait_behind_copies += a.seen.since(self.now);
         }
         let request = Request {
             id: RequestId(u64::from(slot)),
@@ -311,7 +368,7 @@ impl Replay {
     fn advance(&mut self, until: Nanos) {
         loop {
             if let Some(active) = &self.active {
-                if active.service.end() > until {
+                if active.seen > until {
                     break;
                 }
                 self.complete();
@@ -340,13 +397,26 @@ impl Replay {
     }
 
     fn wake_up(&self) -> Option<Nanos> {
-        self.volume.poll_timeout().map(|at| at.max(self.look_again).max(self.now))
+        let engine = self.volume.poll_timeout();
+        let scheme = self.redirect.as_ref().and_then(|r| r.wake_up(self.now));
+        let first = engine.into_iter().chain(scheme.filter(|_| self.outstanding() == 0)).min()?;
+        Some(first.max(self.look_again).max(self.now))
     }
 
     fn look(&mut self, at: Nanos) {
         self.now = at;
         self.volume.handle_timeout(at);
         self.pump();
+        if self.active.is_none()
+            && self.outstanding() == 0
+            && let Some(redirect) = &mut self.redirect
+            && let Some(own) = redirect.own(at, self.last_request)
+        {
+            let (sector, sectors) = (own.extent.sector(), own.extent.sectors() as u32);
+            let (service, seen) = self.secrets.serve(&mut self.disk, at, own.op, sector, sectors);
+            self.active = Some(Active { task: Task::Scheme(own), service, seen });
+            self.look_again = Nanos(0);
+        }
         if self.active.is_none() {
             self.look_again = at + LOOK_AT_LEAST_EVERY;
         }
@@ -360,7 +430,7 @@ impl Replay {
             if self.active.is_none() && self.waiting.is_empty() {
                 self.start(io);
             } else {
-                self.waiting.push_back(io);
+                self.enqueue(io);
             }
         }
         self.drain();
@@ -378,30 +448,55 @@ impl Replay {
             if read {
                 self.run.response_reads_total += response;
             }
-            self.last_answer = self.now;
+            (self.last_answer, self.last_request) = (self.now, self.now);
         }
+    }
+
+    /// The drive is sent an I/O while it is at another.
+    fn enqueue(&mut self, io: Io) {
+        let (sector, sectors) = (io.extent.sector(), io.extent.sectors() as u32);
+        self.queue.push(io.id.0, op_of(&io), &[sector], sectors, self.now);
+        self.waiting.push(io);
     }
 
     /// The drive begins with an I/O.
     fn start(&mut self, io: Io) {
         debug_assert_eq!(io.target, Target::Volume, "the table lives on the volume");
-        let op = match io.op {
-            IoOp::Read => Op::Read,
-            IoOp::Write { .. } => Op::Write,
-            IoOp::WriteZeroes { .. } => Op::WriteZeroes,
-            IoOp::Discard => Op::Discard,
-            IoOp::Flush => Op::Flush,
-        };
-        let service = self.disk.serve(self.now, op, io.extent.sector(), io.extent.sectors() as u32);
-        self.active = Some(Active { io, service });
+        let op = op_of(&io);
+        let mut at = io.extent;
+        if let Some(redirect) = &mut self.redirect
+            && is_request(&io)
+        {
+            at = redirect.place(self.now, op, at);
+            debug_assert_eq!(at.len(), io.extent.len(), "a request moves, it does not grow");
+        }
+        let (sector, sectors) = (at.sector(), at.sectors() as u32);
+        let (service, seen) = self.secrets.serve(&mut self.disk, self.now, op, sector, sectors);
+        self.active = Some(Active { task: Task::Engine(io), service, seen });
         self.look_again = Nanos(0);
     }
 
     /// What the drive works on has ended.
     fn complete(&mut self) {
-        let Some(Active { io, service }) = self.active.take() else { return };
-        self.now = service.end();
-        self.count(&io, &service);
+        let Some(Active { task, service, seen }) = self.active.take() else { return };
+        self.now = seen;
+        match task {
+            Task::Engine(io) => self.complete_io(&io, &service),
+            Task::Scheme(own) => self.count_own(own.op, own.extent.sectors(), &service, true),
+        }
+        // Keeps L2: what waited at the device goes first.
+        if !self.waiting.is_empty()
+            && let Some(next) = self.queue.pop(self.now, &self.disk)
+            && let Some(at) = self.waiting.iter().position(|io| io.id.0 == next.id)
+        {
+            let io = self.waiting.swap_remove(at);
+            self.start(io);
+        }
+        self.pump();
+    }
+
+    fn complete_io(&mut self, io: &Io, service: &Service) {
+        self.count(io, service);
         match (io.op, &io.data) {
             (IoOp::Read, IoData::Client(_)) => {
                 self.volume.complete_unseen(self.now, io.id, Ok(()), Brought::Unseen);
@@ -414,11 +509,6 @@ impl Replay {
             }
             _ => self.volume.complete(self.now, io.id, Outcome::done()),
         }
-        // Keeps L2: what waited at the device goes first.
-        if let Some(next) = self.waiting.pop_front() {
-            self.start(next);
-        }
-        self.pump();
     }
 
     fn count(&mut self, io: &Io, service: &Service) {
@@ -438,18 +528,33 @@ impl Replay {
         if io.op == IoOp::Flush {
             return;
         }
+        self.count_own(op_of(io), sectors, service, matches!(io.data, IoData::Unseen));
+    }
+
+    fn count_own(&mut self, op: Op, sectors: u64, service: &Service, copy: bool) {
+        let run = &mut self.run;
         self.own_energy.add(service);
         if self.between_runs {
             run.own_idle.add(service)
         } else {
             run.own.add(service)
         }
-        match (&io.op, &io.data) {
-            (IoOp::Write { .. }, IoData::Unseen) => run.copy_sectors += sectors,
-            (IoOp::Write { .. }, _) => run.table_sectors += sectors,
-            (IoOp::Read, _) => run.own_read_sectors += sectors,
+        match op {
+            Op::Write if copy => run.copy_sectors += sectors,
+            Op::Write => run.table_sectors += sectors,
+            Op::Read => run.own_read_sectors += sectors,
             _ => {}
         }
+    }
+}
+
+fn op_of(io: &Io) -> Op {
+    match io.op {
+        IoOp::Read => Op::Read,
+        IoOp::Write { .. } => Op::Write,
+        IoOp::WriteZeroes { .. } => Op::WriteZeroes,
+        IoOp::Discard => Op::Discard,
+        IoOp::Flush => Op::Flush,
     }
 }
 

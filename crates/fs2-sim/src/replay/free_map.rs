@@ -8,7 +8,7 @@
 use std::fmt;
 use std::io::BufRead;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Op, Permille};
+use fs2_block::{BlockNo, BlockSize, Extent, Op, Permille};
 use roaring::RoaringBitmap;
 
 /// Where a group's metadata lies.
@@ -330,21 +330,29 @@ impl FreeMap {
 #[derive(Clone, Debug)]
 pub struct InUse {
     block_size: BlockSize,
-    blocks: u32,
     written: RoaringBitmap,
     read: RoaringBitmap,
+    end: u64,
 }
 
 impl InUse {
-    /// Nothing seen yet of a volume like `map`'s.
-    pub fn new(map: &FreeMap) -> InUse {
-        let (written, read) = (RoaringBitmap::new(), RoaringBitmap::new());
-        InUse { block_size: map.block_size, blocks: map.blocks, written, read }
+    /// Nothing seen yet of a volume with blocks of this size.
+    pub fn new(block_size: BlockSize) -> InUse {
+        InUse { block_size, written: RoaringBitmap::new(), read: RoaringBitmap::new(), end: 0 }
+    }
+
+    /// One past the last byte that was asked for.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
     /// The next request of the trace.
     pub fn see(&mut self, op: Op, extent: Extent) {
-        let blocks = extent.blocks_touched(self.block_size).intersect(BlockRange::new(0, self.blocks));
+        self.end = self.end.max(extent.end());
+        if extent.end().div_ceil(u64::from(self.block_size.bytes())) > u64::from(u32::MAX) {
+            return;
+        }
+        let blocks = extent.blocks_touched(self.block_size);
         let range = blocks.start()..blocks.end();
         match op {
             _ if blocks.is_empty() => {}

@@ -135,19 +135,25 @@ impl Run {
         ms(self.reads_split.total(), self.reads_split.count)
     }
 
-    /// Mean T_s of reads, ms.
+    /// Mean T_s, ms.
     pub fn t_s_ms(&self) -> f64 {
-        ms(self.reads_split.seek, self.reads_split.count)
+        ms(self.split.seek, self.split.count)
     }
 
-    /// Mean T_r of reads, ms.
+    /// Mean T_r, ms.
     pub fn t_r_ms(&self) -> f64 {
-        ms(self.reads_split.rotation, self.reads_split.count)
+        ms(self.split.rotation, self.split.count)
     }
 
-    /// Mean T_t of reads, with the command's overhead, ms.
+    /// Mean T_t, with the command's overhead, ms.
     pub fn t_t_ms(&self) -> f64 {
-        ms(self.reads_split.transfer + self.reads_split.overhead, self.reads_split.count)
+        ms(self.split.transfer + self.split.overhead, self.split.count)
+    }
+
+    /// Mean T_s, T_r and T_t (with overhead) of reads, ms.
+    pub fn parts_reads_ms(&self) -> [f64; 3] {
+        let s = &self.reads_split;
+        [s.seek, s.rotation, s.transfer + s.overhead].map(|sum| ms(sum, s.count))
     }
 
     /// Share of reads that the drive's cache answered, percent.

@@ -27,12 +27,18 @@
 //! assert!(second.reads_split.mean_total() < first.reads_split.mean_total());
 //! ```
 
+mod belief;
+mod bounds;
 mod event_loop;
 mod free_map;
 mod image;
 mod metrics;
+mod redirect;
 
+pub use belief::{Belief, Secrets};
+pub use bounds::{Bound, Bounds};
 pub use event_loop::{Pace, Replay, ReplayError, Settings};
 pub use free_map::{FreeMap, FreeMapError, GroupPlaces, InUse};
 pub use image::Image;
 pub use metrics::{Histogram, Run};
+pub use redirect::{OwnIo, Redirect};

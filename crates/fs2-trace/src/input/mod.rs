@@ -6,8 +6,7 @@ mod unpack;
 
 pub(crate) use bytes::ByteReader;
 pub(crate) use lines::{LineReader, excerpt};
-pub use unpack::Compression;
-pub(crate) use unpack::unpack;
+pub use unpack::{Compression, unpack};
 
 use std::io::{self, ErrorKind, Read};
 

@@ -58,7 +58,7 @@ fn compression(head: &[u8]) -> Compression {
 ///
 /// # Errors
 /// What `input` says, or a decoder that cannot be made.
-pub(crate) fn unpack(input: BoxRead) -> io::Result<(Compression, BoxRead)> {
+pub fn unpack(input: BoxRead) -> io::Result<(Compression, BoxRead)> {
     let (head, input) = peek(input, MAGIC_BYTES)?;
     let kind = compression(&head);
     let plain: BoxRead = match kind {
