@@ -8,6 +8,7 @@ mod convert;
 mod info;
 mod input;
 mod profile;
+mod run;
 mod validate;
 
 use std::ffi::OsString;
@@ -32,6 +33,7 @@ Examples:
   fs2-replay profile show nearline-hc310        one of them, with the source of each number
   fs2-replay profile import disk.diskspecs > disk.toml
   fs2-replay validate disk.toml disk.trace.zst  the model against measured times
+  fs2-replay run web.spc.gz --policy none,fs2   a trace under two policies, seven times
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
 
@@ -53,6 +55,7 @@ enum What {
     Profile(profile::Args),
     /// Compare a modelled drive with times measured on the real one
     Validate(validate::Args),
+    Run(Box<run::Args>),
 }
 
 /// Why a subcommand did not do what it was asked: one or more sentences for people.
@@ -84,6 +87,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         What::Convert(args) => convert::run(args, out, err),
         What::Profile(args) => profile::run(args, out),
         What::Validate(args) => validate::run(args, out),
+        What::Run(args) => run::run(args, out, err),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,

@@ -1,0 +1,352 @@
+//! `fs2-replay run`: a trace under one or more policies over a modelled drive.
+//!
+//! Every policy gets a fresh volume, the same drive and the same runs; `docs/evaluation.md` says what each
+//! figure means.
+
+mod report;
+
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::PathBuf;
+
+use fs2_block::{BlockSize, Nanos, Permille};
+use fs2_disk::{DriveProfile, Scheduler};
+use fs2_engine::PolicyKind;
+use fs2_sim::replay::{Belief, Bound, Bounds, FreeMap, InUse, Pace, Replay, Run, Settings};
+use fs2_trace::{Record, TraceError};
+
+use super::Failure;
+use super::input::ReadArgs;
+use super::profile::load;
+use crate::mkfs2::parse_percent;
+
+const EXAMPLES: &str = "\
+Examples:
+  fs2-replay run cvs.blktrace.* --free-map cvs.dumpe2fs --closed-loop
+      a trace recorded on a volume whose free blocks are known, under none, fs2-2005 and fs2
+  fs2-replay run web.spc.gz --used 60% --drive nearline-hc310 --policy none,fs2 --runs 3 --json
+      free blocks drawn: 60 % of the volume in use
+  fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --split 0,9,25
+      a trace that holds its own repeats: three runs in one pass";
+
+/// Replay a trace through the engine over a modelled drive, under one or more policies
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// The trace; several files are parts of one trace (blktrace's, one for each processor)
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    /// The drive: a built-in profile's name, or a profile in a file
+    #[arg(long, value_name = "PROFILE", default_value = "wd800-repaired")]
+    drive: PathBuf,
+    /// Policies, in the order of the report
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "none,fs2-2005,fs2")]
+    policy: Vec<PolicyKind>,
+    /// Which waiting request goes next: fcfs, sstf, c-look or sptf
+    #[arg(long, value_name = "NAME", default_value = "fcfs")]
+    scheduler: Scheduler,
+    /// Requests the drive takes at a time; it serves what it has in the order soonest reached
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: u16,
+    /// Share of the volume that may hold replicas
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_percent)]
+    space: Permille,
+    /// Passes over the trace; 7, or 1 where --split makes runs of one pass
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: Option<u16>,
+    /// Free blocks of the traced volume: what dumpe2fs printed, compressed or not
+    #[arg(long, value_name = "FILE", conflicts_with = "used")]
+    free_map: Option<PathBuf>,
+    /// Draw the free blocks of an aged volume with this share in use (60% without --free-map)
+    #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
+    used: Option<Permille>,
+    /// Each request arrives when the one before it was answered and its think time has passed
+    #[arg(long)]
+    closed_loop: bool,
+    /// With --closed-loop: requests outstanding at a time
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: u16,
+    /// With --closed-loop: gaps shorter than the first count as service, longer than the second as that
+    #[arg(long, value_name = "FROM,TO", default_value = "5ms,100ms", value_parser = parse_think)]
+    think: (Nanos, Nanos),
+    /// Idle time between runs
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    idle_between: Nanos,
+    /// Seconds of the trace at which its own repeats begin: each is a run
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', value_parser = parse_seconds)]
+    split: Vec<Nanos>,
+    /// Replay this trace first, once, and report nothing of it
+    #[arg(long, value_name = "TRACE", value_delimiter = ',')]
+    train: Vec<PathBuf>,
+    /// What the engine is told about the drive: equal, mismatched or seek-only
+    #[arg(long, value_name = "BELIEF", default_value = "equal")]
+    belief: Belief,
+    /// Move the volume's block groups apart until it fills the drive, or so many times as far
+    #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "0")]
+    stretch: Option<u32>,
+    /// At most so many requests of each pass
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Seed of whatever is drawn: free blocks, what a mismatched drive hides
+    #[arg(long, value_name = "N", default_value = "1")]
+    seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+fn parse_time(text: &str) -> Result<Nanos, String> {
+    let wrong = || format!("'{text}' is no time; give one like 60s, 500ms or 2m");
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let ms = match unit {
+        "ms" => 1.0,
+        "s" | "" => 1000.0,
+        "m" | "min" => 60_000.0,
+        "h" => 3_600_000.0,
+        _ => return Err(wrong()),
+    };
+    let value: f64 = number.trim().parse().map_err(|_| wrong())?;
+    // A month at most: nothing above it can be meant.
+    if (0.0..=2.7e9).contains(&(value * ms)) { Ok(Nanos::from_millis_f64(value * ms)) } else { Err(wrong()) }
+}
+
+fn parse_seconds(text: &str) -> Result<Nanos, String> {
+    parse_time(&format!("{}s", text.trim()))
+}
+
+fn parse_think(text: &str) -> Result<(Nanos, Nanos), String> {
+    let (from, to) = text.split_once(',').ok_or("give two times, like 5ms,100ms")?;
+    let (from, to) = (parse_time(from)?, parse_time(to)?);
+    if from <= to { Ok((from, to)) } else { Err("the first time is the shorter one".into()) }
+}
+
+/// One policy's runs.
+struct Replayed {
+    name: String,
+    runs: Vec<Run>,
+    single_pass: Run,
+}
+
+/// What the report is made of.
+struct Results {
+    drive: String,
+    volume_bytes: u64,
+    stretch: u32,
+    skipped: u64,
+    policies: Vec<Replayed>,
+    bounds: Vec<Bound>,
+    bound_single: Bound,
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    let mut drive = load(&args.drive)?;
+    if args.traces.iter().chain(&args.train).any(|p| p.as_os_str() == "-") {
+        return Err(Failure("a trace is read once for each run: give a file, not standard input".into()));
+    }
+    if args.split.windows(2).any(|w| w[0] >= w[1]) {
+        return Err(Failure("--split: the times must ascend".into()));
+    }
+    let map = free_map(args, err)?;
+    let stretch = stretch_of(args, &map, &drive)?;
+    if let Some(extended) = drive.fit(map.bytes() * u64::from(stretch) / 512) {
+        writeln!(err, "fs2-replay: {extended}")?;
+    }
+    let mut results = Results {
+        drive: drive.name().to_owned(),
+        volume_bytes: map.bytes() * u64::from(stretch),
+        stretch,
+        skipped: 0,
+        policies: Vec::new(),
+        bounds: Vec::new(),
+        bound_single: Bound::default(),
+    };
+    bounds(args, &drive, &map, &mut results)?;
+    for policy in &args.policy {
+        results.policies.push(replay(args, *policy, &drive, &map, stretch)?);
+    }
+    if args.json { report::json(args, &results, out) } else { report::tables(args, &results, out) }
+}
+
+fn open(args: &Args, paths: &[PathBuf]) -> Result<fs2_trace::Stream, Failure> {
+    args.read.open(paths, false)
+}
+
+fn bad_trace(e: TraceError) -> Failure {
+    Failure(e.to_string())
+}
+
+/// The free blocks given, or drawn, but for those that the trace shows in use: files may have been made
+/// after dumpe2fs ran.
+fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
+    if let Some(path) = &args.free_map {
+        let file = File::open(path).map_err(|e| Failure::at(path, e))?;
+        let plain = fs2_trace::unpack(Box::new(file)).map_err(|e| Failure::at(path, e))?.1;
+        let mut map = FreeMap::from_dumpe2fs(BufReader::new(plain)).map_err(|e| Failure::at(path, e))?;
+        let mut in_use = InUse::new(map.block_size);
+        see(args, &mut in_use)?;
+        let before = map.free.len();
+        in_use.take_from(&mut map);
+        let taken = before - map.free.len();
+        if taken > 0 {
+            let why = "the trace reads them before it writes them: taken as in use";
+            writeln!(err, "fs2-replay: {taken} blocks are free by {}, but {why}", path.display())?;
+        }
+        return Ok(map);
+    }
+    let mut in_use = InUse::new(BlockSize::B4096);
+    see(args, &mut in_use)?;
+    let used = args.used.unwrap_or(Permille::new(600).unwrap_or_default());
+    let mut map =
+        FreeMap::aged(in_use.end(), used, args.seed).map_err(|e| Failure(format!("the volume: {e}")))?;
+    in_use.take_from(&mut map);
+    Ok(map)
+}
+
+fn see(args: &Args, in_use: &mut InUse) -> Result<(), Failure> {
+    for paths in [&args.train, &args.traces] {
+        if !paths.is_empty() {
+            for record in open(args, paths)?.take(limit(args)) {
+                let record = record.map_err(bad_trace)?;
+                in_use.see(record.op, record.extent);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stretch_of(args: &Args, map: &FreeMap, drive: &DriveProfile) -> Result<u32, Failure> {
+    match args.stretch {
+        None => Ok(1),
+        Some(0) => {
+            let fits = drive.capacity_sectors() * 512 / map.bytes().max(1);
+            Ok(u32::try_from(fits).unwrap_or(u32::MAX).max(1))
+        }
+        Some(n) if u64::from(n) * u64::from(map.blocks) < u64::from(u32::MAX) => Ok(n),
+        Some(n) => Err(Failure(format!("--stretch {n}: more blocks than ext2 has"))),
+    }
+}
+
+fn limit(args: &Args) -> usize {
+    args.limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX)
+}
+
+fn pace(args: &Args) -> Pace {
+    if !args.closed_loop {
+        return Pace::Open;
+    }
+    Pace::Closed { clients: usize::from(args.clients), think_min: args.think.0, think_max: args.think.1 }
+}
+
+/// Calls `run` with the records of each run: passes over the trace, each cut where its repeats begin.
+fn each_run(
+    args: &Args,
+    passes: u16,
+    split: &[Nanos],
+    mut run: impl FnMut(&mut dyn Iterator<Item = Result<Record, TraceError>>) -> Result<(), Failure>,
+) -> Result<u64, Failure> {
+    let mut skipped = 0;
+    for _ in 0..passes {
+        let mut all = open(args, &args.traces)?;
+        let mut stream = all.by_ref().take(limit(args)).peekable();
+        if split.len() < 2 {
+            run(&mut stream)?;
+        }
+        for (i, from) in split.iter().enumerate().filter(|_| split.len() > 1) {
+            let to = split.get(i + 1).copied().unwrap_or(Nanos(u64::MAX));
+            let inside = |r: &Result<Record, _>| r.as_ref().map_or(true, |r| r.at < to);
+            if i == 0 {
+                while stream.next_if(|r| r.as_ref().is_ok_and(|r| r.at < *from)).is_some() {}
+            }
+            run(&mut std::iter::from_fn(|| stream.next_if(inside)))?;
+        }
+        skipped = all.skipped().count;
+    }
+    Ok(skipped)
+}
+
+fn passes(args: &Args) -> u16 {
+    args.runs.unwrap_or(if args.split.len() > 1 { 1 } else { 7 })
+}
+
+fn replay(
+    args: &Args,
+    policy: PolicyKind,
+    drive: &DriveProfile,
+    map: &FreeMap,
+    stretch: u32,
+) -> Result<Replayed, Failure> {
+    let fresh = || -> Result<Replay, Failure> {
+        let mut s = Settings::new(drive.clone()).with_belief(args.belief, args.seed).with_policy(policy);
+        (s.pace, s.depth, s.stretch) = (pace(args), usize::from(args.depth), stretch);
+        (s.engine.scheduler, s.engine.space, s.engine.seed) = (args.scheduler, args.space, args.seed);
+        let mut replay = Replay::new(map, s).map_err(|e| Failure(e.to_string()))?;
+        if !args.train.is_empty() {
+            replay.run(open(args, &args.train)?.take(limit(args))).map_err(bad_trace)?;
+            replay.idle(args.idle_between);
+        }
+        Ok(replay)
+    };
+    let mut replay = fresh()?;
+    let mut runs = Vec::new();
+    each_run(args, passes(args), &args.split, |records| {
+        replay.run(records).map_err(bad_trace)?;
+        replay.idle(args.idle_between);
+        runs.push(replay.last_run().clone());
+        Ok(())
+    })?;
+    drop(replay);
+    let mut single_pass = runs.first().cloned().unwrap_or_default();
+    if args.split.len() > 1 {
+        let mut replay = fresh()?;
+        each_run(args, 1, &[], |records| {
+            single_pass = replay.run(records).map_err(bad_trace)?;
+            Ok(())
+        })?;
+    }
+    Ok(Replayed { name: policy.to_string(), runs, single_pass })
+}
+
+fn bounds(args: &Args, drive: &DriveProfile, map: &FreeMap, results: &mut Results) -> Result<(), Failure> {
+    let fresh = || -> Result<Bounds, Failure> {
+        let mut bounds = Bounds::new(drive, map.block_size, pace(args));
+        if !args.train.is_empty() {
+            bounds.run(open(args, &args.train)?.take(limit(args))).map_err(bad_trace)?;
+        }
+        Ok(bounds)
+    };
+    let mut bounds = fresh()?;
+    results.skipped = each_run(args, passes(args), &args.split, |records| {
+        results.bounds.push(bounds.run(records).map_err(bad_trace)?);
+        Ok(())
+    })?;
+    results.bound_single = results.bounds.first().copied().unwrap_or_default();
+    if args.split.len() > 1 {
+        let mut bounds = fresh()?;
+        each_run(args, 1, &[], |records| {
+            results.bound_single = bounds.run(records).map_err(bad_trace)?;
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_wrong_ones_refused() {
+        assert_eq!(parse_time("60s"), Ok(Nanos::from_millis(60_000)));
+        assert_eq!(parse_time("1.5ms"), Ok(Nanos(1_500_000)));
+        assert_eq!(parse_time("2m"), Ok(Nanos::from_millis(120_000)));
+        assert_eq!(parse_seconds(" 9.0"), Ok(Nanos::from_millis(9000)));
+        assert_eq!(parse_think("5ms,100ms"), Ok((Nanos::from_millis(5), Nanos::from_millis(100))));
+        for wrong in ["", "s", "-1s", "1d", "1e30s", "nan"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+        assert!(parse_think("9s,1s").is_err() && parse_think("9s").is_err());
+    }
+}

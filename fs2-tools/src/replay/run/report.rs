@@ -1,0 +1,307 @@
+//! What a replay cost, for people and for programs.
+
+use std::io::Write;
+
+use fs2_sim::replay::{Bound, Run};
+use serde::Serialize;
+
+use super::{Args, Failure, Replayed, Results};
+
+/// Figures of a run; milliseconds are means.
+#[derive(Serialize)]
+struct RunFigures {
+    run: usize,
+    requests: u64,
+    reads: u64,
+    reads_from_copies: u64,
+    failed: u64,
+    elapsed_s: f64,
+    wait_ms: f64,
+    wait_behind_copies_ms: f64,
+    response_ms: f64,
+    response_reads_ms: f64,
+    p99_response_ms: f64,
+    t_a_ms: f64,
+    t_a_reads_ms: f64,
+    t_s_ms: f64,
+    t_r_ms: f64,
+    t_t_ms: f64,
+    t_s_reads_ms: f64,
+    t_r_reads_ms: f64,
+    t_t_reads_ms: f64,
+    p99_ms: f64,
+    p99_reads_ms: f64,
+    cache_hit_percent: f64,
+    busy_percent: f64,
+    energy_mj_per_access: f64,
+    energy_total_j: f64,
+    copy_percent: f64,
+    own_read_percent: f64,
+    replicas: u64,
+    /// (none − this) / (none − B2o) of reads' T_A, percent; absent where there is nothing to win.
+    share_percent: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct PolicyFigures<'a> {
+    name: &'a str,
+    runs: Vec<RunFigures>,
+    single_pass: RunFigures,
+    /// Runs until 90 % of the last run's gain over the first.
+    warm_up_runs: Option<usize>,
+}
+
+/// Bounds of a run, ms a read.
+#[derive(Serialize)]
+struct BoundFigures {
+    reads: u64,
+    reused_percent: f64,
+    reused_w_percent: f64,
+    in_order_percent: f64,
+    b0: f64,
+    b1: f64,
+    b2_reuse: f64,
+    b2_reuse_w: f64,
+    b2_reuse_strict: f64,
+    b2_reuse_w_strict: f64,
+    b2_order: f64,
+}
+
+#[derive(Serialize)]
+struct BoundsOfRuns {
+    /// The last run's.
+    #[serde(flatten)]
+    last: BoundFigures,
+    runs: Vec<BoundFigures>,
+    single_pass: BoundFigures,
+}
+
+#[derive(Serialize)]
+struct Figures<'a> {
+    trace: Vec<String>,
+    drive: &'a str,
+    scheduler: &'a str,
+    depth: u16,
+    belief: &'a str,
+    pace: &'a str,
+    space_percent: f64,
+    volume_bytes: u64,
+    stretch: u32,
+    skipped: u64,
+    policies: Vec<PolicyFigures<'a>>,
+    bounds: BoundsOfRuns,
+    /// Memory of this process at the most, MiB.
+    memory_mib: Option<f64>,
+}
+
+/// To a thousandth: what a table shows and what two machines agree on.
+fn round(x: f64) -> f64 {
+    (x * 1000.0).round() / 1000.0
+}
+
+fn share(none: Option<&Run>, run: &Run, bound: Option<&Bound>) -> Option<f64> {
+    let (none, bound) = (none?.t_a_reads_ms(), bound?);
+    let room = none - bound.mean_ms(bound.b2_order);
+    // Below a hundredth of an access there is nothing to win, and a share of nothing says nothing.
+    (room > none / 100.0).then(|| round(100.0 * (none - run.t_a_reads_ms()) / room))
+}
+
+fn figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Bound>) -> RunFigures {
+    let [t_s_reads_ms, t_r_reads_ms, t_t_reads_ms] = run.parts_reads_ms().map(round);
+    let per_request = |sum: fs2_block::Nanos| round(sum.as_millis_f64() / run.requests.max(1) as f64);
+    RunFigures {
+        run: number,
+        requests: run.requests,
+        reads: run.reads,
+        reads_from_copies: run.reads_from_copies,
+        failed: run.failed,
+        elapsed_s: round(run.elapsed.as_secs_f64()),
+        wait_ms: round(run.wait_ms()),
+        wait_behind_copies_ms: per_request(run.wait_behind_copies),
+        response_ms: round(run.response_ms()),
+        response_reads_ms: round(run.response_reads_ms()),
+        p99_response_ms: round(run.response.quantile(990).as_millis_f64()),
+        t_a_ms: round(run.t_a_ms()),
+        t_a_reads_ms: round(run.t_a_reads_ms()),
+        t_s_ms: round(run.t_s_ms()),
+        t_r_ms: round(run.t_r_ms()),
+        t_t_ms: round(run.t_t_ms()),
+        t_s_reads_ms,
+        t_r_reads_ms,
+        t_t_reads_ms,
+        p99_ms: round(run.access.quantile(990).as_millis_f64()),
+        p99_reads_ms: round(run.access_reads.quantile(990).as_millis_f64()),
+        cache_hit_percent: round(run.cache_hit_percent()),
+        busy_percent: round(run.busy_percent()),
+        energy_mj_per_access: round(run.energy_mj_per_access()),
+        energy_total_j: round(run.energy_total_j()),
+        copy_percent: round(run.copy_percent()),
+        own_read_percent: round(100.0 * run.own_read_sectors as f64 / run.sectors.max(1) as f64),
+        replicas: run.replicas,
+        share_percent: share(none, run, bound),
+    }
+}
+
+fn bound_figures(b: &Bound) -> BoundFigures {
+    let ms = |sum| round(b.mean_ms(sum));
+    let percent = |n: u64| round(100.0 * n as f64 / b.reads.max(1) as f64);
+    BoundFigures {
+        reads: b.reads,
+        reused_percent: percent(b.reused),
+        reused_w_percent: percent(b.reused_w),
+        in_order_percent: percent(b.in_order),
+        b0: ms(b.b0),
+        b1: ms(b.b1),
+        b2_reuse: ms(b.b2_reuse),
+        b2_reuse_w: ms(b.b2_reuse_w),
+        b2_reuse_strict: ms(b.b2_reuse_strict),
+        b2_reuse_w_strict: ms(b.b2_reuse_w_strict),
+        b2_order: ms(b.b2_order),
+    }
+}
+
+/// The first run that has 90 % of what the last has won over the first.
+fn warm_up(runs: &[Run]) -> Option<usize> {
+    let (first, last) = (runs.first()?.t_a_reads_ms(), runs.last()?.t_a_reads_ms());
+    let gain = first - last;
+    if gain <= first / 100.0 {
+        return None;
+    }
+    runs.iter().position(|r| first - r.t_a_reads_ms() >= 0.9 * gain).map(|i| i + 1)
+}
+
+/// The most memory this process ever had resident, from the kernel's own count.
+fn memory_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(round(kib / 1024.0))
+}
+
+fn policy_figures<'a>(p: &'a Replayed, results: &'a Results) -> PolicyFigures<'a> {
+    let none = results.policies.iter().find(|p| p.name == "none");
+    let runs = p.runs.iter().enumerate().map(|(i, run)| {
+        let none = none.and_then(|n| n.runs.get(i));
+        figures(i + 1, run, none, results.bounds.get(i))
+    });
+    let none_single = none.map(|n| &n.single_pass);
+    PolicyFigures {
+        name: &p.name,
+        runs: runs.collect(),
+        single_pass: figures(1, &p.single_pass, none_single, Some(&results.bound_single)),
+        warm_up_runs: warm_up(&p.runs),
+    }
+}
+
+/// Prints everything as one JSON object.
+pub(super) fn json(args: &Args, results: &Results, out: &mut dyn Write) -> Result<(), Failure> {
+    let all = Figures {
+        trace: args.traces.iter().map(|t| t.display().to_string()).collect(),
+        drive: &results.drive,
+        scheduler: args.scheduler.name(),
+        depth: args.depth,
+        belief: args.belief.name(),
+        pace: if args.closed_loop { "closed" } else { "open" },
+        space_percent: f64::from(args.space.get()) / 10.0,
+        volume_bytes: results.volume_bytes,
+        stretch: results.stretch,
+        skipped: results.skipped,
+        policies: results.policies.iter().map(|p| policy_figures(p, results)).collect(),
+        bounds: BoundsOfRuns {
+            last: bound_figures(&results.bounds.last().copied().unwrap_or_default()),
+            runs: results.bounds.iter().map(bound_figures).collect(),
+            single_pass: bound_figures(&results.bound_single),
+        },
+        memory_mib: memory_mib(),
+    };
+    serde_json::to_writer_pretty(&mut *out, &all).map_err(|e| Failure(e.to_string()))?;
+    writeln!(out)?;
+    Ok(())
+}
+
+const HEAD: &str = "      run  requests    reads  elapsed    wait     T_A    T_A    T_s    T_r    T_t    p99  p99 of   hit  busy  energy   total  copies  replicas share
+                                    s      ms  all ms  reads  reads  reads  reads  reads  resp.     %     %      mJ       J       %            %";
+
+fn line(out: &mut dyn Write, label: &str, f: &RunFigures) -> Result<(), Failure> {
+    let share = f.share_percent.map_or(String::from("-"), |s| format!("{s:.0}"));
+    writeln!(
+        out,
+        "{label:>9} {:>9} {:>8} {:>8.1} {:>7.3} {:>7.3} {:>6.3} {:>6.3} {:>6.3} {:>6.3} {:>6.2} {:>7.2} {:>5.1} {:>5.1} {:>7.2} {:>7.0} {:>7.2} {:>9} {share:>5}",
+        f.requests,
+        f.reads,
+        f.elapsed_s,
+        f.wait_ms,
+        f.t_a_ms,
+        f.t_a_reads_ms,
+        f.t_s_reads_ms,
+        f.t_r_reads_ms,
+        f.t_t_reads_ms,
+        f.p99_reads_ms,
+        f.p99_response_ms,
+        f.cache_hit_percent,
+        f.busy_percent,
+        f.energy_mj_per_access,
+        f.energy_total_j,
+        f.copy_percent,
+        f.replicas,
+    )?;
+    Ok(())
+}
+
+/// Prints a table for each policy and the bounds.
+pub(super) fn tables(args: &Args, results: &Results, out: &mut dyn Write) -> Result<(), Failure> {
+    let names: Vec<_> = args.traces.iter().map(|t| t.display().to_string()).collect();
+    let pace = if args.closed_loop { "closed loop" } else { "at the trace's pace" };
+    writeln!(
+        out,
+        "{} on {}, {} (depth {}), {pace}, belief {}, space {} %, {} of volume",
+        names.join(" "),
+        results.drive,
+        args.scheduler.name(),
+        args.depth,
+        args.belief.name(),
+        f64::from(args.space.get()) / 10.0,
+        crate::mkfs2::bytes(results.volume_bytes),
+    )?;
+    if results.stretch > 1 {
+        writeln!(out, "the volume's groups stand {} times as far apart as recorded", results.stretch)?;
+    }
+    if results.skipped > 0 {
+        writeln!(out, "{} lines or records of a pass were wrong and left out", results.skipped)?;
+    }
+    for p in &results.policies {
+        let figures = policy_figures(p, results);
+        writeln!(out, "\n{}\n{HEAD}", p.name)?;
+        for f in &figures.runs {
+            line(out, &f.run.to_string(), f)?;
+        }
+        line(out, "single", &figures.single_pass)?;
+        if let Some(n) = figures.warm_up_runs {
+            writeln!(out, "90 % of the last run's gain by run {n}")?;
+        }
+    }
+    writeln!(out, "\nbounds, ms a read")?;
+    writeln!(out, "      run    reused in order      B0      B1  B2 reuse  strict  reuse-w  strict     B2o")?;
+    let single = [("single".to_owned(), &results.bound_single)];
+    let runs = results.bounds.iter().enumerate().map(|(i, b)| ((i + 1).to_string(), b));
+    for (label, b) in runs.chain(single) {
+        let f = bound_figures(b);
+        writeln!(
+            out,
+            "{label:>9} {:>7.1} % {:>6.1} % {:>7.3} {:>7.3} {:>9.3} {:>7.3} {:>8.3} {:>7.3} {:>7.3}",
+            f.reused_percent,
+            f.in_order_percent,
+            f.b0,
+            f.b1,
+            f.b2_reuse,
+            f.b2_reuse_strict,
+            f.b2_reuse_w,
+            f.b2_reuse_w_strict,
+            f.b2_order,
+        )?;
+    }
+    if let Some(mib) = memory_mib() {
+        writeln!(out, "\nmemory: {mib:.0} MiB at the most")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! `fs2-replay run` on small traces of our own.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Exit code, standard output, standard error.
+fn replay(args: &[&str]) -> (i32, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let all = ["fs2-replay", "run"].iter().chain(args).map(|a| (*a).into());
+    let code = fs2_tools::replay::run(all, &mut out, &mut err);
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (code, text(out), text(err))
+}
+
+/// Two directories far apart read in turns, three times with a pause between: dispatches in blkparse's form.
+fn write_trace(path: &Path) {
+    let mut text = String::new();
+    for round in 0..3 {
+        for i in 0..300 {
+            let at = f64::from(round) * 5.0 + f64::from(i) * 0.01;
+            let sector = (i % 2) * 9_000_000 + 2_000_000 + i / 2 * 64;
+            text += &format!("{at:.6} D R {sector} 32 7 reader\n");
+        }
+    }
+    std::fs::write(path, text).expect("the scratch directory can be written");
+}
+
+#[test]
+fn a_report_has_every_figure_of_every_run() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("turns.txt");
+    write_trace(&trace);
+    let trace = trace.to_str().expect("a name in text");
+    let (code, out, err) =
+        replay(&[trace, "--closed-loop", "--split", "0,5,10", "--json", "--policy", "none,fs2"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(json["drive"], "wd800-repaired");
+    assert_eq!(json["scheduler"], "fcfs");
+    let policies = json["policies"].as_array().expect("policies");
+    assert_eq!(
+        policies.iter().map(|p| p["name"].as_str().expect("a name")).collect::<Vec<_>>(),
+        ["none", "fs2"]
+    );
+    for p in policies {
+        assert_eq!(p["single_pass"]["requests"], 900);
+        let runs = p["runs"].as_array().expect("runs");
+        assert_eq!(runs.len(), 3);
+        for (i, run) in (1..).zip(runs) {
+            assert_eq!(run["run"], i);
+            assert_eq!((&run["requests"], &run["reads"]), (&300.into(), &300.into()));
+            for key in [
+                "elapsed_s",
+                "wait_ms",
+                "t_a_ms",
+                "t_a_reads_ms",
+                "t_s_ms",
+                "t_r_ms",
+                "t_t_ms",
+                "p99_ms",
+                "cache_hit_percent",
+                "busy_percent",
+                "energy_mj_per_access",
+                "energy_total_j",
+                "copy_percent",
+                "replicas",
+            ] {
+                assert!(run[key].is_number(), "{key}: {run}");
+            }
+            let f = |key: &str| run[key].as_f64().expect("a number");
+            assert!((f("t_a_ms") - f("t_s_ms") - f("t_r_ms") - f("t_t_ms")).abs() < 0.003, "{run}");
+        }
+    }
+    let read = |p: usize, run: usize| policies[p]["runs"][run]["t_a_reads_ms"].as_f64().expect("a number");
+    assert!(read(1, 2) * 2.0 < read(0, 2), "copies win: {out}");
+    let bounds = &json["bounds"];
+    let b = |key: &str| bounds[key].as_f64().expect("a number");
+    assert!(b("b0") <= b("b1") && b("b1") <= b("b2_reuse_w") && b("b2_reuse_w") <= b("b2_reuse"));
+    assert!(b("b2_reuse") <= b("b2_order") && b("b2_order") < read(0, 2));
+    let share = policies[1]["runs"][2]["share_percent"].as_f64().expect("a number");
+    let want = 100.0 * (read(0, 2) - read(1, 2)) / (read(0, 2) - b("b2_order"));
+    assert!((share - want).abs() < 0.1, "{share} against {want}");
+}
+
+#[test]
+fn a_table_for_people_and_passes_without_a_split() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("turns.txt");
+    write_trace(&trace);
+    let trace = trace.to_str().expect("a name in text");
+    let args = [
+        trace,
+        "--policy",
+        "fs2",
+        "--runs",
+        "2",
+        "--limit",
+        "300",
+        "--used",
+        "50%",
+        "--idle-between",
+        "30s",
+        "--belief",
+        "mismatched",
+        "--scheduler",
+        "sptf",
+        "--depth",
+        "4",
+        "--stretch",
+        "--train",
+        trace,
+    ];
+    let (code, out, err) = replay(&args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    for said in
+        ["sptf (depth 4)", "belief mismatched", "times as far apart", "fs2\n", "single", "B2o", "memory:"]
+    {
+        assert!(out.contains(said), "{said} is missing:\n{out}");
+    }
+    assert_eq!(out.lines().filter(|l| l.split_whitespace().nth(1) == Some("300")).count(), 3, "{out}");
+    assert_eq!(replay(&args).1.lines().take(8).collect::<Vec<_>>(), out.lines().take(8).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_refused_says_why() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (trace, listing) = (dir.path().join("turns.txt"), dir.path().join("listing"));
+    write_trace(&trace);
+    std::fs::write(&listing, "Block count: some\n").expect("the scratch directory can be written");
+    let (trace, listing) = (trace.to_str().expect("a name"), listing.to_str().expect("a name"));
+    for (args, code, said) in [
+        (vec!["-"], 1, "not standard input"),
+        (vec!["/nowhere"], 1, "/nowhere"),
+        (vec![trace, "--drive", "no-such"], 1, "no-such"),
+        (vec![trace, "--free-map", listing], 1, "line 1: 'some', expected a number"),
+        (vec![trace, "--split", "5,1"], 1, "ascend"),
+        (vec![trace, "--policy", "best"], 2, "no policy 'best'"),
+        (vec![trace, "--belief", "blind"], 2, "no belief is called 'blind'"),
+        (vec![trace, "--idle-between", "soon"], 2, "no time"),
+        (vec![trace, "--free-map", listing, "--used", "5%"], 2, "cannot be used with"),
+    ] {
+        let (got, _, err) = replay(&args);
+        assert!(got == code && err.contains(said), "{args:?}: {got}, {err}");
+    }
+}
