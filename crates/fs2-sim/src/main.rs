@@ -22,7 +22,8 @@ fs2-sim: models around the replica engine
   fs2-sim swarm [--seed S] [--walks N] [--steps N]           long random walks with everything allowed
   fs2-sim crash [--scenario NAME] [--seed S] [--walks N] [--steps N]
                                                              power fails after every step of recorded sessions,
-                                                             and after every write of mkfs2, its undo, chkfs2
+                                                             of clean detaches, and after every write of mkfs2,
+                                                             its undo, chkfs2: states by class
 ";
 
 struct Options {
@@ -188,16 +189,14 @@ fn swarm(options: &Options) -> bool {
 }
 
 fn crash(options: &Options) -> bool {
-    let names = crash::FROM.iter().copied().filter(|n| options.scenario.as_ref().is_none_or(|o| o == n));
-    let names: Vec<&str> = match &options.scenario {
-        Some(name) if !crash::FROM.contains(&name.as_str()) => vec![name],
-        _ => names.collect(),
-    };
+    let chosen = |name: &str| options.scenario.as_ref().is_none_or(|o| o == name);
+    let mut names: Vec<&str> = crash::FROM.into_iter().filter(|n| chosen(n)).collect();
+    if let (Some(name), true) = (&options.scenario, names.is_empty()) {
+        names.push(name);
+    }
     let mut ok = true;
-    println!(
-        "{:<21} {:>7} {:>9} {:>8} {:>8} {:>10}",
-        "from", "steps", "states", "active", "trusted", "unverified"
-    );
+    let mut all = Swept::default();
+    println!("{:<30} {:>7} {:>7} {:>9}", "from", "steps", "epochs", "states");
     for name in names {
         let from = scenarios::by_name(name).expect("it was looked up");
         let mut swept = Swept::default();
@@ -205,13 +204,51 @@ fn crash(options: &Options) -> bool {
             let seed = options.seed.wrapping_add(walk);
             ok &= told(crash::sweep(&from, seed, options.steps, &[]), &mut swept, &format!("seed {seed}"));
         }
-        row(name, &swept);
+        row(name, &swept, &mut all);
     }
-    for name in ["mark", "mark-in-pieces"] {
+    for name in crash::ENDS.into_iter().filter(|n| chosen(n)) {
+        let from = scenarios::by_name(name).expect("it is there");
+        let mut swept = Swept::default();
+        for walk in 0..options.walks.min(20) {
+            let seed = options.seed.wrapping_add(walk);
+            ok &= told(crash::sweep_detach(&from, seed), &mut swept, &format!("seed {seed}"));
+        }
+        row(&format!("clean detach, {name}"), &swept, &mut all);
+    }
+    for name in ["mark", "mark-in-pieces"].into_iter().filter(|n| chosen(n)) {
         let from = scenarios::by_name(name).expect("it is there").start(&[]);
         let mut swept = Swept::default();
         ok &= told(crash::sweep_offline(&from, options.seed), &mut swept, name);
-        row(&format!("offline, {name}"), &swept);
+        row(&format!("mkfs2, undo, chkfs2, {name}"), &swept, &mut all);
+    }
+    println!(
+        "\n{:<30} {:>9} {:>8} {:>8} {:>10}",
+        "states by class", "states", "active", "trusted", "unverified"
+    );
+    for (class, c) in &all.classes {
+        println!(
+            "{:<30} {:>9} {:>8} {:>8} {:>10}",
+            class.to_string(),
+            c.states,
+            c.active,
+            c.trusted,
+            c.unverified
+        );
+    }
+    let c = all.all();
+    println!("{:<30} {:>9} {:>8} {:>8} {:>10}", "all", c.states, c.active, c.trusted, c.unverified);
+    let mut lying = Swept::default();
+    for name in ["detach", "mark", "unverified"] {
+        let from = scenarios::by_name(name).expect("it is there");
+        for walk in 0..options.walks.min(20) {
+            let seed = options.seed.wrapping_add(walk);
+            let result = crash::sweep_lying(&from, seed, options.steps);
+            ok &= told(result, &mut lying, &format!("{name} on a drive that lies, seed {seed}"));
+        }
+    }
+    println!("\n{:<30} {:>9}", "drive lied about flush", lying.lies);
+    for (oracle, n) in &lying.lied {
+        println!("{:<30} {n:>9}", format!("  {oracle} fails"));
     }
     ok
 }
@@ -231,9 +268,7 @@ fn told(result: Result<Swept, Failure>, sum: &mut Swept, what: &str) -> bool {
     true
 }
 
-fn row(name: &str, s: &Swept) {
-    println!(
-        "{name:<21} {:>7} {:>9} {:>8} {:>8} {:>10}",
-        s.steps, s.states, s.active, s.trusted, s.unverified
-    );
+fn row(name: &str, s: &Swept, all: &mut Swept) {
+    println!("{name:<30} {:>7} {:>7} {:>9}", s.steps, s.epochs, s.all().states);
+    all.add(s);
 }

@@ -4,6 +4,8 @@
 //!     other write in the cache survives a loss of power or does not, each for itself.
 //! V2: of two writes to one block that both survive, the later counts.
 //! V3: a failed flush leaves what it covered in the cache for ever: readable, never durable.
+//! V4: a drive that lies about flushes says that they are done, and V1 holds for none of them.
+//! V5: beside what there is, a device may keep what there would be without the daemon's own writes.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -20,6 +22,8 @@ struct Cached {
     seq: u32,
     blocks: Vec<(u32, Content)>,
     stuck: bool,
+    /// V5: the same over what there would be; nothing for the daemon's own.
+    plain: Vec<(u32, Content)>,
 }
 
 /// A device.
@@ -32,6 +36,10 @@ pub struct Device {
     next: u32,
     /// States after each change, while they are recorded.
     history: Option<Vec<Device>>,
+    /// V4: and what it said to be durable: writes before this one.
+    lies: Option<u32>,
+    /// V5: what would be durable.
+    plain: Option<BTreeMap<u32, Content>>,
 }
 
 impl Device {
@@ -41,7 +49,16 @@ impl Device {
     /// Where that is not of whole blocks.
     pub fn new(base: Arc<Vec<u8>>, grain: Grain) -> Device {
         assert!(base.len().is_multiple_of(grain.block()), "a device of whole blocks");
-        Device { base, grain, durable: BTreeMap::new(), cache: Vec::new(), next: 0, history: None }
+        Device {
+            base,
+            grain,
+            durable: BTreeMap::new(),
+            cache: Vec::new(),
+            next: 0,
+            history: None,
+            lies: None,
+            plain: None,
+        }
     }
 
     /// What a read of `block` brings.
@@ -49,11 +66,46 @@ impl Device {
         let cached = self.cache.iter().rev().find_map(|c| c.blocks.iter().find(|b| b.0 == block));
         match cached.map(|b| &b.1).or_else(|| self.durable.get(&block)) {
             Some(content) => content.clone(),
-            None => {
-                let size = self.grain.block();
-                Content::from_bytes(&self.base[block as usize * size..][..size], self.grain)
-            }
+            None => self.at_first(block),
         }
+    }
+
+    fn at_first(&self, block: u32) -> Content {
+        let size = self.grain.block();
+        Content::from_bytes(&self.base[block as usize * size..][..size], self.grain)
+    }
+
+    /// The drive lies about flushes from now on (V4).
+    pub fn lie(&mut self) {
+        self.lies = Some(self.next);
+    }
+
+    /// Whether it lies.
+    pub fn lies(&self) -> bool {
+        self.lies.is_some()
+    }
+
+    /// Whether a drive that does not lie could leave this of the cache.
+    pub fn is_honest(&self, keep: u64) -> bool {
+        let promised = self.lies.unwrap_or(0);
+        self.cache
+            .iter()
+            .enumerate()
+            .all(|(i, c)| c.seq >= promised || c.stuck || keep.checked_shr(i as u32).unwrap_or(0) & 1 == 1)
+    }
+
+    /// Keeps, beside what there is, what there would be without the daemon's own writes (V5).
+    pub fn keep_plain(&mut self) {
+        assert!(self.cache.is_empty(), "from a device at rest");
+        self.plain = Some(self.durable.clone());
+    }
+
+    /// What a read of `block` would bring without the daemon's own writes; `None` where that is not kept.
+    pub fn plain_block(&self, block: u32) -> Option<Content> {
+        let durable = self.plain.as_ref()?;
+        let cached = self.cache.iter().rev().find_map(|c| c.plain.iter().find(|b| b.0 == block));
+        let found = cached.map(|b| &b.1).or_else(|| durable.get(&block)).cloned();
+        Some(found.unwrap_or_else(|| self.at_first(block)))
     }
 
     /// What a read of `extent` brings.
@@ -73,8 +125,14 @@ impl Device {
 
     /// Writes whole sectors into the cache.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.write_as(offset, bytes, false);
+    }
+
+    /// The same, as the daemon's own or not (V5).
+    pub fn write_as(&mut self, offset: u64, bytes: &[u8], own: bool) {
         let blocks = self.merged(offset, bytes);
-        self.cache.push(Cached { seq: self.next, blocks, stuck: false });
+        let plain = if own { Vec::new() } else { self.merged_plain(offset, bytes) };
+        self.cache.push(Cached { seq: self.next, blocks, stuck: false, plain });
         self.next += 1;
         self.remember();
     }
@@ -98,13 +156,33 @@ impl Device {
 
     /// Writes whole sectors, durable at once: FUA, or who writes with no daemon attached and waits.
     pub fn write_through(&mut self, offset: u64, bytes: &[u8]) {
+        let plain = self.merged_plain(offset, bytes);
         for (block, content) in self.merged(offset, bytes) {
             for c in &mut self.cache {
                 c.blocks.retain(|b| b.0 != block);
+                c.plain.retain(|b| b.0 != block);
             }
             self.durable.insert(block, content);
         }
+        if let Some(durable) = &mut self.plain {
+            durable.extend(plain);
+        }
         self.cache.retain(|c| !c.blocks.is_empty());
+    }
+
+    /// V5, as [`Device::merged`].
+    fn merged_plain(&self, offset: u64, bytes: &[u8]) -> Vec<(u32, Content)> {
+        let (size, grain) = (self.grain.block(), self.grain);
+        let merge = |block: u32, now: Content| {
+            let here = Extent::new(u64::from(block) * size as u64, size as u64);
+            let part = here.intersect(Extent::new(offset, bytes.len() as u64)).expect("it is touched");
+            let mut now = now.bytes(grain);
+            now[(part.offset() - here.offset()) as usize..][..part.len() as usize]
+                .copy_from_slice(&bytes[(part.offset() - offset) as usize..][..part.len() as usize]);
+            (block, Content::from_bytes(&now, grain))
+        };
+        let blocks = offset as usize / size..(offset as usize + bytes.len()).div_ceil(size);
+        blocks.filter_map(|b| Some(merge(b as u32, self.plain_block(b as u32)?))).collect()
     }
 
     fn merged(&self, offset: u64, bytes: &[u8]) -> Vec<(u32, Content)> {
@@ -125,6 +203,10 @@ impl Device {
 
     /// A flush that covers what [`Device::flush_covers`] said is done.
     pub fn flushed(&mut self, covers: u32) {
+        if let Some(promised) = &mut self.lies {
+            *promised = covers.max(*promised);
+            return self.remember();
+        }
         let (done, mut left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.cache).into_iter().partition(|c| c.seq < covers && !c.stuck);
         for c in done {
@@ -134,6 +216,9 @@ impl Device {
                     old.blocks.retain(|b| b.0 != block);
                 }
                 self.durable.insert(block, content);
+            }
+            if let Some(durable) = &mut self.plain {
+                durable.extend(c.plain);
             }
         }
         left.retain(|c| !c.blocks.is_empty());
@@ -164,8 +249,11 @@ impl Device {
     /// Power is lost; of the writes in the cache those with their bit in `keep` survive.
     pub fn power_loss(&mut self, keep: u64) {
         for (i, c) in std::mem::take(&mut self.cache).into_iter().enumerate() {
-            if keep >> i & 1 == 1 {
+            if keep.checked_shr(i as u32).unwrap_or(0) & 1 == 1 {
                 self.durable.extend(c.blocks);
+                if let Some(durable) = &mut self.plain {
+                    durable.extend(c.plain);
+                }
             }
         }
     }
@@ -175,25 +263,29 @@ impl Device {
     pub fn power_loss_torn(&mut self, keep: &mut dyn FnMut() -> bool) {
         for c in std::mem::take(&mut self.cache) {
             for (block, content) in c.blocks {
-                let was = self.block(block);
-                let grain = self.grain;
-                let left = match (was.cells(), content.cells()) {
-                    (Some(old), Some(new)) => {
-                        Content::Cells([0, 1].map(|part| if keep() { new[part] } else { old[part] }))
-                    }
-                    _ => {
-                        let (mut now, new) = (was.bytes(grain), content.bytes(grain));
-                        for (to, new) in now.chunks_exact_mut(SECTOR).zip(new.chunks_exact(SECTOR)) {
-                            if keep() {
-                                to.copy_from_slice(new);
-                            }
-                        }
-                        Content::from_bytes(&now, grain)
-                    }
-                };
+                let kept: Vec<bool> = (0..self.grain.block() / SECTOR).map(|_| keep()).collect();
+                let left = self.torn(&self.block(block), &content, &kept);
+                let plain = c.plain.iter().find(|b| b.0 == block);
+                let plain = plain.and_then(|(_, new)| Some(self.torn(&self.plain_block(block)?, new, &kept)));
+                if let (Some(durable), Some(plain)) = (&mut self.plain, plain) {
+                    durable.insert(block, plain);
+                }
                 self.durable.insert(block, left);
             }
         }
+    }
+
+    fn torn(&self, was: &Content, new: &Content, kept: &[bool]) -> Content {
+        if let (Some(old), Some(new)) = (was.cells(), new.cells()) {
+            return Content::Cells([0, 1].map(|part| if kept[part] { new[part] } else { old[part] }));
+        }
+        let (mut now, new) = (was.bytes(self.grain), new.bytes(self.grain));
+        for ((to, new), kept) in now.chunks_exact_mut(SECTOR).zip(new.chunks_exact(SECTOR)).zip(kept) {
+            if *kept {
+                to.copy_from_slice(new);
+            }
+        }
+        Content::from_bytes(&now, self.grain)
     }
 
     /// Everything it holds, as bytes.
@@ -264,6 +356,32 @@ mod tests {
         assert_eq!(d.block(0), Content::of(1));
         d.power_loss(0);
         assert_eq!(d.block(0), Content::of(0));
+    }
+
+    #[test]
+    fn a_drive_that_lies_keeps_nothing_it_promised() {
+        let mut d = device();
+        d.lie();
+        d.write(0, &Content::of(1).bytes(Grain::SMALL));
+        d.flushed(d.flush_covers());
+        d.write(1024, &Content::of(2).bytes(Grain::SMALL));
+        assert!(d.is_honest(0b01) && d.is_honest(0b11) && !d.is_honest(0b10));
+        d.power_loss(0b10);
+        assert_eq!((d.block(0), d.block(1)), (Content::of(0), Content::of(2)));
+    }
+
+    #[test]
+    fn what_there_would_be_without_the_daemon() {
+        let mut d = device();
+        d.keep_plain();
+        d.write_as(0, &Content::of(1).bytes(Grain::SMALL), true);
+        d.write(512, &[2; 512]);
+        d.write(1024, &Content::of(3).bytes(Grain::SMALL));
+        assert_eq!(d.block(0), Content::Cells([1, 0x0202]));
+        assert_eq!(d.plain_block(0), Some(Content::Cells([0, 0x0202])));
+        d.power_loss(0b101);
+        assert_eq!(d.plain_block(0), Some(Content::of(0)));
+        assert_eq!(d.plain_block(1), Some(Content::of(3)));
     }
 
     #[test]

@@ -465,6 +465,11 @@ impl Kernel {
         Ok(())
     }
 
+    /// Whether a block's content is defined after a loss of power: it was written since it was discarded.
+    pub fn is_defined(&self, block: Tracked) -> bool {
+        self.cells[block].iter().all(|c| c.durable.is_some())
+    }
+
     /// A new session finds `found` in a block that is referred to; nothing is in flight.
     ///
     /// # Errors

@@ -89,7 +89,10 @@ impl World {
         let mut read = Vec::new();
         match (q.op, bytes) {
             (IoOp::Flush, _) if fails => self.devices[q.device].flush_failed(q.covers),
-            (IoOp::Flush, _) => self.devices[q.device].flushed(q.covers),
+            (IoOp::Flush, _) => {
+                self.flushes += 1;
+                self.devices[q.device].flushed(q.covers);
+            }
             _ if fails => {}
             (IoOp::Read, _) => {
                 read = self.devices[q.device].read(q.extent);
@@ -145,7 +148,7 @@ impl World {
         if matches!(op, IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. }) {
             self.devices[q.device].write_through(q.extent.offset(), bytes);
         } else {
-            self.devices[q.device].write(q.extent.offset(), bytes);
+            self.devices[q.device].write_as(q.extent.offset(), bytes, q.own);
         }
         for b in tracked {
             if !q.own {

@@ -101,6 +101,7 @@ impl World {
         }
         self.doubt = true;
         let refs = self.refs_on_disk() | 1 << P;
+        self.judge_differential(refs)?;
         for b in DATA.into_iter().chain([P]).filter(|b| refs >> b & 1 == 1) {
             let found = self.devices[0].block(self.blocks[b]).cells();
             let wrong = |Wrong(what)| violation(Oracle::Crash, what);

@@ -132,6 +132,8 @@ pub struct World {
     tool: Option<(Tool, u8)>,
     /// The volume's size was changed: the daemon may freeze.
     resized: bool,
+    /// Flushes that the device has done. For counting only.
+    flushes: u64,
     /// The client must look at the device before it goes on.
     died: bool,
     /// A kernel died in this session.
@@ -189,6 +191,7 @@ impl World {
             quiet: false,
             tool: None,
             resized: false,
+            flushes: 0,
             died: false,
             kernel_died: false,
             failed: false,
@@ -275,6 +278,34 @@ impl World {
         self.blocks[b]
     }
 
+    /// The drives lie about flushes from now on.
+    pub fn lie(&mut self) {
+        self.devices.iter_mut().for_each(Device::lie);
+    }
+
+    /// Whether drives that do not lie could leave this of their caches.
+    pub fn is_honest(&self, state: Action) -> bool {
+        match state {
+            Action::PowerLoss(keep) => {
+                let n = self.devices[0].cached() as u32;
+                let [volume, table] = &self.devices;
+                volume.is_honest(keep) && table.is_honest(keep.checked_shr(n).unwrap_or(0))
+            }
+            // What is torn is lost in part.
+            Action::PowerLossTorn(_) => self.devices.iter().all(|d| d.is_honest(0)),
+            _ => true,
+        }
+    }
+
+    /// From now on each crash state is compared with what there would be without the daemon's own writes. The
+    /// caches are written first.
+    pub fn keep_plain(&mut self) {
+        for d in &mut self.devices {
+            d.flushed(d.flush_covers());
+            d.keep_plain();
+        }
+    }
+
     /// Asks the daemon to end, whatever the client is at.
     pub fn begin_detach(&mut self) {
         if let Some(v) = &mut self.volume {
@@ -290,6 +321,11 @@ impl World {
     /// Whether an I/O in the device's queue is a flush.
     pub fn is_flush(&self, index: usize) -> bool {
         self.queue.get(index).is_some_and(|q| q.op == IoOp::Flush)
+    }
+
+    /// Flushes that the device has done.
+    pub fn flushes_done(&self) -> u64 {
+        self.flushes
     }
 
     /// I/Os in the device's queue.

@@ -20,7 +20,7 @@ impl fmt::Display for Violation {
 }
 
 /// Those who judge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Oracle {
     /// A read brings the last acknowledged write or one in flight, and what the block held meanwhile.
     Read,
@@ -117,9 +117,26 @@ impl World {
 
     /// Nothing may change while a loss of power could leave a mark that would be trusted.
     pub(super) fn judge_erased(&self) -> Result<(), Violation> {
+        if self.devices.iter().any(Device::lies) {
+            // Whatever was promised to be durable is not: each state that this leaves is looked at.
+            return Ok(());
+        }
         let durable = self.devices.each_ref().map(Device::durable);
         if mark::promises(&self.ground, &durable).is_some() {
             return Err(violation(Oracle::Mark, "the volume changes while a mark stands".into()));
+        }
+        Ok(())
+    }
+
+    /// Each block that counts holds what it would hold without the daemon's own writes.
+    pub(super) fn judge_differential(&self, refs: u16) -> Result<(), Violation> {
+        for b in DATA.into_iter().chain([P]).filter(|b| refs >> b & 1 == 1 && self.kernel.is_defined(*b)) {
+            let (holds, plain) =
+                (self.devices[0].block(self.blocks[b]), self.devices[0].plain_block(self.blocks[b]));
+            if let Some(plain) = plain.filter(|plain| *plain != holds) {
+                let what = format!("{} holds {holds:?}; without the daemon's writes {plain:?}", NAMES[b]);
+                return Err(violation(Oracle::Crash, what));
+            }
         }
         Ok(())
     }
