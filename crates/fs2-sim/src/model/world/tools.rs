@@ -169,7 +169,8 @@ impl World {
         match role {
             Role::Mount | Role::Checked => {
                 // Who mounts or checks reads what belongs to files; earlier than now nobody looks.
-                if self.died {
+                // A check also frees what a tool marked used and no file has.
+                if self.died || role == Role::Checked {
                     self.reload()?;
                     self.died = false;
                 }
