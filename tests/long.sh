@@ -16,3 +16,5 @@ FS2_KILL_SEED=2 cargo test -p fs2-tests --test unprivileged_kill9 -- --nocapture
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     cargo test -q -p fs2-tests --test privileged_kill9
 done
+# More crash states of sessions on real volumes.
+FS2_CRASH_STATES=400 cargo test -p fs2-tools --test session_crash -- --nocapture

@@ -20,7 +20,9 @@ use std::process::Command;
 
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Permille, Request, RequestId};
 use fs2_engine::offline::{self, CheckOptions, CreateOptions, Devices};
-use fs2_engine::{AttachOptions, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Volume};
+use fs2_engine::{
+    AttachOptions, EngineConfig, Freeze, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Volume,
+};
 use fs2_ext2::{FreeMap, Layout, TableFile};
 use fs2_store::{CrashState, Discarded, EventKind, MemStore, RecordStore, Recording, Store, StoreIo};
 use fs2_table::{Trust, content_hash};
@@ -192,6 +194,11 @@ impl Client {
         // A mounted volume is not clean, and a mount counts.
         then[1024 + 58] = u8::from(!self.mounted);
         then[1024 + 52..1024 + 54].copy_from_slice(&self.mounts.to_le_bytes());
+        self.becomes(then)
+    }
+
+    /// The blocks that differ, and those that became free.
+    fn becomes(&mut self, then: Vec<u8>) -> (Vec<(u64, Vec<u8>)>, Vec<u32>) {
         let before = self.free();
         let size = self.layout().block_size().bytes() as usize;
         let differ = |(a, b): &(&[u8], &[u8])| a != b;
@@ -581,8 +588,34 @@ fn sessions_in_blocks_of_4_kib() {
     crash("-b 4096 -I 256", 4096, 6);
 }
 
-/// The oracles can fail: with the rule broken that a written block leaves F, a copy lands on a file's block;
-/// with the mark kept, a stale entry is trusted.
+/// What e2fsck writes through a served volume: after a mount that did not end it freezes, of a clean volume not.
+#[test]
+fn a_check_of_a_served_volume() {
+    for mounted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let path = image(dir, "v", "-b 4096 -I 256", "8M");
+        ok(dir, MKFS2, &["v"]);
+        let store = RecordStore::new(MemStore::from_bytes(&std::fs::read(&path).unwrap()), 1 << 30).unwrap();
+        let (mut events, mut discards) = (Vec::new(), Vec::new());
+        let mut served = Run::attach(&store, &mut events, &mut discards);
+        let mut client = Client::new(dir, &path);
+        (client.mounted, client.mounts) = (mounted, client.mounts + 1);
+        apply(&mut served, &mut client, "", &mut Rng(1));
+        std::fs::write(dir.join("served"), &client.now).unwrap();
+        let said = run(dir, "e2fsck", &["-fy", "served"]);
+        assert!(said.code <= 1, "{said:?}");
+        let (writes, _) = client.becomes(std::fs::read(dir.join("served")).unwrap());
+        assert!(!writes.is_empty(), "it writes the superblock");
+        for (at, mut bytes) in writes {
+            served.request(Op::Write, Extent::new(at, bytes.len() as u64), &mut bytes);
+        }
+        let expected = if mounted { Standing::Frozen(Freeze::Checked) } else { Standing::Active };
+        assert_eq!(*served.volume.standing(), expected);
+    }
+}
+
+/// The oracles can fail: a write over a file's block is seen, and one over an original that an entry speaks of.
 #[test]
 fn the_oracles_can_fail() {
     let dir = tempfile::tempdir().unwrap();
