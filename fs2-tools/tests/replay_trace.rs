@@ -85,6 +85,16 @@ fn convert_keeps_every_request() {
 }
 
 #[test]
+fn help_has_examples() {
+    for command in ["info", "convert"] {
+        let help = String::from_utf8(ok(Path::new("."), &[command, "--help"], b"")).unwrap();
+        for says in ["Usage: fs2-replay", "Examples:", "--skip-bad", "--event", "--device"] {
+            assert!(help.contains(says), "{command}: {help}");
+        }
+    }
+}
+
+#[test]
 fn what_is_refused_says_where_and_why() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

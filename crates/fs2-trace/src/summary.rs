@@ -302,7 +302,7 @@ impl Summariser {
         s.read_percent = percent(reads, s.requests - s.mix.flush.requests);
         s.first_s = self.first_at as f64 / 1e9;
         s.last_s = last_at as f64 / 1e9;
-        let seconds = (last_at - self.first_at) as f64 / 1e9;
+        let seconds = last_at.saturating_sub(self.first_at) as f64 / 1e9;
         s.mean_per_second = if seconds > 0.0 { (s.requests - 1) as f64 / seconds } else { 0.0 };
         s.interarrival_ms = self.interarrival.percentiles(MS);
         s.read_bytes = self.read_sizes.percentiles(1.0);

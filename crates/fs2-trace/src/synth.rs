@@ -21,6 +21,9 @@ const BLOCK: u64 = 4096;
 /// Longest request, 128 KiB: the read-ahead of a kernel.
 const REQUEST_MAX: u64 = 128 << 10;
 
+/// Largest volume: 8 EiB less a byte, what a request can reach.
+const SPAN_MAX: u64 = i64::MAX as u64;
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
@@ -68,7 +71,7 @@ pub enum Workload {
 pub struct Shape {
     /// Number of requests.
     pub requests: u64,
-    /// Bytes of the volume, at least 16 MiB; requests lie within.
+    /// Bytes of the volume, at least 16 MiB and below 8 EiB (what is beyond is cut); requests lie within.
     pub span_bytes: u64,
     /// Mean time from one arrival to the next, nanoseconds; each is evenly distributed from 0 to twice
     /// as much.
@@ -85,7 +88,7 @@ impl Default for Shape {
 impl Workload {
     /// The requests of a trace.
     pub fn generate(self, shape: Shape, seed: u64) -> Synth {
-        let shape = Shape { span_bytes: shape.span_bytes.max(16 << 20), ..shape };
+        let shape = Shape { span_bytes: shape.span_bytes.clamp(16 << 20, SPAN_MAX), ..shape };
         let weights = match self {
             Workload::Zipf { files, .. } => zipf(files),
             _ => Vec::new(),

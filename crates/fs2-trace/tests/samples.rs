@@ -102,6 +102,12 @@ fn every_sample_gives_what_it_was_written_from() {
 }
 
 #[test]
+fn a_stream_can_be_read_on_another_thread() {
+    let stream = open(&["fiu.txt"], OpenOptions::default()).unwrap();
+    assert_eq!(std::thread::spawn(move || stream.count()).join().unwrap(), 4);
+}
+
+#[test]
 fn each_event_can_be_the_arrival() {
     for files in [&["blkparse.txt"][..], &["blkparse-short.txt"], &["blktrace7.0.bin", "blktrace7.1.bin"]] {
         for (event, before_us) in [(ArrivalEvent::Queue, 10), (ArrivalEvent::Insert, 5)] {

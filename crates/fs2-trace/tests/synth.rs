@@ -46,6 +46,8 @@ fn a_made_up_trace_is_the_same_every_time_and_lies_within_its_volume() {
         // Small shapes are no reason to panic.
         let tiny = Shape { requests: 100, span_bytes: 0, gap_ns: u64::MAX };
         assert_eq!(workload.generate(tiny, 0).count(), 100);
+        let huge = Shape { requests: 1000, span_bytes: u64::MAX, gap_ns: 0 };
+        assert_eq!(workload.generate(huge, 0).count(), 1000);
     }
 }
 
@@ -155,6 +157,12 @@ fn a_summary_by_hand() {
     let estimated = s.busy_estimated_percent;
     let ms = 6.0 * 8.0 + 12.0 * 4096.0 * 20e-6;
     assert!((estimated - ms * 100.0 / (3_599_005.0 + 8.16384)).abs() < 1e-6, "{estimated}");
+}
+
+#[test]
+fn a_summary_of_times_that_go_back_is_no_panic() {
+    let s = summary(by_hand(&[(2000, Op::Read, 1, 1, 5), (0, Op::Read, 1, 1, 5)]));
+    assert_eq!((s.requests, s.mean_per_second), (2, 0.0));
 }
 
 #[test]

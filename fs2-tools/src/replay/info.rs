@@ -11,7 +11,7 @@ use super::input::ReadArgs;
 
 const EXAMPLES: &str = "\
 Examples:
-  fs2-replay info web.blkparse.zst              what is in a trace; the packing and the format are found
+  fs2-replay info web.blkparse.zst              what is in a trace of any format
   fs2-replay info sda.blktrace.*                a trace of several processors, merged by time
   fs2-replay info --event Q --json a.bin        as JSON, a request arriving when it was queued
   fs2-replay info --device hm,1 hm.csv.gz       one of several disks
