@@ -86,6 +86,8 @@ pub struct Block {
     pub discarded: bool,
     /// A discard that lay unread in a socket was read since it was allocated: a bitmap's claim may be lost.
     pub loose: bool,
+    /// When it was allocated, by the history's clock.
+    pub since: u64,
 }
 
 /// A client.
@@ -108,6 +110,8 @@ pub struct Client {
     pub dirty_descriptors: bool,
     /// As above, being written now.
     pub writing: BTreeSet<u32>,
+    /// The history's clock, as the client was told last.
+    pub clock: u64,
     /// Mounts so far.
     pub mounts: u16,
     /// Mounted with `discard`, and write-zeroes are to be had.
@@ -131,6 +135,7 @@ impl Client {
             dirty_bitmaps: BTreeSet::new(),
             dirty_descriptors: false,
             writing: BTreeSet::new(),
+            clock: 0,
             mounts: 0,
             discards,
             zeroes,
@@ -301,7 +306,13 @@ impl Client {
         for &b in &blocks {
             let state = &mut self.blocks[b as usize];
             let discarded = state.discarded;
-            *state = Block { allocated: true, discarded, loose: state.loose, ..Block::default() };
+            *state = Block {
+                allocated: true,
+                discarded,
+                loose: state.loose,
+                since: self.clock,
+                ..Block::default()
+            };
             self.dirty_bitmaps.insert(self.geo.group_of(b));
             match runs.last_mut() {
                 Some((start, n)) if *start + *n == b => *n += 1,

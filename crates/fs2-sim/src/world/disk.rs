@@ -171,9 +171,14 @@ impl Disk {
         Disk { now: self.durable.clone(), cache: VecDeque::new(), ..self.clone() }
     }
 
-    /// The medium itself changes a byte.
+    /// The medium itself changes a byte; what is cached of it changes too, or a flush would mend it.
     pub fn corrupt(&mut self, offset: u64, with: u8) {
         let (block, byte) = (offset as usize / self.block, offset as usize % self.block);
+        for c in self.cache.iter_mut().filter(|c| c.block as usize == block && c.at <= byte) {
+            if let Some(value) = c.bytes.get(byte - c.at).copied() {
+                put(&mut c.bytes, byte - c.at, &[value ^ with]);
+            }
+        }
         for copy in [&mut self.now[block], &mut self.durable[block]] {
             let value = copy[byte] ^ with;
             put(copy, byte, &[value]);
@@ -292,6 +297,17 @@ mod tests {
         d.write(512, &[2; 512], true);
         d.power_loss(|| Fate::Kept, || true);
         assert_eq!((d.block(0)[0], d.block(0)[512]), (1, 2));
+    }
+
+    #[test]
+    fn what_the_medium_changes_no_flush_mends() {
+        let mut d = Disk::new(&[0; 8192], 1024);
+        d.write(512, &[1; 512], false);
+        d.corrupt(600, 4);
+        d.flushed(d.covers());
+        assert_eq!(d.block(0)[600], 5);
+        d.power_loss(|| Fate::Kept, || true);
+        assert_eq!(d.block(0)[600], 5);
     }
 
     #[test]

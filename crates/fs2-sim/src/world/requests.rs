@@ -32,8 +32,9 @@ pub(super) struct Ask {
     payload: Arc<[u8]>,
     /// The writes of blocks that it is.
     writes: Vec<(u32, WriteId)>,
-    /// When it was sent first.
+    /// When it was sent first, and, of a bitmap, when it was last read from the kernel's memory.
     sent: u64,
+    captured: u64,
     pub(super) send: u64,
     connection: usize,
     tries: u32,
@@ -139,8 +140,18 @@ impl World {
         for b in extent.blocks_touched(self.plan.geometry_block()).iter() {
             self.client.blocks[b.0 as usize].busy += 1;
         }
-        let ask =
-            Ask { wish, op, extent, payload: payload.into(), writes, sent, send: 0, connection, tries: 0 };
+        let ask = Ask {
+            wish,
+            op,
+            extent,
+            payload: payload.into(),
+            writes,
+            sent,
+            captured: sent,
+            send: 0,
+            connection,
+            tries: 0,
+        };
         self.asks.insert(name, ask);
         self.send(name);
     }
@@ -202,6 +213,7 @@ impl World {
         {
             // K2: what the bitmap holds when it is read.
             let bytes = self.client.bitmap(g);
+            let captured = self.history.tick();
             payload = bytes.clone().into();
             let block = self.plan.geometry.bitmap(g);
             let oldest = self.oldest_read();
@@ -209,6 +221,7 @@ impl World {
             let ask = self.asks.get_mut(&name).expect("it was asked");
             ask.writes.push((block, id));
             ask.payload = payload.clone();
+            ask.captured = captured;
             self.count_claims(g, &payload);
         }
         let s = self.sends.get_mut(&send).expect("it is there");
@@ -305,7 +318,7 @@ impl World {
             Wish::Bitmap(g) => {
                 self.client.writing.remove(&self.plan.geometry.bitmap(g));
                 if ok {
-                    self.claimed(g, &ask.payload);
+                    self.claimed(g, &ask.payload, ask.captured);
                 } else {
                     self.client.dirty_bitmaps.insert(g);
                 }
@@ -369,12 +382,12 @@ impl World {
         Ok(())
     }
 
-    /// R3: what an acknowledged bitmap says is in use, is.
-    fn claimed(&mut self, g: u32, bitmap: &[u8]) {
+    /// R3: what an acknowledged bitmap says is in use, is, unless it was allocated again since it was read.
+    fn claimed(&mut self, g: u32, bitmap: &[u8], captured: u64) {
         let geo = self.plan.geometry.clone();
         for b in image::bits(&geo, g, bitmap) {
             let block = &mut self.client.blocks[b as usize];
-            block.claimed |= block.allocated && !block.loose;
+            block.claimed |= block.allocated && !block.loose && block.since < captured;
         }
     }
 
@@ -446,6 +459,7 @@ impl World {
 
     /// The client takes just this block.
     pub(super) fn pounce(&mut self, block: u32) {
+        self.client.clock = self.history.tick();
         if self.client.mode == Mode::Up
             && self.steps.is_empty()
             && self.faulty
@@ -467,6 +481,7 @@ impl World {
             self.reconnect(which);
         }
         let lure = self.lure();
+        self.client.clock = self.history.tick();
         let mix = self.plan.mix;
         if let Some(wish) = self.client.next(&mix, &mut self.rng, lure) {
             let discard = matches!(wish, Wish::Discard(..));
