@@ -200,7 +200,8 @@ fn stress_ng_file_system_class() {
     under_torture("stress-ng", true, |work| {
         for group in names.chunks(names.len().div_ceil(groups as usize)) {
             let mut stress = Command::new("stress-ng");
-            stress.arg("--temp-path").arg(work).args(["--verify", "--timeout", &seconds]);
+            // Some stressors leave files in the working directory, whatever the path for temporary ones.
+            stress.current_dir(work).arg("--temp-path").arg(work).args(["--verify", "--timeout", &seconds]);
             stress.args(["--hdd-bytes", "16m", "--fallocate-bytes", "16m", "--iomix-bytes", "16m"]);
             stress.args(["--copy-file-bytes", "128m", "--sync-file-bytes", "8m", "--fiemap-bytes", "16m"]);
             for name in group {
