@@ -5,7 +5,7 @@
 //! - I1: a block is in the log at most once, and its payload is what the block holds: whoever changes
 //!   the block kills it here first.
 //! - I2: the payloads take at most the bytes given at the start.
-//! - I3: the order within a run is the order in which the blocks were read.
+//! - I3: the order within a run is the order in which the blocks were read, or the one a policy put them in.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -270,6 +270,27 @@ impl Log {
         first.map_or(0, |r| r.live)
     }
 
+    /// The blocks that [`Log::take`] would take, in order.
+    pub fn next_blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
+        let first = self.runs.iter().find(|r| !r.open);
+        let blocks = first.into_iter().flat_map(|r| &r.blocks);
+        blocks.filter(|b| b.data.is_some()).map(|b| b.original)
+    }
+
+    /// Puts an open run's blocks into the order of their keys.
+    pub fn sort_by_key<K: Ord>(&mut self, id: RunId, mut key: impl FnMut(BlockNo) -> K) {
+        let Ok(at) = self.find(id) else { return };
+        let run = &mut self.runs[at];
+        if !run.open {
+            return;
+        }
+        run.blocks.retain(|b| b.data.is_some());
+        run.blocks.make_contiguous().sort_by_key(|b| key(b.original));
+        for (i, b) in run.blocks.iter().enumerate() {
+            self.index.insert(b.original.0, (id, run.taken + i));
+        }
+    }
+
     /// Takes up to `n` blocks from the front of the first closed run.
     pub fn take(&mut self, n: usize) -> Option<Batch> {
         let place = self.runs.iter().position(|r| !r.open)?;
@@ -391,6 +412,14 @@ mod tests {
             type Plain = Vec<(RunId, bool, Vec<u32>)>;
             let (mut log, mut plain): (Log, Plain) = (Log::new(100), Vec::new());
             for (op, block, n) in steps {
+                if op == 3 && n > 20 {
+                    // The first open run, by block number.
+                    if let Some(r) = plain.iter_mut().find(|r| r.1) {
+                        r.2.sort();
+                        log.sort_by_key(r.0, |b| b);
+                        log.check();
+                    }
+                }
                 match op {
                     0 => {
                         let id = log.open();
@@ -428,7 +457,9 @@ mod tests {
                             let n = r.2.len().min(n as usize);
                             r.2.drain(..n).collect::<Vec<u32>>()
                         });
+                        let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
                         let got = log.take(n as usize);
+                        proptest::prop_assert_eq!(next, want.clone().unwrap_or_default());
                         let got = got.map(|b| b.blocks.iter().map(|b| b.0.0).collect::<Vec<_>>());
                         proptest::prop_assert_eq!(got, want);
                     }

@@ -353,12 +353,11 @@ struct Move {
 const MOVED: u64 = 8 << 20;
 
 impl Redirect for Move {
-    fn place(&mut self, _: Nanos, _: Op, extent: Extent) -> Extent {
+    fn place(&mut self, _: Nanos, _: Op, extent: Extent, pieces: &mut Vec<Extent>) {
         let from = 6 << 30;
-        if self.done < 2 * MOVED || extent.offset() < from || extent.end() > from + MOVED {
-            return extent;
+        if self.done == 2 * MOVED && extent.offset() >= from && extent.end() <= from + MOVED {
+            pieces.push(Extent::new(extent.offset() - from + (1 << 30), extent.len()));
         }
-        Extent::new(extent.offset() - from + (1 << 30), extent.len())
     }
 
     fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo> {

@@ -8,11 +8,11 @@ mod report;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use fs2_block::{BlockSize, Nanos, Permille};
 use fs2_disk::{DriveProfile, Scheduler};
-use fs2_engine::PolicyKind;
-use fs2_sim::replay::{Belief, Bound, Bounds, FreeMap, InUse, Pace, Replay, Run, Settings};
+use fs2_sim::replay::{Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Scheme, Settings};
 use fs2_trace::{Record, TraceError};
 
 use super::Failure;
@@ -39,9 +39,10 @@ pub(super) struct Args {
     /// The drive: a built-in profile's name, or a profile in a file
     #[arg(long, value_name = "PROFILE", default_value = "wd800-repaired")]
     drive: PathBuf,
-    /// Policies, in the order of the report
+    /// Policies, in the order of the report: none, fs2-2005, fs2, torture, a scheme of the literature, or all of
+    /// them but torture
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "none,fs2-2005,fs2")]
-    policy: Vec<PolicyKind>,
+    policy: Vec<Policies>,
     /// Which waiting request goes next: fcfs, sstf, c-look or sptf
     #[arg(long, value_name = "NAME", default_value = "fcfs")]
     scheduler: Scheduler,
@@ -123,6 +124,32 @@ fn parse_think(text: &str) -> Result<(Nanos, Nanos), String> {
     if from <= to { Ok((from, to)) } else { Err("the first time is the shorter one".into()) }
 }
 
+/// A policy's name, or all of them.
+#[derive(Clone, Copy, Debug)]
+enum Policies {
+    All,
+    One(Scheme),
+}
+
+impl std::str::FromStr for Policies {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Policies, String> {
+        match s {
+            "all" => Ok(Policies::All),
+            name => name.parse().map(Policies::One),
+        }
+    }
+}
+
+fn policies(args: &Args) -> Vec<Scheme> {
+    let of = |p: &Policies| match p {
+        Policies::All => Scheme::ALL.to_vec(),
+        Policies::One(scheme) => vec![*scheme],
+    };
+    args.policy.iter().flat_map(of).collect()
+}
+
 /// One policy's runs.
 struct Replayed {
     name: String,
@@ -164,8 +191,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         bound_single: Bound::default(),
     };
     bounds(args, &drive, &map, &mut results)?;
-    for policy in &args.policy {
-        results.policies.push(replay(args, *policy, &drive, &map, stretch)?);
+    let policies = policies(args);
+    let known = match policies.iter().any(|p| p.needs_known_reads()) {
+        true => Some(Arc::new(known_reads(args, &map)?)),
+        false => None,
+    };
+    for policy in policies {
+        results.policies.push(replay(args, policy, known.clone(), &drive, &map, stretch)?);
     }
     if args.json { report::json(args, &results, out) } else { report::tables(args, &results, out) }
 }
@@ -271,18 +303,33 @@ fn passes(args: &Args) -> u16 {
     args.runs.unwrap_or(if args.split.len() > 1 { 1 } else { 7 })
 }
 
+/// What the trace reads, for schemes that are told beforehand.
+fn known_reads(args: &Args, map: &FreeMap) -> Result<ReadSet, Failure> {
+    let mut known = ReadSet::new(map.block_size);
+    for record in open(args, &args.traces)?.take(limit(args)) {
+        let record = record.map_err(bad_trace)?;
+        known.see(record.op, record.extent);
+    }
+    Ok(known)
+}
+
 fn replay(
     args: &Args,
-    policy: PolicyKind,
+    policy: Scheme,
+    known: Option<Arc<ReadSet>>,
     drive: &DriveProfile,
     map: &FreeMap,
     stretch: u32,
 ) -> Result<Replayed, Failure> {
     let fresh = || -> Result<Replay, Failure> {
-        let mut s = Settings::new(drive.clone()).with_belief(args.belief, args.seed).with_policy(policy);
+        let mut s = Settings::new(drive.clone()).with_belief(args.belief, args.seed).with_scheme(policy);
+        s.known = known.clone();
         (s.pace, s.depth, s.stretch) = (pace(args), usize::from(args.depth), stretch);
         (s.engine.scheduler, s.engine.space, s.engine.seed) = (args.scheduler, args.space, args.seed);
         let mut replay = Replay::new(map, s).map_err(|e| Failure(e.to_string()))?;
+        if policy.needs_known_reads() {
+            replay.prepare();
+        }
         if !args.train.is_empty() {
             replay.run(open(args, &args.train)?.take(limit(args))).map_err(bad_trace)?;
             replay.idle(args.idle_between);

@@ -140,6 +140,17 @@ pub enum Place {
     Nowhere,
 }
 
+/// What a policy wants read for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// These blocks; [`Policy::fetched`] gets what they hold.
+    Read(BlockRange),
+    /// The group's bitmap is needed first.
+    NeedsGroup(u32),
+    /// Nothing, now.
+    Nothing,
+}
+
 /// A layout policy.
 pub trait Policy: Send + Sync {
     /// Which one.
@@ -172,6 +183,21 @@ pub trait Policy: Send + Sync {
 
     /// Where the next `want` blocks of the log go.
     fn place(&mut self, want: u32, head: &Head, space: &dyn Space) -> Place;
+
+    /// From when on [`Policy::fetch`] is worth asking, nothing having been asked of the volume since
+    /// `idle_since`; `None`: never, as things are.
+    fn fetch_at(&self, _idle_since: Nanos) -> Option<Nanos> {
+        None
+    }
+
+    /// The next originals to read for the policy's own sake, at idle: the same until they were fetched.
+    fn fetch(&mut self, _now: Nanos, _space: &dyn Space) -> Fetch {
+        Fetch::Nothing
+    }
+
+    /// What [`Policy::fetch`] asked for: `data` and hashes of each block, or nothing where it could not be
+    /// read or must not be copied.
+    fn fetched(&mut self, _blocks: BlockRange, _data: Brought<'_>, _hashes: &[u64], _log: &mut Log) {}
 
     /// Replicas to evict now, whatever the watermarks say.
     fn evict(&mut self) -> Option<BlockRange> {

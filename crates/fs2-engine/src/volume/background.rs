@@ -5,8 +5,9 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
+use crate::io::Brought;
 use crate::log::Log;
-use crate::policy::{NoCopies, Place, Space};
+use crate::policy::{Fetch, NoCopies, Place, Space};
 
 /// Blocks of one copy write at most: the disk is looked at for arrivals in between. Measured on real
 /// traces: 64.
@@ -135,6 +136,7 @@ impl Volume {
         let io = self
             .verify_sample(now)
             .or_else(|| self.copy_next(now))
+            .or_else(|| self.fetch_next(now))
             .or_else(|| self.punch_next(now))
             .or_else(|| self.erase_old_slot(now))
             .or_else(|| self.write_table(now))
@@ -232,6 +234,37 @@ impl Volume {
             Place::Nowhere => {
                 self.log.clear();
                 None
+            }
+        }
+    }
+
+    /// The next originals that the policy wants read for itself.
+    fn fetch_next(&mut self, now: Nanos) -> Option<Io> {
+        let at = self.policy.fetch_at(self.last_activity)?;
+        if now < at || !self.may_copy() || self.detach.is_some() {
+            return None;
+        }
+        match self.with_policy(|policy, _, v| policy.fetch(now, &View(v))) {
+            Fetch::Nothing => None,
+            Fetch::NeedsGroup(group) => self.load(now, group),
+            Fetch::Read(range) => {
+                let extent = range.extent(self.block_size);
+                if range.is_empty() || range.intersect(self.fs_blocks) != range {
+                    self.with_policy(|policy, log, _| policy.fetched(range, Brought::NOTHING, &[], log));
+                    return None;
+                }
+                if !self.untouched(extent, false) {
+                    return None;
+                }
+                let data = match self.contents {
+                    Contents::Bytes => IoData::None,
+                    Contents::Unseen => IoData::Unseen,
+                };
+                let purpose = Purpose::Fetch(range);
+                let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, data, purpose);
+                // R5: nobody changes them before their payloads are in the log, where a change is seen.
+                self.hold(io.id, extent, false);
+                Some(io)
             }
         }
     }

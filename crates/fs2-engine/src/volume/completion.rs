@@ -116,6 +116,7 @@ impl Volume {
             Purpose::Punch => {}
             Purpose::LoadGroup(group) => self.group_read(group, outcome),
             Purpose::Verify { block, alarm } => self.original_read_back(block, alarm, outcome),
+            Purpose::Fetch(blocks) => self.fetch_done(blocks, outcome),
             Purpose::EraseMark => self.unmarked_written(outcome.result),
             Purpose::EraseOldSlot => {
                 if outcome.result.is_err() {
@@ -218,6 +219,25 @@ impl Volume {
         let mut log = std::mem::replace(&mut self.log, Log::new(0));
         policy.read_seen(&seen, &View(self), &mut log);
         (self.policy, self.log) = (policy, log);
+        self.hashes = hashes;
+    }
+
+    /// What the policy asked for was read, or could not be.
+    fn fetch_done(&mut self, blocks: BlockRange, outcome: Ended<'_>) {
+        // The daemon itself writes the table's blocks: a copy of them could not be kept.
+        let table = self.home.as_ref().is_some_and(|h| h.touches(blocks));
+        let mut hashes = std::mem::take(&mut self.hashes);
+        hashes.clear();
+        let read = outcome.result.is_ok() && !table;
+        if read {
+            self.originals_seen(blocks, outcome.brought);
+        }
+        let good = read && self.capture_allowed();
+        if good {
+            hashes.extend((0..blocks.len()).map(|i| self.hash_of(blocks, i, outcome.brought)));
+        }
+        let data = if good { outcome.brought } else { Brought::NOTHING };
+        self.with_policy(|policy, log, _| policy.fetched(blocks, data, &hashes, log));
         self.hashes = hashes;
     }
 

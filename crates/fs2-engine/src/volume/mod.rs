@@ -122,6 +122,8 @@ enum Purpose {
         block: BlockNo,
         alarm: bool,
     },
+    /// Originals that the policy wants to see.
+    Fetch(BlockRange),
     EraseMark,
     EraseOldSlot,
     /// The superblock below, before table pages are written; `stale` once a client writes it.
@@ -435,7 +437,8 @@ impl Volume {
             let table = (self.table_write_possible() && self.table.dirty_pages() > 0)
                 .then_some(self.next_table_flush);
             let sweep = self.has_patient_work().then(|| self.last_activity + self.patience.wait());
-            table.into_iter().chain(sweep).min().map(|at| at.max(idle_at))
+            let fetch = self.may_copy().then(|| self.policy.fetch_at(self.last_activity)).flatten();
+            table.into_iter().chain(sweep).chain(fetch).min().map(|at| at.max(idle_at))
         }
     }
 

@@ -7,15 +7,17 @@
 //!   fewer, at the moment it could begin.
 //! - L3: the engine learns of the drive by completions only: when each I/O was dispatched and ended.
 
+use std::sync::Arc;
+
 use fs2_block::{BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId};
 use fs2_disk::{Disk, DriveProfile, Energy, Queue, Scheduler, Service};
-use fs2_engine::policy::Policy;
+use fs2_engine::policy::{Policy, Shape};
 use fs2_engine::{Brought, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
 use fs2_trace::Record;
 
 use super::belief::{Belief, Secrets};
 use super::redirect::{OwnIo, Redirect};
-use super::{FreeMap, Image, Run};
+use super::{FreeMap, Image, ReadSet, Run, Scheme};
 
 /// When requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +59,11 @@ pub struct Settings {
     pub drive: DriveProfile,
     /// The engine's settings: policy, what it believes of the drive, space, seed.
     pub engine: EngineConfig,
-    /// A policy of the simulator's own, instead of the engine's.
+    /// One of the literature's schemes, instead of the engine's policy.
+    pub scheme: Option<Scheme>,
+    /// What the workload reads, for schemes that are told beforehand.
+    pub known: Option<Arc<ReadSet>>,
+    /// A policy of the caller's own, instead of the engine's or the scheme's.
     pub policy: Option<Box<dyn Policy>>,
     /// I/Os at the device at a time, at least 1.
     pub depth: usize,
@@ -77,6 +83,8 @@ impl Settings {
         Settings {
             engine: EngineConfig { drive: Some(drive.clone()), ..EngineConfig::default() },
             drive,
+            scheme: None,
+            known: None,
             policy: None,
             depth: 1,
             pace: Pace::Open,
@@ -95,8 +103,16 @@ impl Settings {
     }
 
     /// The same with a policy of the engine's.
-    pub fn with_policy(mut self, policy: PolicyKind) -> Settings {
-        self.engine.policy = policy;
+    pub fn with_policy(self, policy: PolicyKind) -> Settings {
+        self.with_scheme(policy.into())
+    }
+
+    /// The same with the engine's policy or scheme of this name.
+    pub fn with_scheme(mut self, scheme: Scheme) -> Settings {
+        match scheme {
+            Scheme::Engine(kind) => (self.engine.policy, self.scheme) = (kind, None),
+            other => (self.engine.policy, self.scheme) = (PolicyKind::None, Some(other)),
+        }
         self
     }
 }
@@ -118,6 +134,10 @@ const LOOK_AT_LEAST_EVERY: Nanos = Nanos(1_000_000_000);
 
 /// A drive passes a command over for this long at most. A guess; drives are said to bound it by seconds.
 const AGE_MAX: Nanos = Nanos::from_millis(2000);
+
+/// A scheme leaves so many blocks of the room for copies unused, the length of a copy write: where the table
+/// could fill up, the engine evicts.
+const SPARE_BLOCKS: u32 = 64;
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
@@ -161,9 +181,13 @@ pub struct Replay {
     waiting: Vec<Io>,
     queue: Queue,
     active: Option<Active>,
+    /// Where a request goes; kept for its memory.
+    pieces: Vec<Extent>,
     bytes: Vec<u8>,
     run: Run,
     between_runs: bool,
+    /// Whether what was done before the first run is to be charged to it.
+    prepared: bool,
     /// Reads from copies before this run.
     copies_read: u64,
     energy: Energy,
@@ -191,10 +215,18 @@ impl Replay {
         // The same room for replicas as the traced volume has.
         let share = u32::from(engine.space.get()).div_ceil(factor) as u16;
         engine.space = Permille::new(share).unwrap_or(engine.space);
-        if engine.policy == PolicyKind::None
-            && settings.policy.is_none()
-            && engine.scheduler == Scheduler::Fcfs
-        {
+        let (mut policy, mut redirect) = (settings.policy, settings.redirect);
+        if let Some(scheme) = settings.scheme {
+            let shape = shape_of(space, engine.seed);
+            let known = settings.known.map(|k| match factor {
+                1 => k,
+                _ => Arc::new(k.moved(|b| map.stretch_block(b, factor))),
+            });
+            let room = engine.space.share_of(u64::from(space.blocks)) as u32;
+            let room = room.saturating_sub(room.min(SPARE_BLOCKS));
+            policy = policy.or_else(|| scheme.policy(&shape, room, known.as_deref()));
+        }
+        if engine.policy == PolicyKind::None && policy.is_none() && engine.scheduler == Scheduler::Fcfs {
             // Nobody asks for a prediction: none is made.
             engine.drive = None;
         }
@@ -207,7 +239,7 @@ impl Replay {
         if let Standing::Inactive(why) = volume.standing() {
             return Err(ReplayError(format!("the volume is served without replicas: {why}")));
         }
-        if let Some(policy) = settings.policy {
+        if let Some(policy) = policy {
             volume.set_policy(policy);
         }
         let power = settings.drive.power();
@@ -218,7 +250,9 @@ impl Replay {
             depth: settings.depth.max(1),
             pace: settings.pace,
             secrets: settings.secrets,
-            redirect: settings.redirect,
+            redirect: redirect.take(),
+            pieces: Vec::new(),
+            prepared: false,
             map: (factor > 1).then(|| (map.clone(), factor)),
             now: Nanos(0),
             look_again: Nanos(0),
@@ -297,15 +331,40 @@ impl Replay {
         self.finish_sums();
     }
 
+    /// Lets a scheme that knows something beforehand do its work, in as much idle time as it takes (an hour
+    /// at most); what that costs belongs to the next run.
+    pub fn prepare(&mut self) {
+        self.begin_run();
+        (self.between_runs, self.prepared) = (true, true);
+        for _ in 0..60 {
+            let before = self.run.copy_sectors + self.run.own_read_sectors;
+            self.advance(self.now + Nanos::from_millis(60_000));
+            if self.run.copy_sectors + self.run.own_read_sectors == before {
+                break;
+            }
+        }
+    }
+
     /// The figures of the last run, those of the idle time after it included so far.
     pub fn last_run(&self) -> &Run {
         &self.run
     }
 
     fn begin_run(&mut self) {
-        self.run = Run::default();
+        let before = std::mem::take(&mut self.run);
         let power = self.disk.profile().power();
-        (self.energy, self.own_energy) = (Energy::new(power), Energy::new(power));
+        self.energy = Energy::new(power);
+        if std::mem::take(&mut self.prepared) {
+            self.run = Run {
+                copy_sectors: before.copy_sectors,
+                own_read_sectors: before.own_read_sectors,
+                table_sectors: before.table_sectors,
+                own_idle: before.own_idle,
+                ..Run::default()
+            };
+        } else {
+            self.own_energy = Energy::new(power);
+        }
         self.between_runs = false;
         self.copies_read = self.volume.stats().reads_from_replica;
         self.last_answer = self.now;
@@ -463,15 +522,28 @@ impl Replay {
     fn start(&mut self, io: Io) {
         debug_assert_eq!(io.target, Target::Volume, "the table lives on the volume");
         let op = op_of(&io);
-        let mut at = io.extent;
+        self.pieces.clear();
         if let Some(redirect) = &mut self.redirect
             && is_request(&io)
         {
-            at = redirect.place(self.now, op, at);
-            debug_assert_eq!(at.len(), io.extent.len(), "a request moves, it does not grow");
+            redirect.place(self.now, op, io.extent, &mut self.pieces);
+            let all: u64 = self.pieces.iter().map(|p| p.len()).sum();
+            debug_assert!(all == io.extent.len() || all == 0, "a request moves, it does not grow");
         }
-        let (sector, sectors) = (at.sector(), at.sectors() as u32);
-        let (service, seen) = self.secrets.serve(&mut self.disk, self.now, op, sector, sectors);
+        let first = self.pieces.first().copied().unwrap_or(io.extent);
+        let (sector, sectors) = (first.sector(), first.sectors() as u32);
+        let (mut service, mut seen) = self.secrets.serve(&mut self.disk, self.now, op, sector, sectors);
+        // A request whose blocks lie apart is as many accesses, one after the other.
+        for piece in self.pieces.iter().skip(1) {
+            let (sector, sectors) = (piece.sector(), piece.sectors() as u32);
+            let (next, next_seen) = self.secrets.serve(&mut self.disk, seen, op, sector, sectors);
+            service.overhead += next.overhead;
+            service.seek += next.seek;
+            service.rotation += next.rotation;
+            service.transfer += next.transfer;
+            service.cache_hit &= next.cache_hit;
+            seen = next_seen;
+        }
         self.active = Some(Active { task: Task::Engine(io), service, seen });
         self.look_again = Nanos(0);
     }
@@ -498,7 +570,7 @@ impl Replay {
     fn complete_io(&mut self, io: &Io, service: &Service) {
         self.count(io, service);
         match (io.op, &io.data) {
-            (IoOp::Read, IoData::Client(_)) => {
+            (IoOp::Read, IoData::Client(_) | IoData::Unseen) => {
                 self.volume.complete_unseen(self.now, io.id, Ok(()), Brought::Unseen);
             }
             (IoOp::Read, _) => {
@@ -545,6 +617,16 @@ impl Replay {
             Op::Read => run.own_read_sectors += sectors,
             _ => {}
         }
+    }
+}
+
+fn shape_of(map: &FreeMap, seed: u64) -> Shape {
+    Shape {
+        blocks: map.blocks,
+        group_blocks: map.blocks_per_group,
+        first_block: map.first_block(),
+        block_bytes: map.block_size.bytes(),
+        seed,
     }
 }
 

@@ -27,6 +27,7 @@
 //! assert!(second.reads_split.mean_total() < first.reads_split.mean_total());
 //! ```
 
+mod baselines;
 mod belief;
 mod bounds;
 mod event_loop;
@@ -35,6 +36,7 @@ mod image;
 mod metrics;
 mod redirect;
 
+pub use baselines::{ReadSet, Scheme};
 pub use belief::{Belief, Secrets};
 pub use bounds::{Bound, Bounds};
 pub use event_loop::{Pace, Replay, ReplayError, Settings};

@@ -18,9 +18,10 @@ pub struct OwnIo {
 
 /// Where requests go instead.
 pub trait Redirect: Send + Sync {
-    /// Where a request's access takes place: as many bytes, here or elsewhere. It is served at once; requests
-    /// come in the order in which the drive begins them.
-    fn place(&mut self, now: Nanos, op: Op, extent: Extent) -> Extent;
+    /// Where a request's access takes place: adds as many bytes, here or elsewhere, in one piece or in several
+    /// that are served one after the other. It is served at once; requests come in the order in which the drive
+    /// begins them. Nothing added: here.
+    fn place(&mut self, now: Nanos, op: Op, extent: Extent, pieces: &mut Vec<Extent>);
 
     /// The next access of the scheme's own, such as a period's or a night's rearrangement, given that nothing
     /// was asked since `idle_since`. Asked whenever the drive and the engine have nothing to do; the one
