@@ -169,6 +169,11 @@ fn engine_events() {
 }
 
 #[test]
+fn disksim_specs() {
+    replay("disksim_specs");
+}
+
+#[test]
 fn every_target_is_replayed_and_has_a_binary() {
     let here = include_str!("foreign_bytes.rs");
     let cargo = include_str!("../../fuzz/Cargo.toml");

@@ -299,6 +299,20 @@ fn faults_are_told_with_file_and_line() {
     assert!(import_of(&deep, MODEL, SEEK).unwrap_err().to_string().contains("nested deeper"));
 }
 
+/// Blocks counted for nothing: a file of empty ones, named again and again, could have any memory.
+#[test]
+fn blocks_count_as_values_do() {
+    let mut asked = 0;
+    let mut files = |_: &str| {
+        asked += 1;
+        Ok("a{} ".repeat(100_000))
+    };
+    let error =
+        DriveProfile::import_disksim(&"source more ".repeat(100), "x", &mut files).unwrap_err().to_string();
+    assert!(error.contains("more than 1048576 values"), "{error}");
+    assert_eq!(asked, 11);
+}
+
 /// What is accepted is a drive: it is written, read back, and serves.
 fn exercise(p: &DriveProfile) {
     assert_eq!(DriveProfile::parse(&p.to_toml(), "again").unwrap(), *p);

@@ -16,6 +16,7 @@ fn main() -> std::io::Result<()> {
     trace(&mut |name, bytes| seeds.push(("trace_bytes", name.into(), bytes)));
     ext2(&mut |name, bytes| seeds.push(("ext2_image", name, bytes)));
     engine(&mut |name, bytes| seeds.push(("engine_events", name, bytes)));
+    disksim(&mut |name, bytes| seeds.push(("disksim_specs", name.into(), bytes)));
     for (target, name, bytes) in seeds {
         let dir = Path::new(&dir).join(target);
         std::fs::create_dir_all(&dir)?;
@@ -65,6 +66,39 @@ fn nbd(add: &mut dyn FnMut(&str, Vec<u8>)) {
     let bad = [request(0, 99, 0, 1), request(0xffff, 0, u64::MAX, u32::MAX), request(0, 1, 4 << 20, 1)];
     add("bad-requests", [&[1], &hello[..], &go, &bad.concat()].concat());
     add("long-option", [&[2], &hello[..], b"IHAVEOPT\0\0\0\x07\0\0\x18\0", &[0; 0x1800]].concat());
+}
+
+/// The small drive of `fs2-disk`'s tests, in pieces and whole.
+fn disksim(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let specs = include_str!("../../fs2-disk/tests/drives/small.diskspecs");
+    let model = include_str!("../../fs2-disk/tests/drives/small.model");
+    let curve = include_str!("../../fs2-disk/tests/drives/small.seek");
+    let join = |specs: &str, model: &str, curve: &str| [specs, model, curve].join("\0").into_bytes();
+    add("three-files", join(specs, model, curve));
+    add("one-file", join(&specs.replace("source small.model", model), "", curve));
+    let named = format!("{model}\n{}", specs.replace("source small.model", "SMALL_model"));
+    let with_bus = format!(
+        "{named}\ndisksim_bus B {{ Read block transfer time = 0.1, Write block transfer time = 0.2 }}\n\
+         instantiate [ d0 ] as SMALL\ntopology disksim_iodriver d [ disksim_bus b [] ]\n"
+    );
+    add("model-by-name", join(&with_bus, "", curve));
+    let three = "Single cylinder seek time = 1.0, Average seek time = 5.0, Full strobe seek time = 9.0";
+    let hpl = "HPL seek equation values = [ 40, 1.0, 0.5, 2.0, 0.05, 1.0 ]";
+    let ten = "First ten seek times = [ 1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9 ]";
+    for (kind, parameters) in [
+        ("constant", "Constant seek time = 5.0".to_owned()),
+        ("linear", three.to_owned()),
+        ("curve", three.to_owned()),
+        ("hpl", hpl.to_owned()),
+        ("hplplus10", format!("{hpl}, {ten}")),
+    ] {
+        let model = model
+            .replace("Seek type = extracted", &format!("Seek type = {kind}"))
+            .replace("Full seek curve = small.seek", &parameters);
+        add(kind, join(specs, &model, ""));
+    }
+    add("many-cylinders", join(specs, &model.replace("number = 59", "number = 1048575"), curve));
+    add("deep", join(&format!("disksim_disk D {{ Model = {}", "[ ".repeat(40)), "", ""));
 }
 
 fn control(add: &mut dyn FnMut(&str, Vec<u8>)) {

@@ -9,6 +9,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod disksim;
 mod engine;
 mod ext2;
 mod image;
@@ -37,7 +38,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     // The device it is given is in memory too: 3 MiB, where all of it is written.
     target("ext2_image", ext2::run, 8 << 20, 64, 30),
     target("table_bytes", table::run, 256 << 10, 64, 10),
@@ -51,6 +52,8 @@ pub const TARGETS: [Target; 6] = [
         ..target("trace_bytes", trace::run, 8 << 20, 256, 10)
     },
     target("engine_events", engine::run, 16 << 20, 4096, 60),
+    // A drive may have a million cylinders, each with its place in a table; one number in a list is a value.
+    target("disksim_specs", disksim::run, 32 << 20, 512, 10),
 ];
 
 const fn target(

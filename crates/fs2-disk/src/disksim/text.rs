@@ -2,7 +2,8 @@
 
 use crate::profile::ProfileError;
 
-/// What one import may hold in memory, so that hostile text cannot take more: bytes read and values.
+/// What one import may hold in memory, so that hostile text cannot take more: bytes read, and values with
+/// blocks.
 const BYTES_MAX: usize = 32 << 20;
 const VALUES_MAX: usize = 1 << 20;
 /// Blocks and lists within each other, files within files included.
@@ -216,6 +217,14 @@ impl<'r> Parser<'r> {
         Ok(())
     }
 
+    fn one_more(&mut self, place: &Place) -> Result<(), ProfileError> {
+        self.values += 1;
+        if self.values > VALUES_MAX {
+            return Err(place.error(format!("more than {VALUES_MAX} values")));
+        }
+        Ok(())
+    }
+
     /// The text of a file that a parameter names.
     pub(super) fn file(&mut self, name: &str, place: &Place) -> Result<String, ProfileError> {
         let text = (self.resolve)(name).map_err(|e| place.error(format!("{name}: {e}")))?;
@@ -228,6 +237,7 @@ impl<'r> Parser<'r> {
 
     /// A block whose kind has been read.
     fn block(&mut self, t: &mut Tokens<'_>, kind: String, place: Place) -> Result<Block, ProfileError> {
+        self.one_more(&place)?;
         self.deeper(&place)?;
         let name = match t.peek() {
             Some(Token::Word(_)) => t.word("a name")?.0,
@@ -258,10 +268,7 @@ impl<'r> Parser<'r> {
 
     fn value(&mut self, t: &mut Tokens<'_>) -> Result<(Place, Value), ProfileError> {
         let (token, place) = t.need("a value")?;
-        self.values += 1;
-        if self.values > VALUES_MAX {
-            return Err(place.error(format!("more than {VALUES_MAX} values")));
-        }
+        self.one_more(&place)?;
         let value = match token {
             Token::Mark('[') => {
                 self.deeper(&place)?;
