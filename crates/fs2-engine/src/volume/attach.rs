@@ -489,3 +489,24 @@ fn sample(table: &ReplicaTable, seed: u64) -> Vec<BlockNo> {
     let from = (seed % step as u64) as usize;
     table.iter().skip(from).step_by(step).take(SAMPLE).map(|r| r.original).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::home::tests::in_pieces;
+
+    #[test]
+    fn the_file_is_read_whole_or_not_at_all() {
+        let mut dev: Vec<u8> = (0..16384u32).map(|at| (at / 100) as u8).collect();
+        let home = in_pieces();
+        let all = read_file(&mut dev, &home, 0, 6144).unwrap();
+        let want = [&dev[5000..6024], &dev[9000..12072], &dev[1000..3048]].concat();
+        assert_eq!(all, want);
+        assert_eq!(read_file(&mut dev, &home, 1000, 4000).unwrap(), want[1000..5000]);
+        for (offset, len) in [(0, 6145), (6000, 145), (6144, 1)] {
+            let error = read_file(&mut dev, &home, offset, len).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len} from {offset}");
+        }
+        assert_eq!(read_file(&mut dev, &home, 6000, 144).unwrap(), want[6000..]);
+    }
+}

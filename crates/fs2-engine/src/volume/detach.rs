@@ -200,11 +200,8 @@ impl Volume {
         let layout = self.layout.clone().expect("an active volume has a layout");
         self.urge_read(layout.superblock_extent(), Step::Superblock);
         let at = layout.descriptors_extent();
-        let mut done = 0;
-        while done < at.len() {
-            let n = (at.len() - done).min(READ_BYTES);
-            self.urge_read(Extent::new(at.offset() + done, n), Step::Descriptors(done));
-            done += n;
+        for piece in pieces(at, READ_BYTES) {
+            self.urge_read(piece, Step::Descriptors(piece.offset() - at.offset()));
         }
         self.detach.as_mut().expect("detaching").descriptors = vec![0; at.len() as usize];
         for group in std::mem::take(&mut self.bitmaps_written) {
@@ -339,5 +336,27 @@ impl Volume {
         if result.is_err() {
             self.give_up("a flush failed");
         }
+    }
+}
+
+/// `extent` in pieces of at most `most` bytes.
+fn pieces(extent: Extent, most: u64) -> impl Iterator<Item = Extent> {
+    let piece = move |at: u64| Extent::new(at, most.min(extent.end() - at));
+    (extent.offset()..extent.end()).step_by(most as usize).map(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_all_of_it_in_order() {
+        let of = |offset, len| {
+            pieces(Extent::new(offset, len), 10).map(|e| (e.offset(), e.len())).collect::<Vec<_>>()
+        };
+        assert_eq!(of(7, 0), []);
+        assert_eq!(of(7, 9), [(7, 9)]);
+        assert_eq!(of(7, 10), [(7, 10)]);
+        assert_eq!(of(7, 25), [(7, 10), (17, 10), (27, 5)]);
     }
 }

@@ -161,3 +161,57 @@ impl Volume {
         owned && !self.distrusted && self.mark.is_gone() && !self.mark.erase_failed()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A table's file of pieces of 1, 3 and 2 KiB, none where it would be expected.
+    pub(in crate::volume) fn in_pieces() -> Home {
+        let extents = [(0, 5000, 1024), (1024, 9000, 3072), (4096, 1000, 2048)];
+        Home {
+            target: Target::Volume,
+            extents: Arc::new(extents.map(|(from, at, len)| (from, Extent::new(at, len))).to_vec()),
+            blocks: Arc::new([3, 7].map(|b| BlockRange::new(b, b + 2)).to_vec()),
+            geometry: Geometry::new(6144, 1, BlockSize::B1024),
+            pages: 0,
+            volume_id: 7,
+            generation: 1,
+            slot: 0,
+            owned: true,
+        }
+    }
+
+    #[test]
+    fn stretches_are_the_bytes_of_the_file_in_order() {
+        let home = in_pieces();
+        let place = |byte: u64| {
+            let (from, e) = home.extents.iter().find(|(from, e)| (*from..from + e.len()).contains(&byte))?;
+            Some(e.offset() + byte - from)
+        };
+        for offset in (0..6144).step_by(256) {
+            for len in (256..=8192).step_by(256) {
+                let got: Vec<u64> = home
+                    .stretches(offset, len)
+                    .iter()
+                    .flat_map(|e| (e.offset()..e.end()).step_by(256))
+                    .collect();
+                // What lies behind the file's end is nowhere.
+                let want: Vec<u64> = (offset..offset + len).step_by(256).map_while(place).collect();
+                assert_eq!(got, want, "{len} from {offset}");
+            }
+        }
+        assert!(home.stretches(6144, 1).is_empty() && home.stretches(10, 0).is_empty());
+        assert_eq!(home.stretches(1000, 100), [Extent::new(6000, 24), Extent::new(9000, 76)]);
+    }
+
+    #[test]
+    fn its_blocks_are_touched_at_either_end() {
+        let home = in_pieces();
+        let touched: Vec<u32> = (0..12).filter(|&b| home.touches(BlockRange::new(b, b + 1))).collect();
+        assert_eq!(touched, [3, 4, 7, 8]);
+        let two: Vec<u32> = (0..12).filter(|&b| home.touches(BlockRange::new(b, b + 2))).collect();
+        assert_eq!(two, [2, 3, 4, 6, 7, 8]);
+        assert!(home.touches(BlockRange::new(0, 100)) && !home.touches(BlockRange::EMPTY));
+    }
+}

@@ -9,10 +9,13 @@ use fs2_block::{
 };
 use fs2_engine::offline::{CreateOptions, Devices, ReplicateOptions, create, replicate};
 use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
-use fs2_engine::{AttachOptions, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Target, Volume};
+use fs2_engine::{
+    AttachOptions, AttachReport, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Target, Volume,
+};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
+use fs2_table::PAGE_BYTES;
 
 pub const BLOCK: usize = 1024;
 /// The volume's one file: what each block holds, as 16 bits over and over.
@@ -75,9 +78,30 @@ impl Session {
         let mut table = vec![0; 128 << 10];
         let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
         create(&mut Devices::new(&mut device, Some(&mut table)), &options, &mut |_| {}).unwrap();
+        Session::attach_both(device, table, config).0
+    }
+
+    /// With a table of so many pages on a device of its own, into which `fill` may put what it likes before
+    /// the attach.
+    pub fn attach_apart_of(pages: usize, fill: fn(&mut [u8])) -> (Session, AttachReport) {
+        let mut device = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(&DATA, &[]);
+        // Two header slots, and a page of checksums for each.
+        let mut table = vec![0; (4 + pages) * PAGE_BYTES];
+        let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
+        create(&mut Devices::new(&mut device, Some(&mut table)), &options, &mut |_| {}).unwrap();
+        fill(&mut table[4 * PAGE_BYTES..]);
+        Session::attach_both(device, table, config())
+    }
+
+    /// A volume whose table lives on a device of its own.
+    pub fn attach_both(
+        mut device: Vec<u8>,
+        mut table: Vec<u8>,
+        config: EngineConfig,
+    ) -> (Session, AttachReport) {
         let options = AttachOptions::default();
-        let (volume, _) = Volume::attach(&mut device, Some(&mut table), config, &options).unwrap();
-        Session { volume, table, ..Session::attach(device, EngineConfig::default()) }
+        let (volume, report) = Volume::attach(&mut device, Some(&mut table), config, &options).unwrap();
+        (Session { volume, table, ..Session::attach(device, EngineConfig::default()) }, report)
     }
 
     /// Puts the scripted policy in force.
