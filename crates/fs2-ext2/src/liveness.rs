@@ -75,10 +75,11 @@ pub struct Liveness {
     free: RoaringBitmap,
     /// Blocks in `free`: counting them takes a step for each 65,536 blocks of the volume.
     free_count: u64,
+    /// By the connection over which a block was last written, or taken out of F by a bitmap.
     written: BTreeMap<ConnectionId, RoaringBitmap>,
-    /// Written over connections that are gone.
+    /// The same over connections that are gone, or nobody knows over which.
     orphaned: RoaringBitmap,
-    /// Bits seen set in writes to bitmaps that are not loaded yet.
+    /// Bits seen set in writes to bitmaps that are not loaded yet, of blocks not written since.
     set_unloaded: RoaringBitmap,
     loaded: RoaringBitmap,
     unloaded_free: u64,
@@ -283,7 +284,22 @@ impl Liveness {
             }
         }
         self.orphaned.remove_range(range.start()..range.end());
+        self.set_unloaded.remove_range(range.start()..range.end());
         self.written.entry(connection).or_default().insert_range(range.start()..range.end());
+    }
+
+    /// Those of `range` that are in F leave it, as if they had been written over `connection`: a discard
+    /// that was left in a dead connection's socket does not bring them back.
+    fn claimed(&mut self, range: BlockRange, connection: ConnectionId) {
+        let mut free = self.free.range(range.start()..range.end());
+        let mut leaving = Vec::new();
+        while let Some(run) = free.next_range() {
+            leaving.push(BlockRange::new(*run.start(), *run.end() + 1));
+        }
+        drop(free);
+        for run in leaving {
+            self.written(run, connection);
+        }
     }
 
     /// The connection is gone: no discard over it can come any more.
@@ -294,8 +310,8 @@ impl Liveness {
     }
 
     /// Blocks of `range` that a discard over `connection` may put into F (R2): in the universe, and
-    /// not written in this session or written last over the same connection. Joins them and says
-    /// how many.
+    /// neither written nor claimed in this session, or so last over the same connection. Joins them and
+    /// says how many.
     pub fn discarded(&mut self, range: BlockRange, connection: ConnectionId, any_writer: bool) -> u64 {
         if self.frozen.is_some() {
             return 0;
@@ -320,6 +336,7 @@ impl Liveness {
                 }
             }
             joining -= &self.orphaned;
+            joining -= &self.set_unloaded;
         }
         let before = self.free_count;
         self.free |= joining;
@@ -352,6 +369,8 @@ impl Liveness {
             joining -= set;
         }
         joining -= &self.orphaned;
+        // Claimed since the attach; over which connection, nobody noted.
+        self.orphaned |= &joining & &self.set_unloaded;
         joining -= &self.set_unloaded;
         self.set_unloaded.remove_range(blocks.start()..blocks.end());
         self.free |= joining;
@@ -375,15 +394,21 @@ impl Liveness {
             || self.layout.bitmaps_in(touched).next().is_some()
     }
 
-    /// A write of `payload` to `extent` arrives (`None`: zeroes). Bits that are 1 take blocks out of F
-    /// (R3); the superblock and the descriptors may end all trust (R4). Call after [`Self::written`].
-    pub fn payload_seen(&mut self, extent: Extent, payload: Option<&[u8]>) -> Seen {
+    /// A write of `payload` to `extent` arrives over `connection` (`None`: zeroes). Bits that are 1 take
+    /// blocks out of F (R3); the superblock and the descriptors may end all trust (R4). Call after [`Self::written`].
+    pub fn payload_seen(&mut self, extent: Extent, payload: Option<&[u8]>, connection: ConnectionId) -> Seen {
         let mut seen = Seen::default();
         let bs = self.block_size();
         if let Some(payload) = payload {
             let bitmaps: Vec<_> = self.layout.bitmaps_in(extent.blocks_touched(bs)).collect();
             for (group, block) in bitmaps {
-                self.bitmap_seen(group, block, extent, payload, &mut seen);
+                for used in self.bits_set(group, block, extent, payload) {
+                    self.claimed(used, connection);
+                    if !self.loaded.contains(group) {
+                        self.set_unloaded.insert_range(used.start()..used.end());
+                    }
+                    seen.claimed.push(used);
+                }
             }
         }
         if overlay(self.layout.superblock_extent(), &mut self.superblock[..], extent, payload) {
@@ -403,21 +428,15 @@ impl Liveness {
         seen
     }
 
-    fn bitmap_seen(&mut self, group: u32, block: BlockNo, extent: Extent, payload: &[u8], seen: &mut Seen) {
+    /// Blocks whose bit is 1 in what a write brings of a group's bitmap.
+    fn bits_set(&self, group: u32, block: BlockNo, extent: Extent, payload: &[u8]) -> Vec<BlockRange> {
         let here = block.extent(self.block_size());
-        let Some(part) = extent.intersect(here) else { return };
+        let Some(part) = extent.intersect(here) else { return Vec::new() };
         let bytes = &payload[(part.offset() - extent.offset()) as usize..][..part.len() as usize];
         let blocks = self.layout.group_blocks(group);
         // The bits of a part-written bitmap begin further on.
         let skip = ((part.offset() - here.offset()) * 8).min(u64::from(blocks.len())) as u32;
-        let covered = BlockRange::new(blocks.start() + skip, blocks.end());
-        for used in bit_runs(bytes, covered, true) {
-            self.free_count -= self.free.remove_range(used.start()..used.end());
-            if !self.loaded.contains(group) {
-                self.set_unloaded.insert_range(used.start()..used.end());
-            }
-            seen.claimed.push(used);
-        }
+        bit_runs(bytes, BlockRange::new(blocks.start() + skip, blocks.end()), true)
     }
 
     fn superblock_seen(&mut self) -> Option<Freeze> {

@@ -150,7 +150,7 @@ impl Model {
             Event::Written(range, over) => {
                 ours.written(*range, ConnectionId(*over));
                 for b in self.each(*range) {
-                    (b.free, b.writer) = (false, Writer::Over(*over));
+                    (b.free, b.seen, b.writer) = (false, false, Writer::Over(*over));
                 }
             }
             Event::Gone(over) => {
@@ -165,7 +165,8 @@ impl Model {
                 let joined = ours.discarded(*range, ConnectionId(*over), *any);
                 let (mut count, frozen) = (0, self.frozen);
                 for b in self.each(*range) {
-                    let may = *any || b.writer == Writer::Nobody || b.writer == Writer::Over(*over);
+                    let may =
+                        *any || !b.seen && (b.writer == Writer::Nobody || b.writer == Writer::Over(*over));
                     if may && b.universe && !frozen && !b.free {
                         b.free = true;
                         count += 1;
@@ -181,7 +182,11 @@ impl Model {
                     self.loaded[*group as usize] = true;
                     for (i, b) in self.each(blocks_of(*group)).enumerate() {
                         let used = bits[i / 8] >> (i % 8) & 1 == 1;
-                        b.free |= !used && b.universe && b.writer == Writer::Nobody && !b.seen;
+                        let joins = !used && b.universe && b.writer == Writer::Nobody;
+                        b.free |= joins && !b.seen;
+                        if joins && b.seen {
+                            b.writer = Writer::Gone;
+                        }
                         b.seen = false;
                     }
                 }
@@ -190,9 +195,10 @@ impl Model {
                 ours.lose_group(*group);
                 self.loaded[*group as usize] = true;
             }
-            Event::Seen(extent, bits) => {
+            Event::Seen(extent, bits, over) => {
                 let payload = pattern(*bits, extent.len() as usize);
-                let Seen { claimed, freeze } = ours.payload_seen(*extent, Some(&payload));
+                let Seen { claimed, freeze } =
+                    ours.payload_seen(*extent, Some(&payload), ConnectionId(*over));
                 prop_assert_eq!(freeze, None);
                 let mut told = vec![false; BLOCKS as usize];
                 for (i, byte) in payload.iter().enumerate() {
@@ -207,7 +213,9 @@ impl Model {
                             told[b as usize] = true;
                             let unloaded = !self.loaded[group as usize];
                             let plain = &mut self.blocks[b as usize];
-                            plain.free = false;
+                            if plain.free {
+                                (plain.free, plain.writer) = (false, Writer::Over(*over));
+                            }
                             plain.seen |= unloaded;
                         }
                     }
@@ -218,7 +226,7 @@ impl Model {
                 }
             }
             Event::Zeroed(extent) => {
-                let seen = ours.payload_seen(*extent, None);
+                let seen = ours.payload_seen(*extent, None, ConnectionId(0));
                 prop_assert_eq!(seen, Seen::default());
             }
             Event::Frozen => {
@@ -238,7 +246,7 @@ enum Event {
     Discarded(BlockRange, u32, bool),
     Loaded(u32, u64),
     Lost(u32),
-    Seen(Extent, u64),
+    Seen(Extent, u64, u32),
     Zeroed(Extent),
     Frozen,
 }
@@ -279,7 +287,7 @@ fn events() -> impl Strategy<Value = Event> {
         4 => (3u32..7, any::<u64>()).prop_map(|(g, bits)| Event::Loaded(g, bits)),
         1 => (0u32..GROUPS, any::<u64>()).prop_map(|(g, bits)| Event::Loaded(g, bits)),
         1 => (0u32..GROUPS).prop_map(Event::Lost),
-        5 => (extents(), any::<u64>()).prop_map(|(e, bits)| Event::Seen(e, bits)),
+        5 => (extents(), any::<u64>(), 0u32..3).prop_map(|(e, bits, c)| Event::Seen(e, bits, c)),
         1 => extents().prop_map(Event::Zeroed),
     ]
 }
@@ -312,8 +320,8 @@ proptest! {
             raw[52..54].copy_from_slice(&mounts.to_le_bytes());
             raw[58] = u8::from(valid) | 8;
             let seen = if apart {
-                let seen = ours.payload_seen(Extent::new(1024 + 52, 2), Some(&raw[52..54]));
-                let then = ours.payload_seen(Extent::new(1024 + 58, 2), Some(&raw[58..60]));
+                let seen = ours.payload_seen(Extent::new(1024 + 52, 2), Some(&raw[52..54]), ConnectionId(0));
+                let then = ours.payload_seen(Extent::new(1024 + 58, 2), Some(&raw[58..60]), ConnectionId(0));
                 // The count comes while the state is still the old one.
                 let first = !was_valid && mounts > count;
                 prop_assert_eq!(seen.freeze, first.then_some(Freeze::SecondMount));
@@ -321,7 +329,7 @@ proptest! {
                 count = mounts;
                 then
             } else {
-                ours.payload_seen(Extent::new(1024, 1024), Some(&raw))
+                ours.payload_seen(Extent::new(1024, 1024), Some(&raw), ConnectionId(0))
             };
             let again = !was_valid && mounts > count;
             mended |= !was_valid && mounts < count;
@@ -340,7 +348,7 @@ proptest! {
 }
 
 fn whole(raw: &[u8; 1024]) -> Option<Freeze> {
-    liveness().payload_seen(Extent::new(1024, 1024), Some(raw)).freeze
+    liveness().payload_seen(Extent::new(1024, 1024), Some(raw), ConnectionId(0)).freeze
 }
 
 #[test]
@@ -366,10 +374,14 @@ fn every_byte_of_the_superblock() {
         let expected = name.map(Freeze::Superblock).or(feature);
         assert_eq!(whole(&raw), expected, "byte {at}");
         // The same in a write of that byte alone, and in one that begins before the superblock.
-        let one = liveness().payload_seen(Extent::new(1024 + at as u64, 1), Some(&raw[at..=at]));
+        let one =
+            liveness().payload_seen(Extent::new(1024 + at as u64, 1), Some(&raw[at..=at]), ConnectionId(0));
         assert_eq!(one.freeze, expected, "byte {at} alone");
         let wide = [&[7; 1024][..], &raw].concat();
-        assert_eq!(liveness().payload_seen(Extent::new(0, 2048), Some(&wide[..])).freeze, expected);
+        assert_eq!(
+            liveness().payload_seen(Extent::new(0, 2048), Some(&wide[..]), ConnectionId(0)).freeze,
+            expected
+        );
     }
 }
 
@@ -381,7 +393,7 @@ fn a_check_after_a_mount_that_did_not_end() {
         let seen = writes.iter().map(|(state, mounts, checked)| {
             let mut raw = raw_superblock();
             (raw[58], raw[52], raw[64]) = (*state, *mounts, raw[64].wrapping_add(*checked));
-            ours.payload_seen(Extent::new(1024, 1024), Some(&raw)).freeze
+            ours.payload_seen(Extent::new(1024, 1024), Some(&raw), ConnectionId(0)).freeze
         });
         seen.collect::<Vec<_>>().into_iter().flatten().collect::<Vec<_>>()
     };
@@ -416,7 +428,7 @@ fn every_feature_bit_and_every_state_bit() {
         raw[58] = 1;
         raw[58 + bit / 8] |= 1 << (bit % 8);
         let mut ours = liveness();
-        let seen = ours.payload_seen(Extent::new(1024, 1024), Some(&raw));
+        let seen = ours.payload_seen(Extent::new(1024, 1024), Some(&raw), ConnectionId(0));
         assert_eq!(seen.freeze, (bit == 1).then_some(Freeze::Errors), "state bit {bit}");
         assert_eq!(ours.is_clean(), bit != 1, "state bit {bit}");
     }
@@ -424,25 +436,28 @@ fn every_feature_bit_and_every_state_bit() {
     let mut raw = raw_superblock();
     raw[58] = 2;
     let mut ours = liveness();
-    assert_eq!(ours.payload_seen(Extent::new(1024, 1024), Some(&raw)).freeze, Some(Freeze::Errors));
+    assert_eq!(
+        ours.payload_seen(Extent::new(1024, 1024), Some(&raw), ConnectionId(0)).freeze,
+        Some(Freeze::Errors)
+    );
     assert!(!ours.is_clean());
 }
 
 #[test]
 fn zeroes_over_the_superblock_freeze_and_over_descriptors_too() {
     let mut ours = liveness();
-    let seen = ours.payload_seen(Extent::new(0, 2048), None);
+    let seen = ours.payload_seen(Extent::new(0, 2048), None, ConnectionId(0));
     assert_eq!(seen.freeze, Some(Freeze::Superblock("magic number")));
     assert_eq!(ours.superblock(), &[0; 1024]);
     let mut ours = liveness();
-    let seen = ours.payload_seen(Extent::new(2048 + 64, 32), None);
+    let seen = ours.payload_seen(Extent::new(2048 + 64, 32), None, ConnectionId(0));
     assert_eq!(seen.freeze, Some(Freeze::Descriptor(2)));
     assert_eq!(ours.descriptors()[64..96], [0; 32]);
     assert_ne!(ours.descriptors()[32..64], [0; 32]);
     // What the superblock says comes first where one write tells both.
     let mut both = liveness();
     assert_eq!(
-        both.payload_seen(Extent::new(0, 4096), None).freeze,
+        both.payload_seen(Extent::new(0, 4096), None, ConnectionId(0)).freeze,
         Some(Freeze::Superblock("magic number"))
     );
     assert_eq!(both.descriptors(), [0; 32 * GROUPS as usize]);
@@ -457,7 +472,8 @@ fn every_byte_of_a_descriptor() {
         now[at] ^= 1;
         let mut ours = liveness();
         let padded = [&[9; 100][..], &now, &[9; 5]].concat();
-        let seen = ours.payload_seen(Extent::new(2048 - 100, padded.len() as u64), Some(&padded));
+        let seen =
+            ours.payload_seen(Extent::new(2048 - 100, padded.len() as u64), Some(&padded), ConnectionId(0));
         // The 100 bytes before are the superblock's end, which nothing depends on.
         let expected = (at % 32 < 12).then_some(Freeze::Descriptor(at as u32 / 32));
         assert_eq!((seen.freeze, seen.claimed), (expected, vec![]), "byte {at}");
@@ -465,10 +481,16 @@ fn every_byte_of_a_descriptor() {
     }
     // Counters may change and change again; then one moves.
     let mut ours = liveness();
-    assert_eq!(ours.payload_seen(Extent::new(2048 + 12, 4), Some(&[1; 4])).freeze, None);
-    assert_eq!(ours.payload_seen(Extent::new(2048 + 32, 1), Some(&[99])).freeze, Some(Freeze::Descriptor(1)));
+    assert_eq!(ours.payload_seen(Extent::new(2048 + 12, 4), Some(&[1; 4]), ConnectionId(0)).freeze, None);
+    assert_eq!(
+        ours.payload_seen(Extent::new(2048 + 32, 1), Some(&[99]), ConnectionId(0)).freeze,
+        Some(Freeze::Descriptor(1))
+    );
     // Bytes behind the last descriptor are nobody's.
-    assert_eq!(ours.payload_seen(Extent::new(2048 + 352, 10), Some(&[99; 10])), Seen::default());
+    assert_eq!(
+        ours.payload_seen(Extent::new(2048 + 352, 10), Some(&[99; 10]), ConnectionId(0)),
+        Seen::default()
+    );
 }
 
 #[test]
@@ -551,10 +573,10 @@ fn states_that_differ_hash_differently() {
         }),
         with(&|l| assert!(l.load_group(5, &[0; 32]).is_some())),
         with(&|l| l.lose_group(5)),
-        with(&|l| drop(l.payload_seen(Extent::new(1030 * SIZE, 1), Some(&[4])))),
-        with(&|l| drop(l.payload_seen(Extent::new(1030 * SIZE, 1), Some(&[8])))),
-        with(&|l| drop(l.payload_seen(Extent::new(1024 + 52, 1), Some(&[9])))),
-        with(&|l| drop(l.payload_seen(Extent::new(1024 + 58, 1), Some(&[0])))),
+        with(&|l| drop(l.payload_seen(Extent::new(1030 * SIZE, 1), Some(&[4]), ConnectionId(0)))),
+        with(&|l| drop(l.payload_seen(Extent::new(1030 * SIZE, 1), Some(&[8]), ConnectionId(0)))),
+        with(&|l| drop(l.payload_seen(Extent::new(1024 + 52, 1), Some(&[9]), ConnectionId(0)))),
+        with(&|l| drop(l.payload_seen(Extent::new(1024 + 58, 1), Some(&[0]), ConnectionId(0)))),
         with(&|l| l.freeze(Freeze::Errors)),
         with(&|l| l.freeze(Freeze::SecondMount)),
     ];

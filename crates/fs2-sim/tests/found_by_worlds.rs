@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use fs2_block::{ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId, WriteAt};
 use fs2_engine::offline::{CreateOptions, Devices, create, table_bytes};
 use fs2_engine::{
-    AttachError, AttachOptions, EIO, EngineConfig, IoOp, Outcome, PolicyKind, Standing, Target, Volume,
+    AttachError, AttachOptions, EIO, EngineConfig, IoId, IoOp, Outcome, PolicyKind, Standing, Target, Volume,
 };
 use fs2_sim::world::disk::{Disk, Handle};
 use fs2_sim::world::image::{Geometry, make};
@@ -127,4 +127,125 @@ fn mark_that_was_stuck_is_tried_again() {
     let (done, result) = write(&mut volume, 2, |_, _, _| false);
     assert_eq!(done, ["write Table 0", "flush Table", "write Volume 1536000"]);
     assert_eq!(result, Ok(()));
+}
+
+/// Clients over two connections, without data that counts.
+struct Clients {
+    disk: Disk,
+    volume: Volume,
+    group: u32,
+    /// The group's first block, its bitmap, and where that is.
+    first: u32,
+    bitmap: Vec<u8>,
+    bitmap_at: u64,
+    next: u64,
+    /// What is sent to the table's device stays there.
+    table_hangs: bool,
+    hanging: Vec<IoId>,
+}
+
+impl Clients {
+    fn new() -> Clients {
+        let mut g = ground();
+        let volume = g.attach(&[]).unwrap();
+        let geo = Geometry::new(1024, 4, 0);
+        let group = geo.group_of(2000);
+        let bitmap_at = u64::from(geo.bitmap(group)) * 1024;
+        let bitmap = g.volume.read(Extent::new(bitmap_at, 1024)).to_vec();
+        Clients {
+            disk: g.volume,
+            volume,
+            bitmap,
+            first: geo.group(group).0,
+            group,
+            bitmap_at,
+            next: 1,
+            table_hangs: false,
+            hanging: Vec::new(),
+        }
+    }
+
+    fn send(&mut self, op: Op, at: u64, over: u32, payload: Option<&[u8]>) -> &mut Clients {
+        let request = Request {
+            id: RequestId(self.next),
+            connection: ConnectionId(over),
+            op,
+            extent: Extent::new(at, 1024),
+            flags: Flags::default(),
+        };
+        self.next += 1;
+        self.volume.submit(Nanos(self.next), request, payload);
+        self.work();
+        self
+    }
+
+    fn work(&mut self) {
+        while let Some(io) = self.volume.poll_dispatch(Nanos(self.next)) {
+            if self.table_hangs && io.target == Target::Table {
+                self.hanging.push(io.id);
+                continue;
+            }
+            let bytes = if io.op == IoOp::Read { self.disk.read(io.extent).to_vec() } else { Vec::new() };
+            self.volume.complete(Nanos(self.next), io.id, Outcome { result: Ok(()), data: &bytes });
+        }
+    }
+
+    fn discard(&mut self, block: u32, over: u32) -> &mut Clients {
+        self.send(Op::Discard, u64::from(block) * 1024, over, None)
+    }
+
+    fn write(&mut self, block: u32, over: u32) -> &mut Clients {
+        self.send(Op::Write, u64::from(block) * 1024, over, Some(&[1; 1024]))
+    }
+
+    /// The group's bitmap, with this block in use.
+    fn claim(&mut self, block: u32, over: u32) -> &mut Clients {
+        let bit = block - self.first;
+        self.bitmap[bit as usize / 8] |= 1 << (bit % 8);
+        let (at, bytes) = (self.bitmap_at, self.bitmap.clone());
+        self.send(Op::Write, at, over, Some(&bytes))
+    }
+
+    fn is_free(&self, block: u32) -> bool {
+        self.volume.liveness().unwrap().is_free(fs2_block::BlockNo(block))
+    }
+}
+
+/// A discard over a connection that broke was read after a bitmap had claimed its block over the next one,
+/// and took the claim back.
+#[test]
+fn late_discard_of_a_claimed_block() {
+    let mut c = Clients::new();
+    assert!(c.discard(2000, 1).is_free(2000));
+    assert!(!c.claim(2000, 1).is_free(2000));
+    assert!(!c.discard(2000, 0).is_free(2000), "it was left in the old connection's socket");
+    assert!(c.discard(2000, 1).is_free(2000), "the file system frees it again");
+}
+
+/// The same where the bitmap's write is the first to touch its group, and loads it.
+#[test]
+fn late_discard_of_a_block_claimed_while_its_group_is_loaded() {
+    let mut c = Clients::new();
+    assert!(!c.claim(2000, 1).is_free(2000));
+    assert!(c.volume.liveness().unwrap().is_loaded(c.group) && c.is_free(2001));
+    assert!(!c.discard(2000, 0).is_free(2000));
+    assert!(c.write(2000, 1).discard(2000, 1).is_free(2000), "what is written over it says whose it is");
+}
+
+/// A discard that waited for the mark's erasure freed its block, although a bitmap had claimed it meanwhile.
+#[test]
+fn discard_that_waits_while_its_block_is_claimed() {
+    let mut c = Clients::new();
+    // Idle: the bitmaps are read.
+    c.next = 60_000_000_000;
+    c.work();
+    assert!(c.is_free(2000));
+    c.table_hangs = true;
+    c.discard(2000, 0).claim(2000, 0).table_hangs = false;
+    assert_eq!((c.hanging.len(), c.is_free(2000)), (1, false));
+    let erasure = c.hanging.pop().unwrap();
+    c.volume.complete(Nanos(c.next), erasure, Outcome::done());
+    c.work();
+    assert!(!c.is_free(2000));
+    assert!(c.discard(2000, 0).is_free(2000), "nothing is left of it");
 }

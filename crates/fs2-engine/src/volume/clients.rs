@@ -81,17 +81,22 @@ impl Volume {
         }
         self.void_payloads(blocks);
         self.policy.written(blocks);
+        // R5: what a read brings is no payload for a copy any more, also of one that still waits: it will be
+        // dispatched before this write is.
+        for p in self.requests.values_mut().filter(|p| p.kind == Kind::Read && p.blocks.overlaps(blocks)) {
+            p.tainted = true;
+        }
+        self.outlives_discards(blocks);
+        self.table_touched(blocks);
+    }
+
+    /// R2: a discard that still waits frees nothing of what was written or claimed after it.
+    fn outlives_discards(&mut self, blocks: BlockRange) {
         for p in self.requests.values_mut() {
-            match p.kind {
-                // R5: what a read brings is no payload for a copy any more, also of one that still waits:
-                // it will be dispatched before this write is.
-                Kind::Read if p.blocks.overlaps(blocks) => p.tainted = true,
-                // R2: a discard that still waits frees nothing of what was written after it.
-                Kind::Discard if p.blocks.overlaps(blocks) => p.overwritten.push(blocks),
-                _ => {}
+            if p.kind == Kind::Discard && p.blocks.overlaps(blocks) {
+                p.overwritten.push(blocks);
             }
         }
-        self.table_touched(blocks);
     }
 
     /// No copy may be published of what `blocks` held (R5).
@@ -153,7 +158,7 @@ impl Volume {
         if unseen {
             return;
         }
-        let seen = live.payload_seen(p.request.extent, payload);
+        let seen = live.payload_seen(p.request.extent, payload, p.request.connection);
         if p.request.extent.overlaps(layout.superblock_extent()) {
             for io in self.in_flight.values_mut() {
                 if let Purpose::LookBelow { stale } = &mut io.purpose {
@@ -169,6 +174,7 @@ impl Volume {
         if !self.planted(Plant::ClaimIgnored) {
             for claimed in seen.claimed {
                 self.drop_replicas(claimed);
+                self.outlives_discards(claimed);
                 if !self.planted(Plant::ClaimDoesNotWait) {
                     let into = |io: &(u64, &super::InFlight)| match &io.1.purpose {
                         Purpose::Copy(job) => job.target.overlaps(claimed),

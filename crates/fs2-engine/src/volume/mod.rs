@@ -78,7 +78,7 @@ struct Pending {
     original_only: bool,
     /// A read: a write of what it reads arrived before it ended.
     tainted: bool,
-    /// A discard: what was written since it arrived.
+    /// A discard: what was written or claimed since it arrived.
     overwritten: Vec<BlockRange>,
     /// Groups whose bitmap must be loaded first.
     groups: Vec<u32>,

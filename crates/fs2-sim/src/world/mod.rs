@@ -30,7 +30,7 @@ mod requests;
 mod session;
 mod steps;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fs2_block::{Nanos, WriteAt};
@@ -153,6 +153,8 @@ pub struct World {
     unmounting: u32,
     /// Blocks whose discards lie unread in a socket: the worst to be allocated now.
     baits: Vec<u32>,
+    /// By block: the connection over which it was last written in this session.
+    last_writer: HashMap<u32, u32>,
     /// What the last read brought.
     last_read: Vec<u8>,
 }
@@ -235,6 +237,7 @@ impl World {
             tries: 0,
             unmounting: 0,
             baits: Vec::new(),
+            last_writer: HashMap::new(),
             last_read: Vec::new(),
             options,
         }

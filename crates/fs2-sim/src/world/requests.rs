@@ -229,9 +229,18 @@ impl World {
         let request = s.request;
         if s.ask.is_none() && request.op == Op::Discard {
             self.note("discards read late", 1);
-            // It may free what a bitmap alone claims; what anybody wrote it may not.
+            // R2 says "last write": of what was last written over the same connection, it may free what a
+            // bitmap alone claims since. What anybody wrote after it was sent, it may not.
             for b in request.extent.blocks_covered(self.plan.geometry_block()).iter() {
-                self.client.blocks[b.0 as usize].loose = true;
+                if self.last_writer.get(&b.0) == Some(&request.connection.0) {
+                    self.client.blocks[b.0 as usize].loose = true;
+                    self.note("discards read late of what the same connection wrote", 1);
+                }
+            }
+        }
+        if matches!(request.op, Op::Write | Op::WriteZeroes) {
+            for b in request.extent.blocks_touched(self.plan.geometry_block()).iter() {
+                self.last_writer.insert(b.0, request.connection.0);
             }
         }
         self.digest(send ^ request.extent.offset() << 20);

@@ -344,6 +344,7 @@ impl World {
         let attached = Volume::attach(&mut v, apart, self.plan.engine.clone(), &AttachOptions::default());
         let failed = failed + failed_too;
         self.note(Fault::TableRead.name(), failed);
+        self.last_writer.clear();
         let (volume, report) = match attached {
             Ok(attached) => attached,
             Err(e) => {
