@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 use crate::store::{check_range, check_read};
-use crate::{ModelTotals, Stamp, Store, Stretch};
+use crate::{ModelTotals, Store};
 
 /// A request as the modelled drive saw it; times are modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +191,10 @@ impl<S: Store> Drop for Turn<'_, S> {
 }
 
 impl<S: Store> Store for DelayStore<S> {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&self.inner)
+    }
+
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
     }
@@ -223,28 +227,8 @@ impl<S: Store> Store for DelayStore<S> {
         self.inner.flush()
     }
 
-    fn logical_block_bytes(&self) -> u32 {
-        self.inner.logical_block_bytes()
-    }
-
     fn rotational(&self) -> bool {
         self.profile.rotational()
-    }
-
-    fn sparse(&self) -> bool {
-        self.inner.sparse()
-    }
-
-    fn host_space(&self) -> Option<(u64, u64)> {
-        self.inner.host_space()
-    }
-
-    fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
-        self.inner.stretches(offset, len, limit)
-    }
-
-    fn stamp(&self) -> Option<Stamp> {
-        self.inner.stamp()
     }
 
     fn modelled(&self) -> Option<ModelTotals> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fs2_block::{Extent, Op, SECTOR_BYTES};
 
 use crate::store::{check_range, check_read};
-use crate::{ModelTotals, Stamp, Store, Stretch};
+use crate::{Store, Stretch};
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +221,10 @@ fn told(error: Option<i32>) -> io::Result<()> {
 }
 
 impl<S: Store> Store for FaultStore<S> {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&self.inner)
+    }
+
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
     }
@@ -309,22 +313,6 @@ impl<S: Store> Store for FaultStore<S> {
         self.inner.flush()
     }
 
-    fn logical_block_bytes(&self) -> u32 {
-        self.inner.logical_block_bytes()
-    }
-
-    fn rotational(&self) -> bool {
-        self.inner.rotational()
-    }
-
-    fn sparse(&self) -> bool {
-        self.inner.sparse()
-    }
-
-    fn host_space(&self) -> Option<(u64, u64)> {
-        self.inner.host_space()
-    }
-
     fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
         let mut state = self.state();
         if state.off {
@@ -338,14 +326,6 @@ impl<S: Store> Store for FaultStore<S> {
         // What the cache holds would be told as a hole: have it below first.
         self.send_down(&mut state.cache, Extent::new(offset, len))?;
         self.inner.stretches(offset, len, limit)
-    }
-
-    fn stamp(&self) -> Option<Stamp> {
-        self.inner.stamp()
-    }
-
-    fn modelled(&self) -> Option<ModelTotals> {
-        self.inner.modelled()
     }
 }
 

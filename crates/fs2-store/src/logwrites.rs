@@ -18,9 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fs2_block::SECTOR_BYTES;
 
+use crate::Store;
 use crate::record::{EventKind, Recording};
 use crate::store::check_range;
-use crate::{ModelTotals, Stamp, Store, Stretch};
 
 /// `jsfwshr` read as a number.
 const MAGIC: u64 = 0x006a_7366_7773_6872;
@@ -274,6 +274,10 @@ impl<S: Store, F: Write + Seek + Send> LogStore<S, F> {
 }
 
 impl<S: Store, F: Write + Seek + Send> Store for LogStore<S, F> {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&self.inner)
+    }
+
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
     }
@@ -316,34 +320,6 @@ impl<S: Store, F: Write + Seek + Send> Store for LogStore<S, F> {
             self.append(|log| log.flush_done(entry));
         }
         Ok(())
-    }
-
-    fn logical_block_bytes(&self) -> u32 {
-        self.inner.logical_block_bytes()
-    }
-
-    fn rotational(&self) -> bool {
-        self.inner.rotational()
-    }
-
-    fn sparse(&self) -> bool {
-        self.inner.sparse()
-    }
-
-    fn host_space(&self) -> Option<(u64, u64)> {
-        self.inner.host_space()
-    }
-
-    fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
-        self.inner.stretches(offset, len, limit)
-    }
-
-    fn stamp(&self) -> Option<Stamp> {
-        self.inner.stamp()
-    }
-
-    fn modelled(&self) -> Option<ModelTotals> {
-        self.inner.modelled()
     }
 }
 

@@ -22,7 +22,7 @@ use fs2_block::{Extent, SECTOR_BYTES};
 
 use crate::rng::Rng;
 use crate::store::check_range;
-use crate::{MemStore, ModelTotals, Stamp, Store, Stretch};
+use crate::{MemStore, Store};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +181,10 @@ impl<S: Store> RecordStore<S> {
 }
 
 impl<S: Store> Store for RecordStore<S> {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&self.inner)
+    }
+
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
     }
@@ -212,34 +216,6 @@ impl<S: Store> Store for RecordStore<S> {
 
     fn flush(&self) -> io::Result<()> {
         self.recorded(0, || EventKind::Flush, || self.inner.flush())
-    }
-
-    fn logical_block_bytes(&self) -> u32 {
-        self.inner.logical_block_bytes()
-    }
-
-    fn rotational(&self) -> bool {
-        self.inner.rotational()
-    }
-
-    fn sparse(&self) -> bool {
-        self.inner.sparse()
-    }
-
-    fn host_space(&self) -> Option<(u64, u64)> {
-        self.inner.host_space()
-    }
-
-    fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
-        self.inner.stretches(offset, len, limit)
-    }
-
-    fn stamp(&self) -> Option<Stamp> {
-        self.inner.stamp()
-    }
-
-    fn modelled(&self) -> Option<ModelTotals> {
-        self.inner.modelled()
     }
 }
 

@@ -18,6 +18,11 @@ pub struct Stretch {
 /// Offsets and lengths may be anything within the size; a store whose device needs alignment reads
 /// and writes around the edges itself, and serialises those read-modify-writes.
 pub trait Store: Send + Sync {
+    /// The store that this one stands in front of. What a store does not answer itself, that one is asked.
+    fn below(&self) -> Option<&dyn Store> {
+        None
+    }
+
     /// Bytes it holds.
     fn size_bytes(&self) -> u64;
 
@@ -54,22 +59,22 @@ pub trait Store: Send + Sync {
     /// The smallest aligned unit that is written without reading around it first, in bytes: 1 where
     /// every byte can be addressed.
     fn logical_block_bytes(&self) -> u32 {
-        1
+        self.below().map_or(1, Store::logical_block_bytes)
     }
 
     /// Whether it turns (a modelled drive says what its profile says).
     fn rotational(&self) -> bool {
-        false
+        self.below().is_some_and(Store::rotational)
     }
 
     /// Whether blocks never written take no space below (sparse file, thin volume).
     fn sparse(&self) -> bool {
-        false
+        self.below().is_some_and(Store::sparse)
     }
 
     /// Free and total bytes of the file system that holds a sparse file; `None` for devices.
     fn host_space(&self) -> Option<(u64, u64)> {
-        None
+        self.below()?.host_space()
     }
 
     /// Stored stretches and holes from `offset` for `len` bytes, in order, at most `limit` of them
@@ -77,19 +82,22 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// What the device says.
-    fn stretches(&self, _offset: u64, len: u64, _limit: usize) -> io::Result<Vec<Stretch>> {
-        Ok(if len == 0 { vec![] } else { vec![Stretch { len, hole: false }] })
+    fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
+        match self.below() {
+            Some(below) => below.stretches(offset, len, limit),
+            None => Ok(if len == 0 { vec![] } else { vec![Stretch { len, hole: false }] }),
+        }
     }
 
     /// What would differ if anybody else had written the backing since, within one boot; `None`
     /// where that cannot be told.
     fn stamp(&self) -> Option<Stamp> {
-        None
+        self.below()?.stamp()
     }
 
     /// What a modelled drive has done so far; `None` for a real one.
     fn modelled(&self) -> Option<ModelTotals> {
-        None
+        self.below()?.modelled()
     }
 }
 

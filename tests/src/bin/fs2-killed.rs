@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use fs2_engine::{AttachOptions, EngineConfig, PolicyKind, Standing, Volume};
-use fs2_store::{FileStore, Lock, OpenOptions, Stamp, Store, StoreIo, Stretch};
+use fs2_store::{FileStore, Lock, OpenOptions, Store, StoreIo};
 use fs2d::frontend::nbd::{self, Listen};
 use fs2d::server::{Drive, Server};
 
@@ -63,6 +63,10 @@ impl KillStore {
 }
 
 impl Store for KillStore {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&self.inner)
+    }
+
     fn size_bytes(&self) -> u64 {
         self.inner.size_bytes()
     }
@@ -83,24 +87,6 @@ impl Store for KillStore {
     }
     fn flush(&self) -> io::Result<()> {
         self.inner.flush()
-    }
-    fn logical_block_bytes(&self) -> u32 {
-        self.inner.logical_block_bytes()
-    }
-    fn rotational(&self) -> bool {
-        self.inner.rotational()
-    }
-    fn sparse(&self) -> bool {
-        self.inner.sparse()
-    }
-    fn host_space(&self) -> Option<(u64, u64)> {
-        self.inner.host_space()
-    }
-    fn stretches(&self, offset: u64, len: u64, limit: usize) -> io::Result<Vec<Stretch>> {
-        self.inner.stretches(offset, len, limit)
-    }
-    fn stamp(&self) -> Option<Stamp> {
-        self.inner.stamp()
     }
 }
 
