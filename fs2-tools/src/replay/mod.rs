@@ -5,6 +5,7 @@
 //! pure crates.
 
 mod convert;
+mod html;
 mod info;
 mod input;
 mod profile;

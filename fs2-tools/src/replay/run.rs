@@ -3,7 +3,7 @@
 //! Every policy gets a fresh volume, the same drive and the same runs; `docs/evaluation.md` says what each
 //! figure means.
 
-mod report;
+pub(super) mod report;
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -11,11 +11,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fs2_block::{BlockSize, Nanos, Permille};
-use fs2_disk::{DriveProfile, Scheduler};
-use fs2_sim::replay::{Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Scheme, Settings};
+use fs2_disk::{DriveProfile, Power, Scheduler};
+use fs2_sim::replay::{
+    Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
+};
 use fs2_trace::{Record, TraceError};
 
 use super::Failure;
+use super::html;
 use super::input::ReadArgs;
 use super::profile::load;
 use crate::mkfs2::parse_percent;
@@ -27,7 +30,9 @@ Examples:
   fs2-replay run web.spc.gz --used 60% --drive nearline-hc310 --policy none,fs2 --runs 3 --json
       free blocks drawn: 60 % of the volume in use
   fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --split 0,9,25
-      a trace that holds its own repeats: three runs in one pass";
+      a trace that holds its own repeats: three runs in one pass
+  fs2-replay run web.spc.gz --used 60% --html web.html
+      with a page: addresses over time, seek distances, what an access takes, how copies grow";
 
 /// Replay a trace through the engine over a modelled drive, under one or more policies
 #[derive(clap::Args, Debug)]
@@ -94,8 +99,11 @@ pub(super) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Also write a page with pictures to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
-    read: ReadArgs,
+    pub(super) read: ReadArgs,
 }
 
 fn parse_time(text: &str) -> Result<Nanos, String> {
@@ -151,24 +159,43 @@ fn policies(args: &Args) -> Vec<Scheme> {
 }
 
 /// One policy's runs.
-struct Replayed {
-    name: String,
-    runs: Vec<Run>,
-    single_pass: Run,
+pub(super) struct Replayed {
+    pub(super) name: String,
+    pub(super) runs: Vec<Run>,
+    pub(super) single_pass: Run,
+    /// Of each run, where they were asked for; only the first and the last have dots.
+    pub(super) samples: Vec<Samples>,
 }
 
 /// What the report is made of.
-struct Results {
-    drive: String,
-    volume_bytes: u64,
-    stretch: u32,
-    skipped: u64,
-    policies: Vec<Replayed>,
-    bounds: Vec<Bound>,
-    bound_single: Bound,
+pub(super) struct Results {
+    pub(super) drive: String,
+    pub(super) power: Power,
+    pub(super) volume_bytes: u64,
+    pub(super) block_size: BlockSize,
+    pub(super) stretch: u32,
+    pub(super) skipped: u64,
+    pub(super) policies: Vec<Replayed>,
+    pub(super) bounds: Vec<Bound>,
+    pub(super) bound_single: Bound,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    // What cannot be written is known before hours have gone by.
+    let page = args.html.as_deref().map(html::File::create).transpose()?;
+    let results = compute(args, page.is_some(), err)?;
+    let figures = report::figures(args, &results);
+    if let Some(page) = page {
+        page.write(&html::page(&figures, &results))?;
+    }
+    if args.json { report::json(&figures, out) } else { report::tables(&figures, out) }
+}
+
+/// Replays; `pictures` says whether to keep what they are drawn from. Notes for people go to `err`.
+///
+/// # Errors
+/// A trace, listing or drive that is none, a volume that cannot be, options that contradict one another.
+pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Result<Results, Failure> {
     let mut drive = load(&args.drive)?;
     if args.traces.iter().chain(&args.train).any(|p| p.as_os_str() == "-") {
         return Err(Failure("a trace is read once for each run: give a file, not standard input".into()));
@@ -183,6 +210,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     let mut results = Results {
         drive: drive.name().to_owned(),
+        power: drive.power(),
+        block_size: map.block_size,
         volume_bytes: map.bytes() * u64::from(stretch),
         stretch,
         skipped: 0,
@@ -197,9 +226,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         false => None,
     };
     for policy in policies {
-        results.policies.push(replay(args, policy, known.clone(), &drive, &map, stretch)?);
+        results.policies.push(replay(args, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
-    if args.json { report::json(args, &results, out) } else { report::tables(args, &results, out) }
+    Ok(results)
 }
 
 fn open(args: &Args, paths: &[PathBuf]) -> Result<fs2_trace::Stream, Failure> {
@@ -320,6 +349,7 @@ fn replay(
     drive: &DriveProfile,
     map: &FreeMap,
     stretch: u32,
+    pictures: bool,
 ) -> Result<Replayed, Failure> {
     let fresh = || -> Result<Replay, Failure> {
         let mut s = Settings::new(drive.clone()).with_belief(args.belief, args.seed).with_scheme(policy);
@@ -337,11 +367,18 @@ fn replay(
         Ok(replay)
     };
     let mut replay = fresh()?;
-    let mut runs = Vec::new();
+    if pictures {
+        replay.keep_samples(html::DOTS_MAX);
+    }
+    let (mut runs, mut samples) = (Vec::new(), Vec::<Samples>::new());
     each_run(args, passes(args), &args.split, |records| {
         replay.run(records).map_err(bad_trace)?;
         replay.idle(args.idle_between);
         runs.push(replay.last_run().clone());
+        if let [_, .., middle] = samples.as_mut_slice() {
+            middle.forget_dots();
+        }
+        samples.extend(replay.last_samples().cloned());
         Ok(())
     })?;
     drop(replay);
@@ -353,7 +390,7 @@ fn replay(
             Ok(())
         })?;
     }
-    Ok(Replayed { name: policy.to_string(), runs, single_pass })
+    Ok(Replayed { name: policy.to_string(), runs, single_pass, samples })
 }
 
 fn bounds(args: &Args, drive: &DriveProfile, map: &FreeMap, results: &mut Results) -> Result<(), Failure> {

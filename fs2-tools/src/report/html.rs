@@ -1,28 +1,12 @@
 //! The report as one page that asks for nothing else.
 
-use super::paint::{EXT2, FAINT, FS2, Fault, GRID, INK, PAPER, hex};
+use super::page::{self, escape};
+use super::paint::Fault;
 use super::summary::{figure, percent, sentences, setting, sorted};
 use super::{DemoReport, System, address, bars};
 
 /// A picture, or why there is none.
 type Drawn = Result<Option<String>, Fault>;
-
-/// `text` as HTML, in elements and attributes.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push(' '),
-            c => out.push(c),
-        }
-    }
-    out
-}
 
 /// Name, heading, caption and drawing of each picture.
 fn pictures(report: &DemoReport) -> Vec<(&'static str, &'static str, String, Drawn)> {
@@ -71,12 +55,10 @@ pub fn render_svgs(report: &DemoReport) -> Result<Vec<(&'static str, String)>, F
 /// One HTML file: figures, pictures, notes. It makes no request, needs no script, and follows the
 /// reader's choice of light or dark.
 pub fn render_html(report: &DemoReport) -> String {
-    let title = escape(&report.title);
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n{}\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
-        style()
+    let mut out = page::begin(
+        &report.title,
+        "td:nth-child(2){text-align:left;border-left:4px solid var(--ext2);padding-left:8px}\
+         .fs2row td:nth-child(2){border-left-color:var(--fs2)}th:nth-child(2){text-align:left}\n",
     );
     let told = sentences(report);
     if !told.is_empty() {
@@ -110,7 +92,7 @@ pub fn render_html(report: &DemoReport) -> String {
         }
         out += "</ul>\n";
     }
-    out + "</main>\n</body>\n</html>\n"
+    out + page::END
 }
 
 fn table(report: &DemoReport) -> String {
@@ -136,76 +118,18 @@ fn table(report: &DemoReport) -> String {
     out + "</tbody>\n</table></div>\n"
 }
 
-fn style() -> String {
-    let (ink, faint, line) = (hex(INK), hex(FAINT), hex(GRID));
-    let (ext2, fs2) = (hex(EXT2), hex(FS2));
-    let [paper, dark] = PAPER;
-    format!(
-        "<style>\n:root{{color-scheme:light dark;--ink:{ink};--faint:{faint};--line:{line};--paper:{paper};\
-         --back:#f4f6f8}}\n\
-         @media screen and (prefers-color-scheme:dark){{:root{{--ink:#e3e8ee;--faint:#9aa5b1;--line:#2c343d;\
-         --paper:{dark};--back:#0d1117}}}}\n\
-         body{{margin:0;background:var(--back);color:var(--ink);font:16px/1.5 system-ui,sans-serif}}\n\
-         main{{max-width:920px;margin:0 auto;padding:24px 16px 64px}}\n\
-         h1{{font-size:1.6rem;line-height:1.25;margin:0 0 .5em}}h2{{font-size:1.1rem;margin:2em 0 .5em}}\n\
-         .sum{{font-size:1.05rem}}\n\
-         dl{{display:grid;grid-template-columns:max-content 1fr;gap:2px 16px;margin:1em 0;font-size:.9rem}}\n\
-         dt{{color:var(--faint)}}dd{{margin:0;overflow-wrap:anywhere}}\n\
-         figure{{margin:0;padding:12px;background:var(--paper);border:1px solid var(--line);border-radius:8px}}\n\
-         .pic{{overflow-x:auto}}.pic svg{{display:block;max-width:100%;min-width:640px;height:auto}}\n\
-         figcaption{{color:var(--faint);font-size:.85rem;padding-top:8px}}\n\
-         .wide{{overflow-x:auto}}table{{border-collapse:collapse;width:100%;font-size:.85rem;\
-         font-variant-numeric:tabular-nums;background:var(--paper)}}\n\
-         th,td{{text-align:right;padding:4px 8px;border-bottom:1px solid var(--line)}}\
-         th{{font-weight:600;vertical-align:bottom}}\n\
-         td:nth-child(2){{text-align:left;border-left:4px solid {ext2};padding-left:8px}}\
-         .fs2row td:nth-child(2){{border-left-color:{fs2}}}th:nth-child(2){{text-align:left}}\n\
-         @media print{{body{{background:none}}figure,tr{{break-inside:avoid}}\
-         table{{font-size:.65rem}}th,td{{padding:2px 3px}}}}\n</style>"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::page::check::{asks_for_nothing, elements};
     use crate::report::sample;
-
-    /// The elements of `html` in order; panics where they are not closed in order. Knows no more
-    /// than what this page uses: no comments, no optional end tags, no `>` in attributes.
-    fn elements(html: &str) -> Vec<String> {
-        let mut open = Vec::new();
-        let mut seen = Vec::new();
-        let mut rest = html;
-        while let Some(start) = rest.find('<') {
-            let end = start + rest[start..].find('>').expect("a tag ends");
-            let tag = &rest[start + 1..end];
-            rest = &rest[end + 1..];
-            let name: String =
-                tag.trim_start_matches('/').chars().take_while(|c| c.is_alphanumeric()).collect();
-            if tag.starts_with('!') || tag.starts_with('?') || name == "meta" || tag.ends_with('/') {
-            } else if tag.starts_with('/') {
-                assert_eq!(open.pop().as_ref(), Some(&name), "before {}", &rest[..rest.len().min(80)]);
-            } else {
-                open.push(name.clone());
-            }
-            seen.push(name);
-        }
-        assert!(open.is_empty(), "not closed: {open:?}");
-        seen
-    }
 
     #[test]
     fn the_page_is_whole_and_asks_for_nothing() {
         let html = render_html(&sample::report());
         let seen = elements(&html);
         assert_eq!(seen.iter().filter(|n| *n == "svg").count(), 2 * 4);
-        for never in ["script", "link", "img", "iframe", "object", "image", "use", "a"] {
-            assert!(!seen.iter().any(|n| n == never), "{never}");
-        }
-        let html = html.replace("http://www.w3.org/2000/svg", "");
-        for never in ["http:", "https:", "url(", "@import", "src=", "href="] {
-            assert!(!html.contains(never), "{never}");
-        }
+        asks_for_nothing(&html);
     }
 
     #[test]

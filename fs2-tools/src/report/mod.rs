@@ -20,8 +20,9 @@
 mod address;
 mod bars;
 mod html;
+pub(crate) mod page;
 mod paint;
-mod summary;
+pub(crate) mod summary;
 mod table;
 
 use serde::{Deserialize, Serialize};

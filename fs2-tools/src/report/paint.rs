@@ -45,6 +45,11 @@ const DARK: [(RGBColor, &str); 8] = [
     (FS2, "#4aa3df"),
 ];
 
+/// A colour's counterpart on dark paper.
+pub(super) fn dark(color: RGBColor) -> &'static str {
+    DARK.iter().find(|(light, _)| *light == color).map_or("currentColor", |(_, dark)| dark)
+}
+
 /// As plotters writes it.
 pub(super) fn hex(c: RGBColor) -> String {
     format!("#{:02X}{:02X}{:02X}", c.0, c.1, c.2)
@@ -75,7 +80,7 @@ pub(super) fn picture(
         draw(&root)?;
         root.present()?;
     }
-    let say = super::html::escape(say);
+    let say = super::page::escape(say);
     let tag = format!("<svg class=\"fs2\" role=\"img\" aria-label=\"{say}\" ");
     let svg = svg.replacen("<svg ", &tag, 1);
     Ok(svg.replacen(">\n", &format!(">\n{}\n", style()), 1))

@@ -14,7 +14,7 @@ fn last(runs: &[RunRow], system: System) -> Option<&RunRow> {
 }
 
 /// `68 % less`, `3 % more` or `as much`; nothing where there is nothing to compare with.
-fn change(from: f64, to: f64) -> Option<String> {
+pub(crate) fn change(from: f64, to: f64) -> Option<String> {
     let ratio = to / from;
     if !ratio.is_finite() || from <= 0.0 {
         return None;
@@ -28,7 +28,7 @@ fn change(from: f64, to: f64) -> Option<String> {
 }
 
 /// Three digits that mean something.
-pub(super) fn figure(x: f64) -> String {
+pub(crate) fn figure(x: f64) -> String {
     match x {
         _ if !x.is_finite() => "?".into(),
         _ if x.abs() < 9.995 => format!("{x:.2}"),
@@ -38,7 +38,7 @@ pub(super) fn figure(x: f64) -> String {
 }
 
 /// Bytes with a binary unit.
-pub(super) fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     let mut value = n as f64;
     let mut unit = "bytes";
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {

@@ -9,7 +9,9 @@
 
 use std::sync::Arc;
 
-use fs2_block::{BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId};
+use fs2_block::{
+    BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, Sector,
+};
 use fs2_disk::{Disk, DriveProfile, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::{Policy, Shape};
 use fs2_engine::{Brought, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
@@ -17,6 +19,7 @@ use fs2_trace::Record;
 
 use super::belief::{Belief, Secrets};
 use super::redirect::{OwnIo, Redirect};
+use super::samples::{Samples, kind_of};
 use super::{FreeMap, Image, ReadSet, Run, Scheme};
 
 /// When requests arrive.
@@ -143,6 +146,8 @@ const SPARE_BLOCKS: u32 = 64;
 #[derive(Clone, Copy, Debug)]
 struct Outstanding {
     arrived: Nanos,
+    /// The byte it asked for first.
+    offset: u64,
     read: bool,
 }
 
@@ -195,6 +200,9 @@ pub struct Replay {
     last_answer: Nanos,
     /// When a request arrived or was answered last.
     last_request: Nanos,
+    /// Dots to keep of each run for pictures, and those of the last one.
+    dots_max: Option<usize>,
+    samples: Option<Box<Samples>>,
 }
 
 impl Replay {
@@ -269,6 +277,8 @@ impl Replay {
             own_energy: Energy::new(power),
             last_answer: Nanos(0),
             last_request: Nanos(0),
+            dots_max: None,
+            samples: None,
         })
     }
 
@@ -321,6 +331,9 @@ impl Replay {
         idle.idle(self.run.elapsed.since(busy));
         self.run.idle_joules = idle.joules();
         self.between_runs = true;
+        if let Some(samples) = &mut self.samples {
+            samples.ended(self.last_answer.max(begin));
+        }
         self.finish_sums();
         Ok(self.run.clone())
     }
@@ -350,8 +363,22 @@ impl Replay {
         &self.run
     }
 
+    /// From the next run on keeps what pictures are drawn from: so many accesses of each run, drawn evenly
+    /// among all, and how the copies grew.
+    pub fn keep_samples(&mut self, dots_max: usize) {
+        self.dots_max = Some(dots_max);
+    }
+
+    /// The samples of the last run and the idle time after it so far.
+    pub fn last_samples(&self) -> Option<&Samples> {
+        self.samples.as_deref()
+    }
+
     fn begin_run(&mut self) {
         let before = std::mem::take(&mut self.run);
+        let head = self.samples.as_ref().map_or(Sector(0), |s| s.head());
+        self.samples = self.dots_max.map(|n| Box::new(Samples::new(self.now, head, n)));
+        self.sample_moment(false);
         let power = self.disk.profile().power();
         self.energy = Energy::new(power);
         if std::mem::take(&mut self.prepared) {
@@ -375,6 +402,31 @@ impl Replay {
         self.run.own_joules = self.own_energy.access_joules();
         self.run.replicas = self.volume.table().len() as u64;
         self.run.reads_from_copies = self.volume.stats().reads_from_replica - self.copies_read;
+        self.sample_moment(true);
+    }
+
+    fn sample_moment(&mut self, last: bool) {
+        if let Some(samples) = &mut self.samples {
+            let replicas = self.volume.table().len() as u64;
+            samples.moment(self.now, replicas, self.volume.policy().hot_region(), last);
+        }
+    }
+
+    /// The drive begins with an access of these bytes, or of several pieces of which this is the first and the
+    /// last ends at `end`.
+    fn sample_access(&mut self, io: &Io, at: Extent, end: u64, service: &Service) {
+        let Some(samples) = &mut self.samples else { return };
+        let kind = match &io.data {
+            IoData::Client(request) => {
+                let asked = self.requests.get(request.0 as usize).map(|r| r.offset);
+                kind_of(service.op, asked != Some(at.offset()))
+            }
+            _ if is_request(io) => kind_of(service.op, false),
+            _ => None,
+        };
+        if !at.is_empty() {
+            samples.access(service, at.sector(), Sector(end / fs2_block::SECTOR_BYTES), kind);
+        }
     }
 
     fn outstanding(&self) -> usize {
@@ -387,7 +439,7 @@ impl Replay {
         self.run.requests += 1;
         let read = record.op == Op::Read;
         self.run.reads += u64::from(read);
-        let outstanding = Outstanding { arrived: self.now, read };
+        let outstanding = Outstanding { arrived: self.now, offset: extent.offset(), read };
         let slot = match self.unused.pop() {
             Some(slot) => {
                 self.requests[slot as usize] = outstanding;
@@ -473,6 +525,10 @@ impl Replay {
         {
             let (sector, sectors) = (own.extent.sector(), own.extent.sectors() as u32);
             let (service, seen) = self.secrets.serve(&mut self.disk, at, own.op, sector, sectors);
+            if let Some(samples) = &mut self.samples {
+                let end = Sector(own.extent.end() / fs2_block::SECTOR_BYTES);
+                samples.access(&service, own.extent.sector(), end, None);
+            }
             self.active = Some(Active { task: Task::Scheme(own), service, seen });
             self.look_again = Nanos(0);
         }
@@ -498,7 +554,7 @@ impl Replay {
     fn drain(&mut self) {
         while let Some(reply) = self.volume.poll_reply() {
             let slot = reply.request.0 as usize;
-            let Outstanding { arrived, read } = self.requests[slot];
+            let Outstanding { arrived, read, .. } = self.requests[slot];
             self.unused.push(slot as u32);
             let response = self.now.since(arrived);
             self.run.failed += u64::from(reply.result.is_err());
@@ -544,6 +600,8 @@ impl Replay {
             service.cache_hit &= next.cache_hit;
             seen = next_seen;
         }
+        let last = self.pieces.last().copied().unwrap_or(io.extent);
+        self.sample_access(&io, first, last.end(), &service);
         self.active = Some(Active { task: Task::Engine(io), service, seen });
         self.look_again = Nanos(0);
     }
@@ -565,6 +623,7 @@ impl Replay {
             self.start(io);
         }
         self.pump();
+        self.sample_moment(false);
     }
 
     fn complete_io(&mut self, io: &Io, service: &Service) {

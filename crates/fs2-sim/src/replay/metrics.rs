@@ -39,6 +39,12 @@ impl Histogram {
         self.count
     }
 
+    /// The times that were added, ascending: each step's upper end, and how many lie in it, never 0.
+    pub fn steps(&self) -> impl Iterator<Item = (Nanos, u64)> + '_ {
+        let filled = (0u64..).zip(&self.counts).filter(|(_, n)| **n > 0);
+        filled.map(|(slot, n)| (upper_end(slot), *n))
+    }
+
     /// The time that `permille` of them do not exceed, rounded up to a step; 0 of none.
     pub fn quantile(&self, permille: u64) -> Nanos {
         let rank = (self.count * permille).div_ceil(1000).max(1);
@@ -46,12 +52,17 @@ impl Histogram {
         for (slot, &n) in (0u64..).zip(&self.counts) {
             seen += n;
             if seen >= rank {
-                let (octave, step) = (slot >> STEP_BITS, slot & ((1 << STEP_BITS) - 1));
-                return Nanos((((1 << STEP_BITS) + step + 1) << octave) << 4);
+                return upper_end(slot);
             }
         }
         Nanos(0)
     }
+}
+
+/// The upper end of a step.
+fn upper_end(slot: u64) -> Nanos {
+    let (octave, step) = (slot >> STEP_BITS, slot & ((1 << STEP_BITS) - 1));
+    Nanos((((1 << STEP_BITS) + step + 1) << octave) << 4)
 }
 
 /// A run's sums.

@@ -35,6 +35,7 @@ mod free_map;
 mod image;
 mod metrics;
 mod redirect;
+mod samples;
 
 pub use baselines::{ReadSet, Scheme};
 pub use belief::{Belief, Secrets};
@@ -44,3 +45,4 @@ pub use free_map::{FreeMap, FreeMapError, GroupPlaces, InUse};
 pub use image::Image;
 pub use metrics::{Histogram, Run};
 pub use redirect::{OwnIo, Redirect};
+pub use samples::{Dot, DotKind, Moment, Samples};

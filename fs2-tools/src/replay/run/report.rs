@@ -8,90 +8,90 @@ use serde::Serialize;
 use super::{Args, Failure, Replayed, Results};
 
 /// Figures of a run; milliseconds are means.
-#[derive(Serialize)]
-struct RunFigures {
-    run: usize,
-    requests: u64,
-    reads: u64,
-    reads_from_copies: u64,
-    failed: u64,
-    elapsed_s: f64,
-    wait_ms: f64,
-    wait_behind_copies_ms: f64,
-    response_ms: f64,
-    response_reads_ms: f64,
-    p99_response_ms: f64,
-    t_a_ms: f64,
-    t_a_reads_ms: f64,
-    t_s_ms: f64,
-    t_r_ms: f64,
-    t_t_ms: f64,
-    t_s_reads_ms: f64,
-    t_r_reads_ms: f64,
-    t_t_reads_ms: f64,
-    p99_ms: f64,
-    p99_reads_ms: f64,
-    cache_hit_percent: f64,
-    busy_percent: f64,
-    energy_mj_per_access: f64,
-    energy_total_j: f64,
-    copy_percent: f64,
-    own_read_percent: f64,
-    replicas: u64,
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::replay) struct RunFigures {
+    pub(in crate::replay) run: usize,
+    pub(in crate::replay) requests: u64,
+    pub(in crate::replay) reads: u64,
+    pub(in crate::replay) reads_from_copies: u64,
+    pub(in crate::replay) failed: u64,
+    pub(in crate::replay) elapsed_s: f64,
+    pub(in crate::replay) wait_ms: f64,
+    pub(in crate::replay) wait_behind_copies_ms: f64,
+    pub(in crate::replay) response_ms: f64,
+    pub(in crate::replay) response_reads_ms: f64,
+    pub(in crate::replay) p99_response_ms: f64,
+    pub(in crate::replay) t_a_ms: f64,
+    pub(in crate::replay) t_a_reads_ms: f64,
+    pub(in crate::replay) t_s_ms: f64,
+    pub(in crate::replay) t_r_ms: f64,
+    pub(in crate::replay) t_t_ms: f64,
+    pub(in crate::replay) t_s_reads_ms: f64,
+    pub(in crate::replay) t_r_reads_ms: f64,
+    pub(in crate::replay) t_t_reads_ms: f64,
+    pub(in crate::replay) p99_ms: f64,
+    pub(in crate::replay) p99_reads_ms: f64,
+    pub(in crate::replay) cache_hit_percent: f64,
+    pub(in crate::replay) busy_percent: f64,
+    pub(in crate::replay) energy_mj_per_access: f64,
+    pub(in crate::replay) energy_total_j: f64,
+    pub(in crate::replay) copy_percent: f64,
+    pub(in crate::replay) own_read_percent: f64,
+    pub(in crate::replay) replicas: u64,
     /// (none − this) / (none − B2o) of reads' T_A, percent; absent where there is nothing to win.
-    share_percent: Option<f64>,
+    pub(in crate::replay) share_percent: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct PolicyFigures<'a> {
-    name: &'a str,
-    runs: Vec<RunFigures>,
-    single_pass: RunFigures,
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::replay) struct PolicyFigures {
+    pub(in crate::replay) name: String,
+    pub(in crate::replay) runs: Vec<RunFigures>,
+    pub(in crate::replay) single_pass: RunFigures,
     /// Runs until 90 % of the last run's gain over the first.
-    warm_up_runs: Option<usize>,
+    pub(in crate::replay) warm_up_runs: Option<usize>,
 }
 
 /// Bounds of a run, ms a read.
-#[derive(Serialize)]
-struct BoundFigures {
-    reads: u64,
-    reused_percent: f64,
-    reused_w_percent: f64,
-    in_order_percent: f64,
-    b0: f64,
-    b1: f64,
-    b2_reuse: f64,
-    b2_reuse_w: f64,
-    b2_reuse_strict: f64,
-    b2_reuse_w_strict: f64,
-    b2_order: f64,
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::replay) struct BoundFigures {
+    pub(in crate::replay) reads: u64,
+    pub(in crate::replay) reused_percent: f64,
+    pub(in crate::replay) reused_w_percent: f64,
+    pub(in crate::replay) in_order_percent: f64,
+    pub(in crate::replay) b0: f64,
+    pub(in crate::replay) b1: f64,
+    pub(in crate::replay) b2_reuse: f64,
+    pub(in crate::replay) b2_reuse_w: f64,
+    pub(in crate::replay) b2_reuse_strict: f64,
+    pub(in crate::replay) b2_reuse_w_strict: f64,
+    pub(in crate::replay) b2_order: f64,
 }
 
-#[derive(Serialize)]
-struct BoundsOfRuns {
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::replay) struct BoundsOfRuns {
     /// The last run's.
     #[serde(flatten)]
-    last: BoundFigures,
-    runs: Vec<BoundFigures>,
-    single_pass: BoundFigures,
+    pub(in crate::replay) last: BoundFigures,
+    pub(in crate::replay) runs: Vec<BoundFigures>,
+    pub(in crate::replay) single_pass: BoundFigures,
 }
 
-#[derive(Serialize)]
-struct Figures<'a> {
-    trace: Vec<String>,
-    drive: &'a str,
-    scheduler: &'a str,
-    depth: u16,
-    belief: &'a str,
-    pace: &'a str,
-    space_percent: f64,
-    volume_bytes: u64,
-    stretch: u32,
-    skipped: u64,
-    policies: Vec<PolicyFigures<'a>>,
-    bounds: BoundsOfRuns,
+#[derive(Clone, Debug, Serialize)]
+pub(in crate::replay) struct Figures {
+    pub(in crate::replay) trace: Vec<String>,
+    pub(in crate::replay) drive: String,
+    pub(in crate::replay) scheduler: String,
+    pub(in crate::replay) depth: u16,
+    pub(in crate::replay) belief: String,
+    pub(in crate::replay) pace: String,
+    pub(in crate::replay) space_percent: f64,
+    pub(in crate::replay) volume_bytes: u64,
+    pub(in crate::replay) stretch: u32,
+    pub(in crate::replay) skipped: u64,
+    pub(in crate::replay) policies: Vec<PolicyFigures>,
+    pub(in crate::replay) bounds: BoundsOfRuns,
     /// Memory of this process at the most, MiB.
-    memory_mib: Option<f64>,
+    pub(in crate::replay) memory_mib: Option<f64>,
 }
 
 /// To a thousandth: what a table shows and what two machines agree on.
@@ -106,7 +106,7 @@ fn share(none: Option<&Run>, run: &Run, bound: Option<&Bound>) -> Option<f64> {
     (room > none / 100.0).then(|| round(100.0 * (none - run.t_a_reads_ms()) / room))
 }
 
-fn figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Bound>) -> RunFigures {
+fn run_figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Bound>) -> RunFigures {
     let [t_s_reads_ms, t_r_reads_ms, t_t_reads_ms] = run.parts_reads_ms().map(round);
     let per_request = |sum: fs2_block::Nanos| round(sum.as_millis_f64() / run.requests.max(1) as f64);
     RunFigures {
@@ -178,30 +178,30 @@ fn memory_mib() -> Option<f64> {
     Some(round(kib / 1024.0))
 }
 
-fn policy_figures<'a>(p: &'a Replayed, results: &'a Results) -> PolicyFigures<'a> {
+fn policy_figures(p: &Replayed, results: &Results) -> PolicyFigures {
     let none = results.policies.iter().find(|p| p.name == "none");
     let runs = p.runs.iter().enumerate().map(|(i, run)| {
         let none = none.and_then(|n| n.runs.get(i));
-        figures(i + 1, run, none, results.bounds.get(i))
+        run_figures(i + 1, run, none, results.bounds.get(i))
     });
     let none_single = none.map(|n| &n.single_pass);
     PolicyFigures {
-        name: &p.name,
+        name: p.name.clone(),
         runs: runs.collect(),
-        single_pass: figures(1, &p.single_pass, none_single, Some(&results.bound_single)),
+        single_pass: run_figures(1, &p.single_pass, none_single, Some(&results.bound_single)),
         warm_up_runs: warm_up(&p.runs),
     }
 }
 
-/// Prints everything as one JSON object.
-pub(super) fn json(args: &Args, results: &Results, out: &mut dyn Write) -> Result<(), Failure> {
-    let all = Figures {
+/// All that was found, as it is printed.
+pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
+    Figures {
         trace: args.traces.iter().map(|t| t.display().to_string()).collect(),
-        drive: &results.drive,
-        scheduler: args.scheduler.name(),
+        drive: results.drive.clone(),
+        scheduler: args.scheduler.name().to_owned(),
         depth: args.depth,
-        belief: args.belief.name(),
-        pace: if args.closed_loop { "closed" } else { "open" },
+        belief: args.belief.name().to_owned(),
+        pace: if args.closed_loop { "closed" } else { "open" }.to_owned(),
         space_percent: f64::from(args.space.get()) / 10.0,
         volume_bytes: results.volume_bytes,
         stretch: results.stretch,
@@ -213,8 +213,12 @@ pub(super) fn json(args: &Args, results: &Results, out: &mut dyn Write) -> Resul
             single_pass: bound_figures(&results.bound_single),
         },
         memory_mib: memory_mib(),
-    };
-    serde_json::to_writer_pretty(&mut *out, &all).map_err(|e| Failure(e.to_string()))?;
+    }
+}
+
+/// Prints everything as one JSON object.
+pub(super) fn json(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, figures).map_err(|e| Failure(e.to_string()))?;
     writeln!(out)?;
     Ok(())
 }
@@ -248,44 +252,46 @@ fn line(out: &mut dyn Write, label: &str, f: &RunFigures) -> Result<(), Failure>
     Ok(())
 }
 
+impl Figures {
+    /// How the trace was replayed, in words.
+    pub(in crate::replay) fn setting(&self) -> String {
+        let pace = if self.pace == "closed" { "closed loop" } else { "at the trace's pace" };
+        format!(
+            "{}, {} (depth {}), {pace}, belief {}, space {} %, {} of volume",
+            self.drive,
+            self.scheduler,
+            self.depth,
+            self.belief,
+            self.space_percent,
+            crate::mkfs2::bytes(self.volume_bytes),
+        )
+    }
+}
+
 /// Prints a table for each policy and the bounds.
-pub(super) fn tables(args: &Args, results: &Results, out: &mut dyn Write) -> Result<(), Failure> {
-    let names: Vec<_> = args.traces.iter().map(|t| t.display().to_string()).collect();
-    let pace = if args.closed_loop { "closed loop" } else { "at the trace's pace" };
-    writeln!(
-        out,
-        "{} on {}, {} (depth {}), {pace}, belief {}, space {} %, {} of volume",
-        names.join(" "),
-        results.drive,
-        args.scheduler.name(),
-        args.depth,
-        args.belief.name(),
-        f64::from(args.space.get()) / 10.0,
-        crate::mkfs2::bytes(results.volume_bytes),
-    )?;
-    if results.stretch > 1 {
-        writeln!(out, "the volume's groups stand {} times as far apart as recorded", results.stretch)?;
+pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure> {
+    writeln!(out, "{} on {}", figures.trace.join(" "), figures.setting())?;
+    if figures.stretch > 1 {
+        writeln!(out, "the volume's groups stand {} times as far apart as recorded", figures.stretch)?;
     }
-    if results.skipped > 0 {
-        writeln!(out, "{} lines or records of a pass were wrong and left out", results.skipped)?;
+    if figures.skipped > 0 {
+        writeln!(out, "{} lines or records of a pass were wrong and left out", figures.skipped)?;
     }
-    for p in &results.policies {
-        let figures = policy_figures(p, results);
+    for p in &figures.policies {
         writeln!(out, "\n{}\n{HEAD}", p.name)?;
-        for f in &figures.runs {
+        for f in &p.runs {
             line(out, &f.run.to_string(), f)?;
         }
-        line(out, "single", &figures.single_pass)?;
-        if let Some(n) = figures.warm_up_runs {
+        line(out, "single", &p.single_pass)?;
+        if let Some(n) = p.warm_up_runs {
             writeln!(out, "90 % of the last run's gain by run {n}")?;
         }
     }
     writeln!(out, "\nbounds, ms a read")?;
     writeln!(out, "      run    reused in order      B0      B1  B2 reuse  strict  reuse-w  strict     B2o")?;
-    let single = [("single".to_owned(), &results.bound_single)];
-    let runs = results.bounds.iter().enumerate().map(|(i, b)| ((i + 1).to_string(), b));
-    for (label, b) in runs.chain(single) {
-        let f = bound_figures(b);
+    let single = [("single".to_owned(), &figures.bounds.single_pass)];
+    let runs = figures.bounds.runs.iter().enumerate().map(|(i, b)| ((i + 1).to_string(), b));
+    for (label, f) in runs.chain(single) {
         writeln!(
             out,
             "{label:>9} {:>7.1} % {:>6.1} % {:>7.3} {:>7.3} {:>9.3} {:>7.3} {:>8.3} {:>7.3} {:>7.3}",
@@ -300,7 +306,7 @@ pub(super) fn tables(args: &Args, results: &Results, out: &mut dyn Write) -> Res
             f.b2_order,
         )?;
     }
-    if let Some(mib) = memory_mib() {
+    if let Some(mib) = figures.memory_mib {
         writeln!(out, "\nmemory: {mib:.0} MiB at the most")?;
     }
     Ok(())

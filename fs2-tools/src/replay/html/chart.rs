@@ -1,0 +1,389 @@
+//! One picture: two axes and what is drawn between them, as SVG inside a page.
+//!
+//! Colours are the page's custom properties, by class; text is the page's. Numbers have a tenth of a unit,
+//! which is less than a pixel; what is not finite is not drawn.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use crate::report::page::escape;
+
+/// Of every picture, in its own units.
+const WIDTH: f64 = 400.0;
+/// Of a picture that does not say otherwise.
+const HEIGHT: f64 = 280.0;
+const LEFT: f64 = 52.0;
+const RIGHT: f64 = 10.0;
+const TOP: f64 = 20.0;
+const BOTTOM: f64 = 42.0;
+
+/// From a value to its place, and what is written beside it.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    from: f64,
+    to: f64,
+    log: bool,
+    ticks: Vec<(f64, String)>,
+    name: String,
+}
+
+impl Axis {
+    /// From `from` to `to` or a little further, with three to eight round steps; `name` with its unit.
+    pub(super) fn linear(from: f64, to: f64, name: &str) -> Axis {
+        let finite = |x: f64| if x.is_finite() { x.clamp(-1e15, 1e15) } else { 0.0 };
+        let (from, to) = (finite(from), finite(to));
+        let to = if to > from { to } else { from + 1.0 };
+        let step = round_step((to - from) / 7.0);
+        let first = (from / step).ceil();
+        let mut ticks = Vec::new();
+        for n in 0..20 {
+            let at = (first + f64::from(n)) * step;
+            if at > to + step * 1e-6 {
+                break;
+            }
+            ticks.push((at, plain(at, step)));
+        }
+        Axis { from, to, log: false, ticks, name: name.to_owned() }
+    }
+
+    /// By ratios, with these marks: only those inside are written.
+    pub(super) fn log(from: f64, to: f64, marks: Vec<(f64, String)>, name: &str) -> Axis {
+        let from = if from.is_finite() && from > 0.0 { from } else { 1.0 };
+        let to = if to.is_finite() && to > from { to } else { from * 10.0 };
+        let ticks = marks.into_iter().filter(|(v, _)| (from..=to).contains(v)).collect();
+        Axis { from, to, log: true, ticks, name: name.to_owned() }
+    }
+
+    /// 0 at its begin, 1 at its end; beyond the ends the ends.
+    fn place(&self, v: f64) -> Option<f64> {
+        if !v.is_finite() {
+            return None;
+        }
+        let at = if self.log {
+            (v.max(self.from) / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (v - self.from) / (self.to - self.from)
+        };
+        Some(at.clamp(0.0, 1.0))
+    }
+}
+
+/// 1, 2 or 5 times a power of ten, not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let by = [1.0, 2.0, 5.0, 10.0].into_iter().find(|m| m * power >= least * (1.0 - 1e-9));
+    by.unwrap_or(10.0) * power
+}
+
+/// With the digits that steps of this size need.
+fn plain(v: f64, step: f64) -> String {
+    let digits = (-step.log10().floor()).clamp(0.0, 9.0) as usize;
+    let text = format!("{v:.digits$}");
+    if text.trim_start_matches(['-', '0', '.']).is_empty() { "0".to_owned() } else { text }
+}
+
+/// A coordinate.
+fn n(v: f64) -> String {
+    let text = format!("{v:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// A picture being drawn.
+pub(super) struct Chart {
+    x: Axis,
+    y: Axis,
+    height: f64,
+    left: f64,
+    body: String,
+}
+
+impl Chart {
+    pub(super) fn new(x: Axis, y: Axis) -> Chart {
+        Chart { x, y, height: HEIGHT, left: LEFT, body: String::new() }
+    }
+
+    fn at(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        let (x, y) = (self.x.place(x)?, self.y.place(y)?);
+        let (wide, high) = (WIDTH - self.left - RIGHT, self.height - TOP - BOTTOM);
+        Some((self.left + x * wide, TOP + (1.0 - y) * high))
+    }
+
+    /// A dot for each point; where several fall on one pixel, one. `class` says which colour.
+    pub(super) fn dots(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
+        let mut path = String::new();
+        let mut seen = HashSet::new();
+        for (x, y) in points.filter_map(|p| self.at(p)) {
+            if seen.insert(((x * 2.0) as u32, (y * 2.0) as u32)) {
+                let _ = write!(path, "M{} {}h.01", n(x), n(y));
+            }
+        }
+        if !path.is_empty() {
+            let _ = writeln!(self.body, "<path class=\"dots s-{class}\" d=\"{path}\"/>");
+        }
+    }
+
+    /// A line through the points; with `steps` it goes level, then straight up.
+    pub(super) fn line(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>, steps: bool) {
+        let mut path = String::new();
+        let mut before: Option<(String, String)> = None;
+        for (x, y) in points.filter_map(|p| self.at(p)) {
+            let (x, y) = (n(x), n(y));
+            match &before {
+                None => path += &format!("M{x} {y}"),
+                Some((bx, by)) if *bx == x && *by == y => continue,
+                Some((_, by)) if steps && *by == y => path += &format!("H{x}"),
+                Some((bx, _)) if steps && *bx == x => path += &format!("V{y}"),
+                Some(_) if steps => path += &format!("H{x}V{y}"),
+                Some(_) => path += &format!("L{x} {y}"),
+            }
+            before = Some((x, y));
+        }
+        if !path.is_empty() {
+            let _ = writeln!(self.body, "<path class=\"ln s-{class}\" d=\"{path}\"/>");
+        }
+    }
+
+    /// The area between two heights at each place, level until the next place.
+    pub(super) fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
+        let mut path = String::new();
+        let ends = points.iter().map(|p| p.0).skip(1).chain(points.last().map(|p| p.0));
+        for ((from, low, high), to) in points.iter().zip(ends) {
+            if let (Some(a), Some(b)) = (self.at((*from, *high)), self.at((to, *low))) {
+                let (w, h) = ((b.0 - a.0).max(0.5), (b.1 - a.1).max(1.0));
+                let _ = write!(path, "M{} {}h{}v{}h-{}z", n(a.0), n(a.1), n(w), n(h), n(w));
+            }
+        }
+        if !path.is_empty() {
+            let _ = writeln!(self.body, "<path class=\"f-{class}\" d=\"{path}\"/>");
+        }
+    }
+
+    /// A dashed line from bottom to top, with a word at its top where there is one to say.
+    pub(super) fn mark(&mut self, x: f64, word: &str) {
+        let Some((x, top)) = self.at((x, self.y.to)) else { return };
+        let bottom = self.height - BOTTOM;
+        let _ = writeln!(self.body, "<path class=\"mark\" d=\"M{} {}V{}\"/>", n(x), n(top), n(bottom));
+        if !word.is_empty() {
+            let (x, anchor) = if x > WIDTH - 50.0 { (WIDTH, "end") } else { (x, "middle") };
+            let word = escape(word);
+            let _ = writeln!(
+                self.body,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{word}</text>",
+                n(x),
+                n(top - 5.0)
+            );
+        }
+    }
+
+    /// The picture; `say` tells what it shows to those who cannot see it.
+    pub(super) fn finish(self, say: &str) -> String {
+        let (right, bottom) = (WIDTH - RIGHT, self.height - BOTTOM);
+        let mut out = begin(self.height, say);
+        let mut grid = String::new();
+        let mut words = String::new();
+        let mut free = f64::MIN;
+        for (value, word) in &self.x.ticks {
+            let Some((x, _)) = self.at((*value, self.y.from)) else { continue };
+            let _ = write!(grid, "M{} {}V{}", n(x), n(TOP), n(bottom));
+            // About 7 units a character: what would touch its neighbour is left out.
+            let half = word.chars().count() as f64 * 3.6 + 3.0;
+            if x - half >= free {
+                free = x + half;
+                // The last must not stick out.
+                let x = x.min(WIDTH - half + 3.0);
+                let _ = write!(
+                    words,
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                    n(x),
+                    n(bottom + 15.0),
+                    escape(word)
+                );
+            }
+        }
+        for (value, word) in &self.y.ticks {
+            let Some((_, y)) = self.at((self.x.from, *value)) else { continue };
+            let _ = write!(grid, "M{} {}H{}", n(self.left), n(y), n(right));
+            let _ = write!(
+                words,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                n(self.left - 5.0),
+                n(y + 4.0),
+                escape(word)
+            );
+        }
+        let _ = writeln!(out, "<path class=\"grid\" d=\"{grid}\"/>");
+        out += &self.body;
+        let _ = writeln!(out, "{words}");
+        let _ = writeln!(
+            out,
+            "<text class=\"ax\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            n((self.left + right) / 2.0),
+            n(self.height - 6.0),
+            escape(&self.x.name)
+        );
+        // Above the axis, not turned on its side.
+        let _ = writeln!(
+            out,
+            "<text class=\"ax\" x=\"2\" y=\"11\" text-anchor=\"start\">{}</text>",
+            escape(&self.y.name)
+        );
+        out + "</svg>\n"
+    }
+}
+
+fn begin(height: f64, say: &str) -> String {
+    format!(
+        "<svg class=\"ch\" role=\"img\" viewBox=\"0 0 {} {}\" aria-label=\"{}\">\n",
+        n(WIDTH),
+        n(height),
+        escape(say)
+    )
+}
+
+/// A row of a picture of bars that lie.
+pub(super) struct Row {
+    /// Before the bar; the first row of a group has its name as well.
+    pub(super) group: String,
+    pub(super) label: String,
+    /// From the left: how long, and the class of its colour.
+    pub(super) parts: Vec<(f64, &'static str)>,
+}
+
+/// Between two rows.
+const ROW: f64 = 19.0;
+
+/// Bars that lie, their parts one behind the other, with the sum behind; `name` of what they count with its
+/// unit; `marks` are values with a word, drawn across all.
+pub(super) fn bars(rows: &[Row], name: &str, marks: &[(f64, String)], say: &str) -> String {
+    let sum = |r: &Row| r.parts.iter().map(|p| fine(p.0)).sum::<f64>();
+    let most = rows.iter().map(sum).chain(marks.iter().map(|m| fine(m.0))).fold(0.0, f64::max);
+    // Room for the sum's digits behind the longest bar.
+    let x = Axis::linear(0.0, if most > 0.0 { most * 1.16 } else { 1.0 }, name);
+    let groups = rows.iter().filter(|r| !r.group.is_empty()).count().saturating_sub(1) as f64;
+    let height = TOP + BOTTOM + ROW * rows.len() as f64 + 8.0 * groups;
+    let y = Axis { from: 0.0, to: 1.0, log: false, ticks: Vec::new(), name: String::new() };
+    let mut chart = Chart { x, y, height, left: 116.0, body: String::new() };
+    let mut top = TOP;
+    for (i, row) in rows.iter().enumerate() {
+        if i > 0 && !row.group.is_empty() {
+            top += 8.0;
+        }
+        let mut begin = 0.0;
+        for (value, class) in &row.parts {
+            let end = begin + fine(*value);
+            if let (Some(a), Some(b)) = (chart.at((begin, 0.0)), chart.at((end, 0.0)))
+                && b.0 > a.0
+            {
+                let _ = writeln!(
+                    chart.body,
+                    "<path class=\"f-{class}\" d=\"M{} {}H{}v{}H{}z\"/>",
+                    n(a.0),
+                    n(top + 2.0),
+                    n(b.0),
+                    n(ROW - 4.0),
+                    n(a.0)
+                );
+            }
+            begin = end;
+        }
+        let base = n(top + ROW - 5.0);
+        let x = chart.at((begin, 0.0)).map_or(chart.left, |p| p.0);
+        let _ = writeln!(
+            chart.body,
+            "<text class=\"ax\" x=\"0\" y=\"{base}\">{}</text><text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{}</text>\
+             <text class=\"ax\" x=\"{}\" y=\"{base}\">{}</text>",
+            escape(&row.group),
+            n(chart.left - 5.0),
+            escape(&row.label),
+            n(x + 4.0),
+            crate::report::summary::figure(begin)
+        );
+        top += ROW;
+    }
+    for (value, word) in marks {
+        chart.mark(*value, word);
+    }
+    chart.finish(say)
+}
+
+/// What has no length is drawn without.
+fn fine(v: f64) -> f64 {
+    if v.is_finite() { v.max(0.0) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::page::check::elements;
+
+    fn words(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|t| t.1.as_str()).collect()
+    }
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        assert_eq!(words(&Axis::linear(0.0, 10.0, "")), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(words(&Axis::linear(0.3, 0.72, "")), ["0.3", "0.4", "0.5", "0.6", "0.7"]);
+        assert_eq!(
+            words(&Axis::linear(0.0, 0.042, "")),
+            ["0.00", "0.01", "0.02", "0.03", "0.04"].map(|w| { if w == "0.00" { "0" } else { w } })
+        );
+        assert_eq!(words(&Axis::linear(0.0, 23_000.0, "")), ["0", "5000", "10000", "15000", "20000"]);
+        for (from, to) in [(0.0, 0.0), (5.0, 1.0), (f64::NAN, f64::INFINITY), (0.0, 1e300), (-1e300, 1e-300)]
+        {
+            let axis = Axis::linear(from, to, "");
+            assert!((1..=20).contains(&axis.ticks.len()), "{from} {to}: {axis:?}");
+            assert!(axis.ticks.iter().all(|t| (0.0..=1.0).contains(&axis.place(t.0).unwrap())), "{axis:?}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_equal_lengths() {
+        let marks = vec![(0.1, "a".into()), (1.0, "b".into()), (10.0, "c".into()), (1000.0, "d".into())];
+        let axis = Axis::log(0.1, 10.0, marks, "");
+        assert_eq!(words(&axis), ["a", "b", "c"]);
+        assert!((axis.place(1.0).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!((axis.place(0.0), axis.place(1e9), axis.place(f64::NAN)), (Some(0.0), Some(1.0), None));
+    }
+
+    #[test]
+    fn corners_of_the_picture_are_the_ends_of_its_axes() {
+        let chart = Chart::new(Axis::linear(0.0, 10.0, "s"), Axis::linear(2.0, 4.0, "ms"));
+        assert_eq!(chart.at((0.0, 2.0)), Some((LEFT, HEIGHT - BOTTOM)));
+        assert_eq!(chart.at((10.0, 4.0)), Some((WIDTH - RIGHT, TOP)));
+        assert_eq!(chart.at((f64::INFINITY, 3.0)), None);
+    }
+
+    #[test]
+    fn dots_on_one_pixel_are_one_and_lines_leave_out_repeats() {
+        let mut chart = Chart::new(Axis::linear(0.0, 10.0, "s"), Axis::linear(0.0, 10.0, "ms"));
+        chart.dots("w", (0..1000).map(|_| (5.0, 5.0)).chain([(6.0, 5.0), (f64::NAN, 1.0)]));
+        assert_eq!(chart.body.matches("h.01").count(), 2);
+        chart.body.clear();
+        chart.line("0", [(0.0, 0.0), (5.0, 5.0), (5.0, 5.0), (10.0, 5.0)].into_iter(), true);
+        assert_eq!(chart.body, format!("<path class=\"ln s-0\" d=\"M52 238H221V129H390\"/>\n"));
+        let svg = chart.finish("a <b> & \"c\"");
+        assert!(svg.contains("aria-label=\"a &lt;b&gt; &amp; &quot;c&quot;\""));
+        elements(&svg);
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_parts() {
+        let row = |group: &str, parts: Vec<(f64, &'static str)>| Row {
+            group: group.into(),
+            label: "run 1".into(),
+            parts,
+        };
+        let rows = [
+            row("none", vec![(1.0, "seek"), (3.0, "rotation")]),
+            row("", vec![(f64::NAN, "seek"), (-1.0, "x")]),
+        ];
+        let svg = bars(&rows, "ms", &[(2.0, "B2o".into())], "bars");
+        // 4.64 units of value are 274 of the picture.
+        assert!(svg.contains("<path class=\"f-seek\" d=\"M116 22H175.1v15H116z\"/>"), "{svg}");
+        assert!(svg.contains("<path class=\"f-rotation\" d=\"M175.1 22H352.2v15H175.1z\"/>"), "{svg}");
+        assert!(svg.contains(">4.00</text>") && svg.contains(">0.00</text>") && svg.contains(">B2o</text>"));
+        assert_eq!(svg.matches("class=\"f-").count(), 2, "what has no length is not drawn");
+        elements(&svg);
+    }
+}

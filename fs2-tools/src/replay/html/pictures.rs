@@ -1,0 +1,482 @@
+//! The pictures of a replay, each after one of the paper's: addresses over time (Figure 9 a1 to c1), access
+//! time over seek distance (Figures 8 and 9 a2 to c2), what an access takes and uses (Figure 10); then
+//! distributions, and copies over time.
+
+use fs2_block::Nanos;
+use fs2_disk::Power;
+use fs2_sim::replay::{Dot, DotKind, Histogram, Run, Samples};
+
+use super::chart::{Axis, Chart, Row, bars};
+use crate::replay::run::report::Figures;
+use crate::replay::run::{Replayed, Results};
+use crate::report::page::escape;
+use crate::report::summary::figure;
+
+/// Dots of a page at most; they are most of its bytes.
+const PAGE_DOTS_MAX: usize = 110_000;
+
+/// Points of a line at most.
+const LINE_POINTS_MAX: usize = 400;
+
+/// Of more runs than this only the first and the last are drawn as bars.
+const BAR_ROWS_MAX: usize = 30;
+
+/// A section of the page.
+pub(super) struct Section {
+    /// Its name in the page, also for scripts.
+    pub(super) id: &'static str,
+    pub(super) heading: &'static str,
+    pub(super) caption: String,
+    /// What the colours are, as HTML.
+    pub(super) key: String,
+    /// A title, foreign text perhaps, and a picture each.
+    pub(super) panels: Vec<(String, String)>,
+}
+
+/// A run that has dots.
+struct Panel<'a> {
+    title: String,
+    samples: &'a Samples,
+    dots: Vec<Dot>,
+}
+
+/// The colour of a policy's lines: class names of the page's style.
+pub(super) fn color(results: &Results, index: usize) -> String {
+    let name = |i: usize| results.policies.get(i).map_or("", |p| p.name.as_str());
+    match name(index) {
+        "none" => "pn".to_owned(),
+        "fs2" => "p0".to_owned(),
+        "fs2-2005" => "p1".to_owned(),
+        _ => {
+            let others = (0..index).filter(|i| !["none", "fs2", "fs2-2005"].contains(&name(*i))).count();
+            let n = others + 2;
+            format!("p{} d{}", n % 5, n / 5 % 4)
+        }
+    }
+}
+
+fn key(kind: &str, entries: impl Iterator<Item = (String, String)>) -> String {
+    let swatch = |class: &str| match kind {
+        "ln" => format!("<path class=\"ln s-{class}\" d=\"M1 6H25\"/>"),
+        "dots" => format!("<path class=\"spot s-{class}\" d=\"M13 6h.01\"/>"),
+        _ => format!("<path class=\"f-{class}\" d=\"M7 1h12v10h-12z\"/>"),
+    };
+    let entries = entries.map(|(class, name)| {
+        let svg =
+            format!("<svg class=\"sw\" viewBox=\"0 0 26 12\" aria-hidden=\"true\">{}</svg>", swatch(&class));
+        format!("<span>{svg}{}</span>", escape(&name))
+    });
+    entries.collect::<Vec<_>>().join("\n")
+}
+
+fn policy_key(results: &Results) -> String {
+    let names = results.policies.iter().enumerate();
+    key("ln", names.map(|(i, p)| (color(results, i), p.name.clone())))
+}
+
+fn ms(t: Nanos) -> f64 {
+    t.as_millis_f64()
+}
+
+/// First and last run of each policy, with as many dots as the page has room for.
+fn panels(results: &Results) -> Vec<Panel<'_>> {
+    let mut out = Vec::new();
+    for p in &results.policies {
+        let last = p.samples.len().saturating_sub(1);
+        for (i, samples) in p.samples.iter().enumerate().filter(|(i, _)| *i == 0 || *i == last) {
+            let title = format!("{}, run {}", p.name, i + 1);
+            out.push(Panel { title, samples, dots: samples.dots() });
+        }
+    }
+    // Two pictures are drawn from them.
+    let room = (PAGE_DOTS_MAX / 2 / out.len().max(1)).max(1);
+    for p in &mut out {
+        let n = p.dots.len();
+        if n > room {
+            p.dots = (0..room).map(|i| p.dots[i * n / room]).collect();
+        }
+    }
+    out
+}
+
+fn thinned(panels: &[Panel<'_>]) -> String {
+    let most = panels.iter().max_by_key(|p| p.samples.seen());
+    match most {
+        Some(p) if p.samples.seen() > p.dots.len() as u64 => format!(
+            " Of a run with more than {} accesses so many are drawn, chosen evenly among all: where dots are \
+             dense, accesses were.",
+            p.dots.len()
+        ),
+        _ => String::new(),
+    }
+}
+
+const KINDS: [(DotKind, &str, &str); 3] = [
+    (DotKind::Read, "read", "read"),
+    (DotKind::ReadFromCopy, "copy", "read from a copy"),
+    (DotKind::Write, "write", "write"),
+];
+
+fn dot_key() -> String {
+    key("dots", KINDS.iter().map(|(_, class, name)| ((*class).to_owned(), (*name).to_owned())))
+}
+
+fn draw_dots(chart: &mut Chart, dots: &[Dot], place: impl Fn(&Dot) -> (f64, f64)) {
+    for (kind, class, _) in KINDS {
+        chart.dots(class, dots.iter().filter(|d| d.kind == kind).map(&place));
+    }
+}
+
+/// The mean distance of the drawn accesses and how many of them came from copies, in words.
+fn told(p: &Panel<'_>) -> String {
+    let n = p.dots.len().max(1) as u64;
+    let copies = p.dots.iter().filter(|d| d.kind == DotKind::ReadFromCopy).count() as u64;
+    let distance = p.dots.iter().map(|d| u128::from(d.distance)).sum::<u128>() / u128::from(n);
+    let way = crate::report::summary::bytes(u64::try_from(distance * 512).unwrap_or(u64::MAX));
+    let seconds = figure(p.samples.answered().as_secs_f64());
+    format!(
+        "{}: {seconds} s, mean distance between accesses {way}, {} % from copies",
+        p.title,
+        copies * 100 / n
+    )
+}
+
+/// Bytes of a unit in which `end` is a handy number, and its name.
+fn byte_unit(end: f64) -> (f64, &'static str) {
+    let units = [(1099511627776.0, "TiB"), (1073741824.0, "GiB"), (1048576.0, "MiB")];
+    units.into_iter().find(|(bytes, _)| end >= 2.0 * bytes).unwrap_or((1024.0, "KiB"))
+}
+
+const SECTOR: f64 = 512.0;
+
+/// The part of the volume that was used, as an axis, and bytes of its unit.
+fn address_axis(lowest: f64, highest: f64) -> (Axis, f64) {
+    let (unit, name) = byte_unit(highest);
+    let margin = (highest - lowest) * 0.02;
+    let from = if lowest - margin < (highest - lowest) * 0.3 { 0.0 } else { lowest - margin };
+    (Axis::linear(from / unit, (highest + margin) / unit, &format!("address, {name}")), unit)
+}
+
+fn addresses(panels: &[Panel<'_>]) -> Option<Section> {
+    let all = || panels.iter().flat_map(|p| &p.dots).map(|d| d.sector.0 as f64 * SECTOR);
+    let (lowest, highest) = all().fold((f64::MAX, 0.0), |(a, b), v| (v.min(a), v.max(b)));
+    if lowest > highest {
+        return None;
+    }
+    let longest = panels.iter().map(|p| p.samples.answered().as_secs_f64()).fold(0.0, f64::max);
+    let draw = |p: &Panel<'_>| {
+        let (y, unit) = address_axis(lowest, highest);
+        let mut chart = Chart::new(Axis::linear(0.0, longest, "time since the run began, s"), y);
+        draw_dots(&mut chart, &p.dots, |d| (d.at.as_secs_f64(), d.sector.0 as f64 * SECTOR / unit));
+        (p.title.clone(), chart.finish(&format!("Address of each access over time. {}", told(p))))
+    };
+    Some(Section {
+        id: "addresses",
+        heading: "Where the accesses went",
+        caption: format!(
+            "A dot is an access for a request: when it began, and where on the volume. All panels have the \
+             same scales.{}",
+            thinned(panels)
+        ),
+        key: dot_key(),
+        panels: panels.iter().map(draw).collect(),
+    })
+}
+
+fn distances(panels: &[Panel<'_>]) -> Option<Section> {
+    let dots = || panels.iter().flat_map(|p| &p.dots);
+    let farthest = dots().map(|d| d.distance as f64 * SECTOR).fold(0.0, f64::max);
+    let mut times: Vec<f64> = dots().map(|d| ms(d.access)).collect();
+    times.sort_by(f64::total_cmp);
+    // What took longer than all but one in 500 would flatten the rest.
+    let top = *times.get((times.len() * 499 / 500).min(times.len().checked_sub(1)?))? * 1.05;
+    let above = times.iter().filter(|t| **t > top).count();
+    let mut marks = vec![(SECTOR / 2.0, "0".to_owned())];
+    let words = ["4Ki", "64Ki", "1Mi", "16Mi", "256Mi", "4Gi", "64Gi", "1Ti", "16Ti"];
+    marks.extend(words.iter().zip(3..).map(|(word, i)| (16f64.powi(i), (*word).to_owned())));
+    let draw = |p: &Panel<'_>| {
+        let end = (farthest * 1.3).max(SECTOR * 16.0);
+        let name = "distance from the access before, bytes";
+        let x = Axis::log(SECTOR / 2.0, end, marks.clone(), name);
+        let mut chart = Chart::new(x, Axis::linear(0.0, top, "access time, ms"));
+        draw_dots(&mut chart, &p.dots, |d| (d.distance as f64 * SECTOR, ms(d.access)));
+        (p.title.clone(), chart.finish(&format!("Time of each access over its seek distance. {}", told(p))))
+    };
+    let cut = match above {
+        0 => String::new(),
+        n => format!(" At the upper edge: {n} that took longer."),
+    };
+    Some(Section {
+        id: "distances",
+        heading: "What distance costs",
+        caption: format!(
+            "The same accesses: how far the head had to go from where the last access (the engine's own too) \
+             ended, by ratios, with 0 at the left edge, and what the access took in all. The lower edge of a \
+             cloud is the seek curve, its height a turn of the platters.{cut}"
+        ),
+        key: dot_key(),
+        panels: panels.iter().map(draw).collect(),
+    })
+}
+
+/// The runs shown as bars: all, or the first and the last where that would be too many.
+fn bar_runs(results: &Results, p: &Replayed) -> Vec<usize> {
+    let all: usize = results.policies.iter().map(|p| p.runs.len()).sum();
+    let last = p.runs.len().saturating_sub(1);
+    (0..p.runs.len()).filter(|i| all <= BAR_ROWS_MAX || *i == 0 || *i == last).collect()
+}
+
+fn rows(results: &Results, parts: impl Fn(&Run) -> Vec<(f64, &'static str)>) -> Vec<Row> {
+    let mut out = Vec::new();
+    for p in &results.policies {
+        for (n, i) in bar_runs(results, p).into_iter().enumerate() {
+            out.push(Row {
+                group: if n == 0 { p.name.clone() } else { String::new() },
+                label: format!("run {}", i + 1),
+                parts: parts(&p.runs[i]),
+            });
+        }
+    }
+    out
+}
+
+fn say(what: &str, rows: &[Row]) -> String {
+    let mut group = "";
+    let mut told = Vec::new();
+    for r in rows {
+        if !r.group.is_empty() {
+            group = &r.group;
+        }
+        let parts: Vec<_> = r.parts.iter().map(|(v, name)| format!("{name} {}", figure(*v))).collect();
+        told.push(format!("{group} {}: {}", r.label, parts.join(", ")));
+    }
+    format!("{what}. {}", told.join("; "))
+}
+
+fn access_bars(figures: &Figures, results: &Results) -> (String, String) {
+    let rows = rows(results, |r| {
+        let [seek, rotation, transfer] = r.parts_reads_ms();
+        vec![(transfer, "transfer"), (rotation, "rotation"), (seek, "seek")]
+    });
+    let bound = (figures.bounds.last.b2_order, "B2o".to_owned());
+    let marks = if figures.bounds.last.reads > 0 { vec![bound] } else { Vec::new() };
+    let svg = bars(&rows, "ms a read", &marks, &say("Bars: mean access time of reads in ms", &rows));
+    ("Access time of a read".to_owned(), svg)
+}
+
+/// Means of a request in mJ: transfer and overhead, rotation, seek. The paper's E_A taken apart.
+fn energy_parts(run: &Run, power: &Power) -> [f64; 3] {
+    let each = |t: Nanos, watts: f64| 1000.0 * t.as_secs_f64() * watts / run.split.count.max(1) as f64;
+    let (seek, rotation) = (each(run.split.seek, power.seek_w), each(run.split.rotation, power.idle_w));
+    [(run.energy_mj_per_access() - seek - rotation).max(0.0), rotation, seek]
+}
+
+fn energy_bars(results: &Results) -> (String, String) {
+    let rows = rows(results, |r| {
+        let [transfer, rotation, seek] = energy_parts(r, &results.power);
+        vec![(transfer, "transfer"), (rotation, "rotation"), (seek, "seek")]
+    });
+    let svg = bars(&rows, "mJ an access", &[], &say("Bars: mean energy of an access in mJ", &rows));
+    ("Energy of an access".to_owned(), svg)
+}
+
+fn breakdown(figures: &Figures, results: &Results) -> Section {
+    let parts = [("seek", "seek"), ("rotation", "rotation"), ("transfer", "transfer and overhead")];
+    Section {
+        id: "breakdown",
+        heading: "What an access takes and uses",
+        caption:
+            "Means of a run; time of reads, energy of reads and writes, without the engine's own accesses. \
+                  Dashed: B2o of the last run, what one may hope for where order decides."
+                .to_owned(),
+        key: key("box", parts.iter().map(|(c, n)| ((*c).to_owned(), (*n).to_owned()))),
+        panels: vec![access_bars(figures, results), energy_bars(results)],
+    }
+}
+
+/// Each step of a distribution: milliseconds, and percent not above them; thinned to what a line can show.
+fn cumulative(h: &Histogram) -> Vec<(f64, f64)> {
+    let all = h.count().max(1) as f64;
+    let mut out: Vec<(f64, f64)> = Vec::new();
+    let mut seen = 0;
+    for (end, n) in h.steps() {
+        seen += n;
+        let (at, percent) = (ms(end), 100.0 * seen as f64 / all);
+        match out.last() {
+            None => out.push((at, 0.0)),
+            Some((_, before)) if percent - before < 100.0 / LINE_POINTS_MAX as f64 && seen < h.count() => {
+                continue;
+            }
+            Some(_) => {}
+        }
+        out.push((at, percent));
+    }
+    out
+}
+
+fn distribution(results: &Results, name: &str, of: impl Fn(&Run) -> &Histogram) -> Option<String> {
+    let lines: Vec<Vec<(f64, f64)>> =
+        results.policies.iter().map(|p| p.runs.last().map_or(Vec::new(), |r| cumulative(of(r)))).collect();
+    let ends = lines.iter().flatten().map(|p| p.0);
+    let (least, most) = ends.fold((f64::MAX, 0.0), |(a, b), t| (t.min(a), t.max(b)));
+    if least > most {
+        return None;
+    }
+    let mut marks = Vec::new();
+    for power in -3..9 {
+        for by in [1.0, 3.0] {
+            let at = by * 10f64.powi(power);
+            marks.push((at, format!("{at:.*}", usize::try_from(-power).unwrap_or(0))));
+        }
+    }
+    let mut chart = Chart::new(
+        Axis::log(least * 0.8, most * 1.25, marks, &format!("{name}, ms")),
+        Axis::linear(0.0, 100.0, "percent that took no longer"),
+    );
+    let mut told = Vec::new();
+    for (i, (line, p)) in lines.iter().zip(&results.policies).enumerate() {
+        // Before the first step nothing, behind the last everything.
+        let (first, last) = ((least * 0.8, 0.0), (most * 1.25, 100.0));
+        if !line.is_empty() {
+            chart.line(
+                &color(results, i),
+                [first].into_iter().chain(line.iter().copied()).chain([last]),
+                true,
+            );
+        }
+        if let Some(h) = p.runs.last().map(&of) {
+            let at = |permille| figure(ms(h.quantile(permille)));
+            told.push(format!("{}: half {}, 90 % {}, 99 % {}", p.name, at(500), at(900), at(990)));
+        }
+    }
+    Some(chart.finish(&format!("Cumulative distribution of {name} in ms, last run. {}", told.join("; "))))
+}
+
+fn distributions(results: &Results) -> Option<Section> {
+    let access = distribution(results, "access time of reads", |r| &r.access_reads);
+    let response = distribution(results, "response time of requests", |r| &r.response);
+    let panels: Vec<_> = [("Access, reads", access), ("Response, all requests", response)]
+        .into_iter()
+        .filter_map(|(title, svg)| Some((title.to_owned(), svg?)))
+        .collect();
+    if panels.is_empty() {
+        return None;
+    }
+    Some(Section {
+        id: "distributions",
+        heading: "Not only means",
+        caption: "The last run of each policy: which share of the reads' accesses, and of the requests' \
+                  answers, took no longer than so many milliseconds."
+            .to_owned(),
+        key: policy_key(results),
+        panels,
+    })
+}
+
+/// A moment of all runs.
+struct Then {
+    /// Since the first run began.
+    minutes: f64,
+    /// Blocks with a copy.
+    replicas: u64,
+    /// First block of the hot region, and the one behind its last.
+    hot: Option<(u32, u32)>,
+}
+
+/// All runs and the idle time between them, in as many moments as a line can show.
+fn history(p: &Replayed) -> Vec<Then> {
+    let origin = p.samples.first().map_or(Nanos(0), Samples::begin);
+    let all: Vec<_> = p
+        .samples
+        .iter()
+        .flat_map(|s| {
+            let begin = s.begin().since(origin);
+            s.moments().map(move |m| Then {
+                minutes: (begin + m.at).as_secs_f64() / 60.0,
+                replicas: m.replicas,
+                hot: m.hot.map(|h| (h.start(), h.end())),
+            })
+        })
+        .collect();
+    let every = all.len().div_ceil(LINE_POINTS_MAX).max(1);
+    let last = all.len().saturating_sub(1);
+    all.into_iter().enumerate().filter(|(i, _)| i % every == 0 || *i == last).map(|(_, m)| m).collect()
+}
+
+/// When each run began, minutes.
+fn begins(p: &Replayed) -> Vec<f64> {
+    let origin = p.samples.first().map_or(Nanos(0), Samples::begin);
+    p.samples.iter().map(|s| s.begin().since(origin).as_secs_f64() / 60.0).collect()
+}
+
+/// Runs of a policy that are named above a picture.
+const RUN_MARKS_MAX: usize = 12;
+
+fn mark_runs(chart: &mut Chart, p: &Replayed) {
+    let begins = begins(p);
+    let every = begins.len().div_ceil(RUN_MARKS_MAX).max(1);
+    for (i, at) in begins.into_iter().enumerate().step_by(every) {
+        chart.mark(at, &if i == 0 { String::new() } else { (i + 1).to_string() });
+    }
+}
+
+fn growth(results: &Results) -> Option<Section> {
+    let block = f64::from(results.block_size.bytes());
+    let histories: Vec<_> = results.policies.iter().map(history).collect();
+    let minutes = histories.iter().flatten().map(|m| m.minutes).fold(0.0, f64::max);
+    let most = histories.iter().flatten().map(|m| m.replicas).max()? as f64 * block;
+    let (unit, unit_name) = byte_unit(most);
+    let mut chart = Chart::new(
+        Axis::linear(0.0, minutes, "time, idle time between runs included, min"),
+        Axis::linear(0.0, (most * 1.05).max(unit) / unit, &format!("copies, {unit_name}")),
+    );
+    let mut told = Vec::new();
+    for (i, (history, p)) in histories.iter().zip(&results.policies).enumerate() {
+        let points = history.iter().map(|m| (m.minutes, m.replicas as f64 * block / unit));
+        chart.line(&color(results, i), points, true);
+        let end = history.last().map_or(0.0, |m| m.replicas as f64 * block / unit);
+        told.push(format!("{} {} {unit_name}", p.name, figure(end)));
+    }
+    let say = format!("Blocks with a copy over time; in the end: {}", told.join(", "));
+    let mut panels = vec![("Copies there are".to_owned(), chart.finish(&say))];
+    let edges = || histories.iter().flatten().filter_map(|m| m.hot);
+    if let Some(to) = edges().map(|h| h.1).max() {
+        let to = (f64::from(to) * block).max(results.volume_bytes as f64);
+        for (history, p) in histories.iter().zip(&results.policies) {
+            if history.iter().all(|m| m.hot.is_none()) {
+                continue;
+            }
+            let (y, unit) = address_axis(0.0, to);
+            let mut chart = Chart::new(Axis::linear(0.0, minutes, "time, min; run numbers above"), y);
+            let place = |b: u32| f64::from(b) * block / unit;
+            let points: Vec<_> =
+                history.iter().filter_map(|m| m.hot.map(|(a, b)| (m.minutes, place(a), place(b)))).collect();
+            chart.band("copy", &points);
+            mark_runs(&mut chart, p);
+            let (first, last) = (points.first(), points.last());
+            let told = [("first", first), ("in the end", last)].map(|(when, p)| {
+                p.map_or(String::new(), |p| format!("{when} from {} to {}", figure(p.1), figure(p.2)))
+            });
+            let say = format!("Hot region over time, {}: {}", byte_unit(to).1, told.join(", "));
+            panels.push((format!("Hot region, {}", p.name), chart.finish(&say)));
+        }
+    }
+    Some(Section {
+        id: "growth",
+        heading: "Copies and hot region over time",
+        caption:
+            "All runs and the idle time between them. The hot region is where the policy takes the head to \
+                  be mostly."
+                .to_owned(),
+        key: policy_key(results),
+        panels,
+    })
+}
+
+/// All sections that have something to show.
+pub(super) fn sections(figures: &Figures, results: &Results) -> Vec<Section> {
+    let panels = panels(results);
+    let breakdown = results.policies.iter().any(|p| !p.runs.is_empty()).then(|| breakdown(figures, results));
+    let all = [breakdown, addresses(&panels), distances(&panels), distributions(results), growth(results)];
+    all.into_iter().flatten().collect()
+}
