@@ -37,6 +37,9 @@ pub(super) struct ReadArgs {
     /// twice, so it cannot come from standard input
     #[arg(long, conflicts_with = "device")]
     pub(super) pack: bool,
+    /// No bar, however long it takes.
+    #[arg(skip)]
+    pub(super) quiet: bool,
 }
 
 /// Where a device's addresses may begin.
@@ -64,9 +67,9 @@ impl ReadArgs {
                     "--pack reads a trace twice, and standard input is there once".to_owned(),
                 ));
             }
-            options.devices = packed(open(paths, options.clone())?)?;
+            options.devices = packed(open(paths, options.clone(), self.quiet)?)?;
         }
-        open(paths, options)
+        open(paths, options, self.quiet)
     }
 }
 
@@ -84,14 +87,14 @@ fn packed(mut stream: Stream) -> Result<DeviceChoice, Failure> {
     Ok(DeviceChoice::Placed(places))
 }
 
-fn open(paths: &[PathBuf], options: OpenOptions) -> Result<Stream, Failure> {
+fn open(paths: &[PathBuf], options: OpenOptions, quiet: bool) -> Result<Stream, Failure> {
     let mut inputs: Vec<(String, BoxRead)> = Vec::new();
     let mut files = Vec::new();
     for path in paths {
         files.push(if path == Path::new("-") { None } else { Some(file(path)?) });
     }
     let sizes = files.iter().map(|f| f.as_ref().map(|(_, bytes)| *bytes)).sum::<Option<u64>>();
-    let bar = Bar::new(sizes);
+    let bar = Bar::new(sizes, quiet);
     for (path, file) in paths.iter().zip(files) {
         let input: BoxRead = match file {
             Some((file, _)) => Box::new(Counted { input: file, bar: bar.clone() }),
@@ -118,10 +121,11 @@ fn file(path: &Path) -> Result<(File, u64), Failure> {
 struct Bar {
     bar: ProgressBar,
     begun: Instant,
+    quiet: bool,
 }
 
 impl Bar {
-    fn new(bytes: Option<u64>) -> Bar {
+    fn new(bytes: Option<u64>, quiet: bool) -> Bar {
         let bar = ProgressBar::with_draw_target(bytes, ProgressDrawTarget::hidden());
         let style = match bytes {
             Some(_) => "{bar:40} {bytes} of {total_bytes}, {eta} left",
@@ -130,7 +134,7 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template(style) {
             bar.set_style(style);
         }
-        Bar { bar, begun: Instant::now() }
+        Bar { bar, begun: Instant::now(), quiet }
     }
 }
 
@@ -144,7 +148,7 @@ impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.input.read(buf)?;
         self.bar.bar.inc(n as u64);
-        if self.bar.bar.is_hidden() && self.bar.begun.elapsed() > PATIENCE {
+        if !self.bar.quiet && self.bar.bar.is_hidden() && self.bar.begun.elapsed() > PATIENCE {
             self.bar.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         Ok(n)

@@ -8,8 +8,10 @@ mod convert;
 mod html;
 mod info;
 mod input;
+mod new_file;
 mod profile;
 mod run;
+mod sweep;
 mod validate;
 
 use std::ffi::OsString;
@@ -35,6 +37,7 @@ Examples:
   fs2-replay profile import disk.diskspecs > disk.toml
   fs2-replay validate disk.toml disk.trace.zst  the model against measured times
   fs2-replay run web.spc.gz --policy none,fs2   a trace under two policies, seven times
+  fs2-replay sweep plan.toml --out results      traces times drives times policies, on all cores
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
 
@@ -57,6 +60,7 @@ enum What {
     /// Compare a modelled drive with times measured on the real one
     Validate(validate::Args),
     Run(Box<run::Args>),
+    Sweep(sweep::Args),
 }
 
 /// Why a subcommand did not do what it was asked: one or more sentences for people.
@@ -89,6 +93,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         What::Profile(args) => profile::run(args, out),
         What::Validate(args) => validate::run(args, out),
         What::Run(args) => run::run(args, out, err),
+        What::Sweep(args) => sweep::run(args, out, err),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,

@@ -20,6 +20,7 @@ use fs2_trace::{Record, TraceError};
 use super::Failure;
 use super::html;
 use super::input::ReadArgs;
+use super::new_file::NewFile;
 use super::profile::load;
 use crate::mkfs2::parse_percent;
 
@@ -182,7 +183,7 @@ pub(super) struct Results {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
     // What cannot be written is known before hours have gone by.
-    let page = args.html.as_deref().map(html::File::create).transpose()?;
+    let page = args.html.as_deref().map(NewFile::create).transpose()?;
     let results = compute(args, page.is_some(), err)?;
     let figures = report::figures(args, &results);
     if let Some(page) = page {

@@ -1,6 +1,6 @@
 //! A replay as one page: figures and pictures, no script, nothing asked for.
 //!
-//! [`page`] makes it, [`File`] puts it where it belongs; the pictures are in `pictures`, drawn by `chart`. The
+//! [`page`] makes it; the pictures are in `pictures`, drawn by `chart`. The
 //! page stays below 3 MB whatever was replayed: dots, lines, bars and rows each have a bound.
 
 mod chart;
@@ -10,14 +10,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::fs::Permissions;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-
-use tempfile::NamedTempFile;
-
-use super::Failure;
 use super::run::Results;
 use super::run::report::Figures;
 use crate::report::page::{self, escape};
@@ -25,42 +17,6 @@ use crate::report::summary::{bytes, change, figure};
 
 /// Accesses of a run to keep for the pictures.
 pub(super) const DOTS_MAX: usize = 3000;
-
-/// A page that is not there yet: its name appears once it is whole.
-pub(super) struct File {
-    file: NamedTempFile,
-    path: PathBuf,
-}
-
-impl File {
-    /// A place for a page at `path`.
-    ///
-    /// # Errors
-    /// Where no file can be made there.
-    pub(super) fn create(path: &Path) -> Result<File, Failure> {
-        if path.is_dir() {
-            return Err(Failure::at(path, "a directory, expected a file to write"));
-        }
-        let dir = match path.parent() {
-            Some(dir) if dir != Path::new("") => dir,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix(".page-").permissions(Permissions::from_mode(0o666));
-        let file = builder.tempfile_in(dir).map_err(|e| Failure::at(path, e))?;
-        Ok(File { file, path: path.to_owned() })
-    }
-
-    /// Writes the page.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub(super) fn write(mut self, page: &str) -> Result<(), Failure> {
-        self.file.write_all(page.as_bytes()).map_err(|e| Failure::at(&self.path, e))?;
-        self.file.persist(&self.path).map_err(|e| Failure::at(&self.path, e.error))?;
-        Ok(())
-    }
-}
 
 /// Names of traces that are listed.
 const NAMES_MAX: usize = 16;

@@ -1,0 +1,192 @@
+//! `fs2-replay sweep`: shards, stops, what is put together.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// Exit code, standard output, standard error.
+fn sweep(args: &[&str]) -> (i32, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let all = ["fs2-replay", "sweep"].iter().chain(args).map(|a| (*a).into());
+    let code = fs2_tools::replay::run(all, &mut out, &mut err);
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (code, text(out), text(err))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a name in text")
+}
+
+/// Two places far apart read in turns, `each` times a round.
+fn write_trace(path: &Path, each: u32) {
+    let mut text = String::new();
+    for i in 0..2 * each {
+        let at = f64::from(i / each) * 50.0 + f64::from(i % each) * 0.01;
+        let sector = (i % 2) * 9_000_000 + 2_000_000 + i % each / 2 * 64;
+        text += &format!("{at:.6} D R {sector} 32 7 reader\n");
+    }
+    std::fs::write(path, text).expect("the scratch directory can be written");
+}
+
+/// Two traces, two drives, two policies: eight cells.
+fn write_plan(dir: &Path) -> PathBuf {
+    write_trace(&dir.join("a.txt"), 400);
+    write_trace(&dir.join("b,\"c.txt"), 100);
+    let plan = dir.join("plan.toml");
+    let text = "
+        options = { closed-loop = true, idle-between = '30s' }
+        [axes]
+        policy = ['none', 'fs2']
+        drive = ['wd800-repaired', 'nearline-hc310']
+        [[trace]]
+        name = 'a, split'
+        files = ['a.txt']
+        split = [0, 50]
+        [[trace]]
+        name = 'b'
+        files = ['b,\"c.txt']
+        runs = 2
+    ";
+    std::fs::write(&plan, text).expect("the scratch directory can be written");
+    plan
+}
+
+/// What a merge left in a directory: CSV and JSON lines.
+fn merged(dir: &Path) -> [String; 2] {
+    ["sweep.csv", "sweep.jsonl"].map(|name| std::fs::read_to_string(dir.join(name)).expect(name))
+}
+
+#[test]
+fn two_shards_are_one_run() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let plan = write_plan(dir.path());
+    let plan = text(&plan);
+    let [whole, one, two] = ["whole", "one", "two"].map(|d| dir.path().join(d));
+    let (code, out, err) = sweep(&[plan, "--out", text(&whole), "--jobs", "1"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("sweep.csv") && err.contains("8 of 8: b closed-loop=true"), "{out}{err}");
+    // As on two machines: other directories, more threads.
+    for (i, at) in [("1/2", &one), ("2/2", &two)] {
+        let (code, out, err) = sweep(&[plan, "--out", text(at), "--shard", i, "--jobs", "3"]);
+        assert_eq!((code, out.as_str()), (0, ""), "{err}");
+        assert!(err.contains("4 of 4") && !err.contains("5 of"), "{err}");
+    }
+    let (code, _, err) = sweep(&[plan, "--out", text(&one), "--merge"]);
+    assert!(code == 1 && err.contains("4 of 8 cells are not there yet: a, split"), "{err}");
+    let (code, _, err) = sweep(&[plan, "--out", text(&one), "--merge", "--partial"]);
+    assert!(code == 0 && err.contains("4 of 8"), "{err}");
+    std::fs::copy(two.join("shard-2-of-2.jsonl"), one.join("shard-2-of-2.jsonl")).expect("copied");
+    // The same once more is no contradiction.
+    std::fs::copy(one.join("shard-1-of-2.jsonl"), one.join("shard-1-of-3.jsonl")).expect("copied");
+    let (code, _, err) = sweep(&[plan, "--out", text(&one), "--merge"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(merged(&one) == merged(&whole), "shards differ from one run");
+
+    let [csv, jsonl] = merged(&whole);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(
+        lines[0].starts_with("trace,drive,scheduler,depth,belief,pace,space_percent,stretch,policy,pass,")
+    );
+    // Eight cells of two runs and a single pass each.
+    assert_eq!(lines.len(), 1 + 8 * 3);
+    let columns = lines[0].split(',').count();
+    for line in &lines[1..] {
+        // The one comma that is no border stands in quotes.
+        assert_eq!(line.replace("\"a, split\"", "a").split(',').count(), columns, "{line}");
+    }
+    let cells: Vec<Value> = jsonl.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert_eq!(cells.len(), 8);
+    // The last axis changes fastest: drive, then policy.
+    let [none, fs2] = [&cells[0], &cells[1]].map(|c| &c["result"]["policies"][0]);
+    assert_eq!((&none["name"], &fs2["name"]), (&"none".into(), &"fs2".into()));
+    let read = |p: &Value| p["runs"][1]["t_a_reads_ms"].as_f64().expect("a number");
+    let bound = cells[1]["result"]["bounds"]["runs"][1]["b2_order"].as_f64().expect("a number");
+    let want = 100.0 * (read(none) - read(fs2)) / (read(none) - bound);
+    let share = fs2["runs"][1]["share_percent"].as_f64().expect("filled in from the other cell");
+    assert!((share - want).abs() < 0.01 && share > 50.0, "{share} against {want}");
+    assert!(!jsonl.contains(text(dir.path())) && !jsonl.contains("memory"), "nothing of this machine");
+}
+
+#[test]
+fn a_killed_sweep_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let plan = write_plan(dir.path());
+    let out = dir.path().join("out");
+    let shard = out.join("shard-1-of-1.jsonl");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fs2-replay"))
+        .args(["sweep", text(&plan), "--jobs", "1", "--out", text(&out)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("fs2-replay starts");
+    let done = || std::fs::read(&shard).unwrap_or_default().iter().filter(|b| **b == b'\n').count();
+    while done() == 0 && child.try_wait().expect("a child").is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    let before = done();
+    assert!((1..8).contains(&before), "{before} of 8 cells were done when it was killed");
+    // The worst moment for a kill: in the midst of a line.
+    let mut bytes = std::fs::read(&shard).expect("a shard");
+    bytes.extend_from_slice(b"{\"cell\":{\"trace\":\"b\",\"opt");
+    std::fs::write(&shard, &bytes).expect("written");
+    let (code, listed, _) = sweep(&[text(&plan), "--out", text(&out), "--dry-run"]);
+    assert_eq!((code, listed.lines().count(), listed.matches(", done:").count()), (0, 8, before));
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out), "--jobs", "2"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains(&format!("{before} of 8 cells are done already")), "{err}");
+    let left = 8 - before;
+    assert!(err.contains(&format!("{left} of {left}: ")), "{err}");
+    let whole = dir.path().join("whole");
+    assert_eq!(sweep(&[text(&plan), "--out", text(&whole)]).0, 0);
+    assert!(merged(&out) == merged(&whole), "a sweep that was killed differs from one that was not");
+    // Nothing left: nothing is run.
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+    assert_eq!((code, err.as_str()), (0, "8 of 8 cells are done already\n"));
+    // Other files under the same name are no resumption.
+    write_trace(&dir.path().join("a.txt"), 390);
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+    assert!(code == 1 && err.contains("was run by another version or on other files"), "{err}");
+}
+
+#[test]
+fn a_cell_that_fails_is_told_and_the_others_are_run() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    write_trace(&dir.path().join("good.txt"), 20);
+    std::fs::write(dir.path().join("bad.txt"), "0.0 D R 8 8 7 a\n0.1 D R x 8 7 a\n").expect("written");
+    let plan = dir.path().join("plan.toml");
+    let text_of = "options = { runs = 1, policy = 'none' }\n[[trace]]\nname = 'bad'\nfiles = ['bad.txt']\n\
+                   [[trace]]\nname = 'good'\nfiles = ['good.txt']\n";
+    std::fs::write(&plan, text_of).expect("written");
+    let out = dir.path().join("out");
+    for told in ["", "1 of 2 cells are done already\n"] {
+        let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+        assert!(code == 1 && err.starts_with(told) && err.contains("1 of 2 cells failed"), "{err}");
+        assert!(err.contains("bad.txt") && err.contains("fs2-replay: bad policy=none runs=1: "), "{err}");
+    }
+    std::fs::write(dir.path().join("bad.txt"), "0.0 D R 8 8 7 a\n").expect("written");
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(merged(&out)[1].lines().count(), 2);
+}
+
+#[test]
+fn the_example_in_the_documentation_is_a_plan() {
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/sweep.toml");
+    let (code, out, err) = sweep(&[plan, "--dry-run"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(out.lines().count(), 2 * 3 * 2 * 2 * 2);
+    let (_, part, _) = sweep(&[plan, "--dry-run", "--shard", "2/5"]);
+    assert_eq!(part.lines().collect::<Vec<_>>(), out.lines().skip(1).step_by(5).collect::<Vec<_>>());
+    for (args, said) in [
+        (&[plan][..], "--out"),
+        (&[plan, "--out", "x", "--shard", "3/2"], "no shard"),
+        (&[plan, "--out", "x", "--merge", "--dry-run"], "cannot be used with"),
+        (&[plan, "--out", "x", "--partial"], "--merge"),
+    ] {
+        let (code, _, err) = sweep(args);
+        assert!(code == 2 && err.contains(said), "{args:?}: {err}");
+    }
+}
