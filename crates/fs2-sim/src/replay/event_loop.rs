@@ -17,6 +17,7 @@ use fs2_engine::policy::{Policy, Shape};
 use fs2_engine::{Brought, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
 use fs2_trace::Record;
 
+use super::baselines::Ground;
 use super::belief::{Belief, Secrets};
 use super::redirect::{OwnIo, Redirect};
 use super::samples::{Samples, kind_of};
@@ -225,14 +226,21 @@ impl Replay {
         engine.space = Permille::new(share).unwrap_or(engine.space);
         let (mut policy, mut redirect) = (settings.policy, settings.redirect);
         if let Some(scheme) = settings.scheme {
-            let shape = shape_of(space, engine.seed);
             let known = settings.known.map(|k| match factor {
                 1 => k,
                 _ => Arc::new(k.moved(|b| map.stretch_block(b, factor))),
             });
             let room = engine.space.share_of(u64::from(space.blocks)) as u32;
-            let room = room.saturating_sub(room.min(SPARE_BLOCKS));
-            policy = policy.or_else(|| scheme.policy(&shape, room, known.as_deref()));
+            let ground = Ground {
+                map: space,
+                shape: shape_of(space, engine.seed),
+                room: room.saturating_sub(room.min(SPARE_BLOCKS)),
+                drive: engine.drive.as_ref().unwrap_or(&settings.drive),
+                known: known.as_deref(),
+            };
+            policy = policy.or_else(|| scheme.policy(&ground));
+            redirect = redirect.or_else(|| scheme.redirect(&ground));
+            engine.degree = scheme.degree().unwrap_or(engine.degree);
         }
         if engine.policy == PolicyKind::None && policy.is_none() && engine.scheduler == Scheduler::Fcfs {
             // Nobody asks for a prediction: none is made.
@@ -258,7 +266,7 @@ impl Replay {
             depth: settings.depth.max(1),
             pace: settings.pace,
             secrets: settings.secrets,
-            redirect: redirect.take(),
+            redirect,
             pieces: Vec::new(),
             prepared: false,
             map: (factor > 1).then(|| (map.clone(), factor)),

@@ -20,7 +20,6 @@ pub(super) enum Around {
     /// Those nearest to this block.
     Block(u32),
     /// The first of the volume.
-    #[cfg_attr(not(test), allow(dead_code))]
     Beginning,
 }
 

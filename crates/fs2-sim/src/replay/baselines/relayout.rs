@@ -150,7 +150,10 @@ impl<P: Planner> Relayout<P> {
         self.days.begin();
         let layout = self.planner.layout(usable.len());
         let mut wanted: BTreeMap<u32, u32> = BTreeMap::new();
-        for (&slot, original) in usable.iter().zip(layout) {
+        // A free block has nothing to copy: its place in the layout stays empty, so that neighbours stay such.
+        let blocks = self.shape.first_block..self.shape.blocks;
+        let in_use = |o: u32| blocks.contains(&o) && !vacant(o) && self.area.binary_search(&o).is_err();
+        for (&slot, original) in usable.iter().zip(layout).filter(|(_, o)| in_use(*o)) {
             wanted.insert(slot, original);
         }
         for (&slot, original) in &self.holds {
