@@ -469,29 +469,20 @@ fn discards_passed_down_free_at_their_end() {
     assert_eq!([1200, 1201, 1202, 1203].map(|b| live.is_free(BlockNo(b))), [false, true, true, false]);
 }
 
-/// What the client writes to the superblock: clean or not, and how often it was mounted.
-fn superblock(s: &mut Session, clean: bool, mounts: u16) {
-    let mut bytes = s.device[1024..2048].to_vec();
-    bytes[52..54].copy_from_slice(&mounts.to_le_bytes());
-    bytes[58] = u8::from(clean);
-    let id = s.submit(Op::Write, 1024, 1024, Some(&bytes));
-    assert_eq!(s.run(), [(id, Ok(bytes))]);
-}
-
 #[test]
 fn a_punch_is_a_discard_only_under_a_mount() {
     let mut s = plain();
     s.idle(1000).write(1200, 8, 1).unwrap();
     s.other(Op::Punch, 1200, 1).unwrap();
     assert_eq!((s.value(1200), s.volume.stats().discarded_blocks, s.volume.stats().writes), (0, 0, 2));
-    superblock(&mut s, false, 1);
+    s.superblock(false, 1);
     s.other(Op::Punch, 1201, 1).unwrap();
     assert_eq!((s.value(1201), s.volume.stats().discarded_blocks), (0x101, 1));
-    superblock(&mut s, true, 1);
+    s.superblock(true, 1);
     s.other(Op::Punch, 1202, 1).unwrap();
     assert_eq!((s.value(1202), s.volume.stats().discarded_blocks), (0, 1));
     // Frozen, also under a mount.
-    superblock(&mut s, false, 2);
+    s.superblock(false, 2);
     s.volume.foreign_writer(s.now);
     s.other(Op::Punch, 1203, 1).unwrap();
     assert_eq!((s.value(1203), s.volume.stats().discarded_blocks), (0, 1));

@@ -429,9 +429,6 @@ impl Volume {
         if self.standing != Standing::Active {
             return;
         }
-        if !self.copying && !self.log.is_empty() {
-            self.log.clear();
-        }
         while let Some(range) = self.policy.evict() {
             self.evict_range(range);
         }
@@ -446,9 +443,6 @@ impl Volume {
             self.copying = false;
         } else if share >= marks.high() {
             self.copying = true;
-        }
-        if !self.copying && !self.log.is_empty() {
-            self.log.clear();
         }
         if share < marks.critical() {
             // Whole regions, from where most replicas are neighbours.
@@ -483,6 +477,7 @@ impl Volume {
         self.stats.reclaimed += self.table.remove_by_replica(range) as u64;
     }
 
+    /// What may not be copied now need not wait for it.
     pub(super) fn step_log(&mut self) {
         if !self.may_copy() && !self.log.is_empty() {
             self.log.clear();

@@ -215,6 +215,24 @@ impl Session {
         self.only(id)
     }
 
+    /// What the client writes to the superblock: clean or not, and how often it was mounted.
+    pub fn superblock(&mut self, clean: bool, mounts: u16) {
+        let mut bytes = self.device[1024..2048].to_vec();
+        bytes[52..54].copy_from_slice(&mounts.to_le_bytes());
+        bytes[58] = u8::from(clean);
+        let id = self.submit(Op::Write, 1024, 1024, Some(&bytes));
+        assert_eq!(self.run(), [(id, Ok(bytes))]);
+    }
+
+    /// Writes the bitmap as it is, and gets it read by that.
+    pub fn load_bitmap(&mut self) -> &mut Session {
+        let at = Plan { shape: Shape::Plain, grain: Grain::SMALL }.bitmap(0) as usize * BLOCK;
+        let bytes = self.device[at..at + BLOCK].to_vec();
+        let id = self.submit(Op::Write, at as u64, BLOCK as u64, Some(&bytes));
+        assert_eq!(self.run(), [(id, Ok(bytes))]);
+        self
+    }
+
     /// So many milliseconds pass; then the engine does what it wants to.
     pub fn idle(&mut self, ms: u64) -> &mut Session {
         self.now += Nanos::from_millis(ms);
