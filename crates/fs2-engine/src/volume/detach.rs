@@ -96,7 +96,9 @@ impl Volume {
         if !self.in_flight.is_empty() || !self.urgent.is_empty() || !self.requests.is_empty() {
             return None;
         }
-        Some(DetachReport { marked: d.marked, why_not: d.why_not.clone(), replicas: self.table.len() })
+        // A foreign writer noticed at the very end has it erased again.
+        let marked = d.marked && self.mark == MarkState::Stands;
+        Some(DetachReport { marked, why_not: d.why_not.clone(), replicas: self.table.len() })
     }
 
     /// Whether a mark may be written, as far as the session's history goes.
@@ -155,7 +157,7 @@ impl Volume {
             }
         }
         // A flush asked for above is dispatched by the caller's next turn; hand it over now.
-        if self.urgent.is_empty() && !self.flush_waiting.is_empty() && self.flush_active.is_none() {
+        if self.urgent.is_empty() {
             let waiters = std::mem::take(&mut self.flush_waiting);
             self.urgent.push_back(Urgent {
                 target: Target::Volume,

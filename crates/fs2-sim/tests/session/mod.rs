@@ -32,7 +32,12 @@ pub const DATA: [(u32, u16); 8] = [
 
 /// A converted volume, with `copied` replicated from block `near` on.
 pub fn image(data: &[(u32, u16)], copied: &[BlockRange], near: u32) -> Vec<u8> {
-    let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(data, &[]);
+    image_of(Shape::Plain, data, copied, near)
+}
+
+/// The same in another shape.
+pub fn image_of(shape: Shape, data: &[(u32, u16)], copied: &[BlockRange], near: u32) -> Vec<u8> {
+    let mut image = Plan { shape, grain: Grain::SMALL }.make(data, &[]);
     let space = Permille::new(400).unwrap();
     let options = CreateOptions { space, volume_id: 7, now_secs: 1 };
     create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
@@ -267,6 +272,8 @@ type Vacant = (Option<Vec<BlockRange>>, bool);
 pub struct Probe {
     /// Runs of the first group that are vacant, and whether the block read has all the replicas it may have.
     pub seen: Arc<Mutex<Vec<Vacant>>>,
+    /// Whether a read was shown with what it brought.
+    pub captured: Arc<Mutex<Vec<bool>>>,
 }
 
 impl Policy for Probe {
@@ -277,6 +284,7 @@ impl Policy for Probe {
         None
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
+        self.captured.lock().unwrap().push(!seen.hashes.is_empty());
         self.seen.lock().unwrap().push((space.vacant(0), space.has_replica(seen.blocks.first())));
     }
     fn idle(&mut self, _: Nanos, _: &mut Log) {}
