@@ -196,7 +196,7 @@ pub trait Policy: Send + Sync {
     }
 
     /// What [`Policy::fetch`] asked for: `data` and hashes of each block, or nothing where it could not be
-    /// read or must not be copied.
+    /// read, must not be copied, or a request changed part of it meanwhile.
     fn fetched(&mut self, _blocks: BlockRange, _data: Brought<'_>, _hashes: &[u64], _log: &mut Log) {}
 
     /// Replicas to evict now, whatever the watermarks say.

@@ -260,9 +260,9 @@ impl Volume {
                     Contents::Bytes => IoData::None,
                     Contents::Unseen => IoData::Unseen,
                 };
-                let purpose = Purpose::Fetch(range);
+                let purpose = Purpose::Fetch { blocks: range, void: false };
                 let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, data, purpose);
-                // R5: nobody changes them before their payloads are in the log, where a change is seen.
+                // R5: nobody changes them while they are read; who wants to makes void what it brings.
                 self.hold(io.id, extent, false);
                 Some(io)
             }

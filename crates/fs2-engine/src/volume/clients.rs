@@ -106,8 +106,12 @@ impl Volume {
         }
         self.log.kill(blocks);
         for io in self.in_flight.values_mut() {
-            if let Purpose::Copy(job) = &mut io.purpose {
-                job.blocks.iter_mut().filter(|b| blocks.contains(b.0)).for_each(|b| b.2 = false);
+            match &mut io.purpose {
+                Purpose::Copy(job) => {
+                    job.blocks.iter_mut().filter(|b| blocks.contains(b.0)).for_each(|b| b.2 = false);
+                }
+                Purpose::Fetch { blocks: read, void } => *void |= read.overlaps(blocks),
+                _ => {}
             }
         }
     }

@@ -116,7 +116,7 @@ impl Volume {
             Purpose::Punch => {}
             Purpose::LoadGroup(group) => self.group_read(group, outcome),
             Purpose::Verify { block, alarm } => self.original_read_back(block, alarm, outcome),
-            Purpose::Fetch(blocks) => self.fetch_done(blocks, outcome),
+            Purpose::Fetch { blocks, void } => self.fetch_done(blocks, void, outcome),
             Purpose::EraseMark => self.unmarked_written(outcome.result),
             Purpose::EraseOldSlot => {
                 if outcome.result.is_err() {
@@ -223,12 +223,12 @@ impl Volume {
     }
 
     /// What the policy asked for was read, or could not be.
-    fn fetch_done(&mut self, blocks: BlockRange, outcome: Ended<'_>) {
+    fn fetch_done(&mut self, blocks: BlockRange, void: bool, outcome: Ended<'_>) {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
         let table = self.home.as_ref().is_some_and(|h| h.touches(blocks));
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
-        let read = outcome.result.is_ok() && !table;
+        let read = outcome.result.is_ok() && !table && !void;
         if read {
             self.originals_seen(blocks, outcome.brought);
         }

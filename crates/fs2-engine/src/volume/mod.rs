@@ -122,8 +122,11 @@ enum Purpose {
         block: BlockNo,
         alarm: bool,
     },
-    /// Originals that the policy wants to see.
-    Fetch(BlockRange),
+    /// Originals that the policy wants to see; `void` once one of them changed.
+    Fetch {
+        blocks: BlockRange,
+        void: bool,
+    },
     EraseMark,
     EraseOldSlot,
     /// The superblock below, before table pages are written; `stale` once a client writes it.
