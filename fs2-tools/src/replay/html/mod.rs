@@ -114,7 +114,8 @@ main{max-width:1040px}h3{font-size:.95rem;margin:0 0 4px;font-weight:600}\n\
 tbody th{text-align:left;white-space:nowrap;font-weight:400}thead th:first-child{text-align:left}\
 th:first-child{position:sticky;left:0;background:var(--paper)}\
 sub{line-height:0}th small{color:var(--faint);font-weight:400}.first>*{border-top:2px solid var(--faint)}td{white-space:nowrap}\n\
-@media print{.panels{grid-template-columns:1fr 1fr}figure{break-inside:auto}th:first-child{position:static}\
+.wide+.wide{margin-top:20px}@media(max-width:500px){main{padding:16px 8px 40px}figure{padding:8px}}\n\
+@media print{.wide{overflow:visible}.panels{grid-template-columns:1fr 1fr}figure{break-inside:auto}th:first-child{position:static}\
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
 
 /// The page.

@@ -12,7 +12,8 @@ const RUNS_MAX: usize = 20;
 /// A head, what its figures are in, and the figures of a run.
 type Column = (&'static str, &'static str, fn(&RunFigures) -> String);
 
-const COLUMNS: [Column; 19] = [
+/// How long things took.
+const TIMES: [Column; 11] = [
     ("requests", "", |r| r.requests.to_string()),
     ("reads", "", |r| r.reads.to_string()),
     ("T<sub>A</sub>, reads", "ms", |r| three(r.t_a_reads_ms)),
@@ -24,6 +25,11 @@ const COLUMNS: [Column; 19] = [
     ("response", "ms", |r| figure(r.response_ms)),
     ("its p99", "ms", |r| figure(r.p99_response_ms)),
     ("behind copies", "ms", |r| three(r.wait_behind_copies_ms)),
+];
+
+/// What the drive did, and the copies.
+const REST: [Column; 9] = [
+    ("reads", "", |r| r.reads.to_string()),
     ("cache hits", "%", |r| one(r.cache_hit_percent)),
     ("busy", "%", |r| one(r.busy_percent)),
     ("energy", "mJ", |r| figure(r.energy_mj_per_access)),
@@ -118,13 +124,22 @@ fn shown(runs: usize) -> impl Iterator<Item = usize> {
     (0..runs).filter(move |i| runs <= RUNS_MAX || *i < RUNS_MAX / 2 || *i >= runs - RUNS_MAX / 2)
 }
 
-/// Every figure of every run, and of the single pass.
+/// Every figure of every run, and of the single pass, in two tables.
 pub(super) fn all(figures: &Figures) -> String {
+    let mut out = of_runs(figures, &TIMES) + &of_runs(figures, &REST);
+    let most = figures.policies.iter().map(|p| p.runs.len()).max().unwrap_or(0);
+    if most > RUNS_MAX {
+        let _ = writeln!(out, "<p>The first ten and the last ten of {most} runs; JSON has all.</p>");
+    }
+    out
+}
+
+fn of_runs(figures: &Figures, columns: &[Column]) -> String {
     let mut heads = vec![("run", "")];
-    heads.extend(COLUMNS.iter().map(|(name, unit, _)| (*name, *unit)));
+    heads.extend(columns.iter().map(|(name, unit, _)| (*name, *unit)));
     let cells = |name: String, r: &RunFigures| {
         let mut row = vec![name];
-        row.extend(COLUMNS.iter().map(|(_, _, cell)| cell(r)));
+        row.extend(columns.iter().map(|(_, _, cell)| cell(r)));
         row
     };
     let mut rows = Vec::new();
@@ -134,12 +149,7 @@ pub(super) fn all(figures: &Figures) -> String {
         }
         rows.push((p.runs.is_empty(), cells(format!("{} single", p.name), &p.single_pass)));
     }
-    let mut out = table(&heads, &rows);
-    let most = figures.policies.iter().map(|p| p.runs.len()).max().unwrap_or(0);
-    if most > RUNS_MAX {
-        let _ = writeln!(out, "<p>The first ten and the last ten of {most} runs; JSON has all.</p>");
-    }
-    out
+    table(&heads, &rows)
 }
 
 /// The bounds.
