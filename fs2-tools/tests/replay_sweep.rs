@@ -65,7 +65,10 @@ fn two_shards_are_one_run() {
     let [whole, one, two] = ["whole", "one", "two"].map(|d| dir.path().join(d));
     let (code, out, err) = sweep(&[plan, "--out", text(&whole), "--jobs", "1"]);
     assert_eq!(code, 0, "{err}");
-    assert!(out.contains("sweep.csv") && err.contains("8 of 8: b closed-loop=true"), "{out}{err}");
+    assert!(
+        out.contains("sweep.csv") && err.contains("8 of 8: b drive=nearline-hc310 policy=fs2\n"),
+        "{out}{err}"
+    );
     // As on two machines: other directories, more threads.
     for (i, at) in [("1/2", &one), ("2/2", &two)] {
         let (code, out, err) = sweep(&[plan, "--out", text(at), "--shard", i, "--jobs", "3"]);

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         return put_together(&plan, dir, args.partial, out, err);
     }
     let cells: Vec<&Cell> = plan.cells.iter().enumerate().filter(|(i, _)| mine(*i)).map(|(_, c)| c).collect();
-    let failed = work(args, &cells, dir, err)?;
+    let failed = work(args, &cells, &plan.axes, dir, err)?;
     if failed > 0 {
         return Err(Failure(format!("{failed} of {} cells failed", cells.len())));
     }
@@ -98,7 +98,13 @@ fn list(args: &Args, plan: &Plan, mine: impl Fn(usize) -> bool, out: &mut dyn Wr
 }
 
 /// Runs what is not done yet. Returns how many cells failed.
-fn work(args: &Args, cells: &[&Cell], dir: &Path, err: &mut dyn Write) -> Result<usize, Failure> {
+fn work(
+    args: &Args,
+    cells: &[&Cell],
+    axes: &[String],
+    dir: &Path,
+    err: &mut dyn Write,
+) -> Result<usize, Failure> {
     let mut shard = Shard::open(dir, args.shard.0, args.shard.1)?;
     // Whichever shard did it: the parts may have been others before.
     let before = results::gather(dir)?;
@@ -131,7 +137,7 @@ fn work(args: &Args, cells: &[&Cell], dir: &Path, err: &mut dyn Write) -> Result
                 while !stop.load(Ordering::Relaxed) {
                     let Some((cell, inputs)) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                     // Nobody listens any more only where the writing has failed.
-                    if send.send((&cell.name, one(cell, inputs))).is_err() {
+                    if send.send((cell, one(cell, inputs))).is_err() {
                         break;
                     }
                 }
@@ -139,8 +145,8 @@ fn work(args: &Args, cells: &[&Cell], dir: &Path, err: &mut dyn Write) -> Result
         }
         drop(send);
         let mut written = 0;
-        for (name, (notes, result)) in results {
-            let done = bar.suspend(|| tell(name, &notes, &result, err)).and_then(|()| match &result {
+        for (cell, (notes, result)) in results {
+            let done = bar.suspend(|| tell(&cell.name, &notes, &result, err)).and_then(|()| match &result {
                 Ok(done) => shard.push(done),
                 Err(_) => Ok(()),
             });
@@ -153,7 +159,7 @@ fn work(args: &Args, cells: &[&Cell], dir: &Path, err: &mut dyn Write) -> Result
             written += 1;
             bar.inc(1);
             if bar.is_hidden() && result.is_ok() {
-                writeln!(err, "{written} of {}: {name}", todo.len())?;
+                writeln!(err, "{written} of {}: {}", todo.len(), cell.label(axes))?;
             }
         }
         bar.finish_and_clear();

@@ -37,20 +37,29 @@ fn title(figures: &Figures) -> String {
     format!("Replay of {} on {}", short(name), short(&figures.drive))
 }
 
+/// Policies that the first sentence names; of more, those that did best.
+const NAMED_MAX: usize = 4;
+
 /// What came out, in a sentence; nothing where there is nothing to compare with.
 fn sentence(figures: &Figures) -> String {
     let none = figures.policies.iter().find(|p| p.name == "none").and_then(|p| p.runs.last());
     let Some(none) = none else { return String::new() };
     let others = figures.policies.iter().filter(|p| p.name != "none").filter_map(|p| {
-        let last = p.runs.last()?;
-        let change = change(none.t_a_reads_ms, last.t_a_reads_ms)?;
-        Some(format!("{} ms with {} ({change})", figure(last.t_a_reads_ms), p.name))
+        let ms = p.runs.last()?.t_a_reads_ms;
+        let change = change(none.t_a_reads_ms, ms)?;
+        Some((ms, format!("{} ms with {} ({change})", figure(ms), p.name)))
     });
-    let mut told: Vec<_> = others.collect();
-    let Some(last) = told.pop() else { return String::new() };
+    let mut others: Vec<_> = others.collect();
+    let best = if others.len() > NAMED_MAX { "; the best: " } else { ", " };
+    if others.len() > NAMED_MAX {
+        others.sort_by(|a, b| a.0.total_cmp(&b.0));
+        others.truncate(NAMED_MAX);
+    }
+    let Some((_, last)) = others.pop() else { return String::new() };
+    let told: Vec<_> = others.into_iter().map(|o| o.1).collect();
     let and = if told.is_empty() { "" } else { " and " };
     let from = figure(none.t_a_reads_ms);
-    format!("In run {} a read took {from} ms with none, {}{and}{last}.", none.run, told.join(", "))
+    format!("In run {} a read took {from} ms with none{best}{}{and}{last}.", none.run, told.join(", "))
 }
 
 fn facts(figures: &Figures) -> Vec<(&'static str, String)> {

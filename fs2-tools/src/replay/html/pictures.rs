@@ -113,7 +113,7 @@ fn thinned(panels: &[Panel<'_>]) -> String {
 
 const KINDS: [(DotKind, &str, &str); 3] = [
     (DotKind::Read, "read", "read"),
-    (DotKind::ReadFromCopy, "copy", "read from a copy"),
+    (DotKind::ReadFromCopy, "copy", "read from a copy or a new place"),
     (DotKind::Write, "write", "write"),
 ];
 
@@ -466,7 +466,7 @@ fn growth(results: &Results) -> Option<Section> {
         heading: "Copies and hot region over time",
         caption:
             "All runs and the idle time between them. The hot region is where the policy takes the head to \
-                  be mostly."
+                  be mostly. Schemes that move blocks instead of copying them have no copies."
                 .to_owned(),
         key: policy_key(results),
         panels,

@@ -194,6 +194,12 @@ impl Plan {
 }
 
 impl Cell {
+    /// The trace's name and where on the axes it is.
+    pub(super) fn label(&self, axes: &[String]) -> String {
+        let said = axes.iter().filter_map(|a| Some(format!(" {a}={}", self.name.options.get(a)?)));
+        self.name.trace.clone() + &said.collect::<String>()
+    }
+
     fn new(trace: &Trace, options: &Table, dir: &Path) -> Result<Cell, String> {
         let mut line: Vec<OsString> = Vec::new();
         let mut name = Name { trace: trace.name.clone(), options: BTreeMap::new() };
