@@ -28,8 +28,10 @@ for p in ext2 table block engine; do
     block) run block -f crates/fs2-block/src/units.rs --test-package fs2-block --test-package fs2-ext2 --test-package fs2-table \
         "$@" -- --lib --test liveness --test model ;;
     engine) run engine -f "$volume/clients.rs" -f "$volume/mod.rs" -f "$volume/completion.rs" -f "$volume/background.rs" \
-        -f "$volume/home.rs" -f "$volume/attach.rs" -f "$volume/detach.rs" --test-package fs2-engine --test-package fs2-sim \
-        "$@" -- --lib --test rules --test counterexamples --test found --test model ;;
+        -f "$volume/home.rs" -f "$volume/attach.rs" -f "$volume/detach.rs" -f "$volume/patience.rs" \
+        -f crates/fs2-engine/src/log.rs -f crates/fs2-engine/src/seq_map.rs --test-package fs2-engine --test-package fs2-sim \
+        "$@" -- --lib --test sessions --test edges --test ends --test tables --test rules --test counterexamples \
+        --test found --test found_by_worlds --test model --test plants --test replay ;;
     esac
 done
 [ -z "$failed" ] || { echo "mutants: not all caught in:$failed"; exit 1; }

@@ -405,6 +405,30 @@ mod tests {
         assert!(log.is_empty() && log.bytes() == 0);
     }
 
+    #[test]
+    fn numbers_are_spread() {
+        let of = |numbers: &[u32]| {
+            let mut h = Spread::default();
+            numbers.iter().for_each(|&n| h.write_u32(n));
+            h.finish()
+        };
+        let pairs = (0..64).flat_map(|a| (0..64).map(move |b| [a, b]));
+        let all: std::collections::BTreeSet<u64> = pairs.map(|p| of(&p)).collect();
+        assert_eq!(all.len(), 64 * 64);
+        // The map looks at the highest bits too.
+        let high: std::collections::BTreeSet<u64> = (0..1000).map(|n| of(&[n]) >> 57).collect();
+        assert_eq!(high.len(), 128);
+        let mut h = Spread::default();
+        h.write(&[1, 2]);
+        assert_eq!(h.finish(), of(&[1, 2]));
+    }
+
+    #[test]
+    fn a_payload_of_nothing_is_empty() {
+        assert!(Payload::Unseen(0).is_empty() && Payload::from(&[]).is_empty());
+        assert!(!Payload::Unseen(1).is_empty() && !Payload::from(&[0]).is_empty());
+    }
+
     proptest::proptest! {
         #[test]
         fn agrees_with_a_plain_list(steps in proptest::collection::vec((0u8..8, 0u32..40, 1u32..30), 0..120)) {
