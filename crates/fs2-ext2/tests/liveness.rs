@@ -214,7 +214,8 @@ impl Model {
                             let unloaded = !self.loaded[group as usize];
                             let plain = &mut self.blocks[b as usize];
                             if plain.free {
-                                (plain.free, plain.writer) = (false, Writer::Over(*over));
+                                // As a write of it would: what was seen before counts no more.
+                                (plain.free, plain.seen, plain.writer) = (false, false, Writer::Over(*over));
                             }
                             plain.seen |= unloaded;
                         }
