@@ -124,7 +124,7 @@ tbody th{text-align:left;white-space:nowrap;font-weight:400}thead th:first-child
 th:first-child{position:sticky;left:0;background:var(--paper)}\
 sub{line-height:0}th small{color:var(--faint);font-weight:400}.first>*{border-top:2px solid var(--faint)}td{white-space:nowrap}\n\
 .wide+.wide{margin-top:20px}@media(max-width:500px){main{padding:16px 8px 40px}figure{padding:8px}}\n\
-@media print{.wide{overflow:visible}.panels{grid-template-columns:1fr 1fr}figure{break-inside:auto}th:first-child{position:static}\
+@media print{.key{break-after:avoid}.wide{overflow:visible}.panels{grid-template-columns:1fr 1fr}figure{break-inside:auto}th:first-child{position:static}\
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
 
 /// The page.

@@ -480,3 +480,79 @@ pub(super) fn sections(figures: &Figures, results: &Results) -> Vec<Section> {
     let all = [breakdown, addresses(&panels), distances(&panels), distributions(results), growth(results)];
     all.into_iter().flatten().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use fs2_block::{Op, Sector};
+    use fs2_disk::{Energy, Service};
+
+    use super::*;
+
+    #[test]
+    fn a_distribution_climbs_from_nothing_to_all() {
+        let mut run = Run::default();
+        for us in [100, 100, 100, 2000] {
+            run.access.add(Nanos(us * 1000));
+        }
+        let points = cumulative(&run.access);
+        let percents: Vec<_> = points.iter().map(|p| p.1).collect();
+        assert_eq!(percents, [0.0, 75.0, 100.0]);
+        // Within the steps' 1.6 %.
+        assert!((points[1].0 - 0.1).abs() < 0.002 && (points[2].0 - 2.0).abs() < 0.04, "{points:?}");
+        for us in 1..100_000u64 {
+            run.access.add(Nanos(us * 1000));
+        }
+        let points = cumulative(&run.access);
+        assert!(points.len() <= LINE_POINTS_MAX + 2, "{}", points.len());
+        assert!(points.windows(2).all(|w| w[0].0 <= w[1].0 && w[0].1 <= w[1].1));
+        assert_eq!(points.last().map(|p| p.1), Some(100.0));
+    }
+
+    #[test]
+    fn energy_parts_add_up_to_what_the_run_says() {
+        let drive = fs2_disk::DriveProfile::builtin("nearline-hc310").expect("it is built in");
+        let power = drive.power();
+        let (mut energy, mut run) = (Energy::new(power), Run::default());
+        for op in [Op::Read, Op::Write] {
+            let service = Service {
+                op,
+                start: Nanos(0),
+                overhead: Nanos::from_millis(1),
+                seek: Nanos::from_millis(5),
+                rotation: Nanos::from_millis(4),
+                transfer: Nanos::from_millis(2),
+                cache_hit: false,
+            };
+            energy.add(&service);
+            run.split.add(&service);
+        }
+        run.request_joules = energy.access_joules();
+        let [transfer, rotation, seek] = energy_parts(&run, &power);
+        assert!((seek - 5.0 * power.seek_w).abs() < 1e-6, "{seek}");
+        assert!((rotation - 4.0 * power.idle_w).abs() < 1e-6, "{rotation}");
+        let rest = power.idle_w + (power.read_w + power.write_w) / 2.0 * 2.0;
+        assert!((transfer - rest).abs() < 1e-6, "{transfer} {rest}");
+    }
+
+    #[test]
+    fn units_and_the_used_part_of_a_volume() {
+        assert_eq!(byte_unit(1.0).1, "KiB");
+        assert_eq!(byte_unit(1.9e9), (1048576.0, "MiB"));
+        assert_eq!(byte_unit(3e9), (1073741824.0, "GiB"));
+        let (axis, unit) = address_axis(0.0, 10.0 * 1073741824.0);
+        assert_eq!(unit, 1073741824.0);
+        assert!(format!("{axis:?}").contains("from: 0.0, to: 10.2"), "{axis:?}");
+        // Far up and narrow: not from 0.
+        let (axis, _) = address_axis(900.0 * 1073741824.0, 910.0 * 1073741824.0);
+        assert!(format!("{axis:?}").contains("from: 899.8"), "{axis:?}");
+    }
+
+    #[test]
+    fn a_panel_tells_distance_and_copies() {
+        let samples = Samples::new(Nanos(0), Sector(0), 0);
+        let dot = |distance, kind| Dot { at: Nanos(0), sector: Sector(0), distance, access: Nanos(0), kind };
+        let dots = vec![dot(2048, DotKind::Read), dot(6144, DotKind::ReadFromCopy)];
+        let said = told(&Panel { title: "x, run 2".to_owned(), samples: &samples, dots });
+        assert_eq!(said, "x, run 2: 0.00 s, mean distance between accesses 2.0 MiB, 50 % from copies");
+    }
+}

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -69,11 +69,11 @@ impl Shard {
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(at)?;
         let whole = lines(&path, &text)?.1;
-        // Keeps R1.
+        // Keeps R1; the file's name must be on the device too.
         if whole < text.len() {
             file.set_len(whole as u64).map_err(at)?;
-            file.seek(SeekFrom::End(0)).map_err(at)?;
         }
+        File::open(dir).and_then(|d| d.sync_all()).map_err(at)?;
         Ok(Shard { file, path })
     }
 
