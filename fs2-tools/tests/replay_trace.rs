@@ -133,3 +133,27 @@ fn what_is_refused_says_where_and_why() {
     let info: Value = serde_json::from_slice(&out).unwrap();
     assert_eq!((&info["skipped"]["count"], &info["summary"]["requests"]), (&Value::from(1), &Value::from(2)));
 }
+
+#[test]
+fn generate_makes_the_same_trace_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform"] {
+        let args = ["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "5"];
+        let (code, out, err) = run(dir, &[&args[..], &["a.fs2trace"]].concat(), b"");
+        assert_eq!((code, out.len(), err.as_str()), (0, 0, "2,000 requests made up\n"));
+        let again = ok(dir, &[&args[..], &["-"]].concat(), b"");
+        assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), again, "{kind}");
+        let info = json(dir, &["info", "--json", "a.fs2trace"], b"");
+        assert_eq!(info["summary"]["requests"], 2000, "{kind}");
+        assert!(info["summary"]["end_byte"].as_u64().unwrap() <= 1 << 30, "{kind}");
+        let other = ok(dir, &["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "6", "-"], b"");
+        assert_ne!(other, again, "{kind}");
+    }
+    let (code, _, err) = run(dir, &["generate", "sequential", "--writes", "50%", "b.fs2trace"], b"");
+    assert_eq!((code, err.as_str()), (1, "fs2-replay: sequential takes --writes 0% or 100%, no mixture\n"));
+    assert!(!dir.join("b.fs2trace").exists());
+    let writes = ok(dir, &["generate", "uniform", "--requests", "1000", "--writes", "100%", "-"], b"");
+    let info = json(dir, &["info", "--json", "-"], &writes);
+    assert_eq!(info["summary"]["mix"]["write"]["requests"], 1000);
+}

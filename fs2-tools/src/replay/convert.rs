@@ -1,17 +1,15 @@
 //! `fs2-replay convert`: a trace in another format.
 
-use std::fs::Permissions;
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use fs2_trace::{BlkparseWriter, Header, Record, Stream, Writer};
-use tempfile::NamedTempFile;
 
 use super::Failure;
 use super::info::{tell_skipped, thousands};
 use super::input::ReadArgs;
+use super::new_file::NewFile;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,8 +60,6 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
             return Err(Failure(what.to_owned()));
         }
         convert(args, &mut stream, target, out)?.records
-    } else if std::fs::metadata(target).is_ok_and(|m| !m.is_file()) {
-        return Err(Failure::at(target, "not a file; `-` writes to standard output"));
     } else {
         to_file(args, &mut stream, target)?
     };
@@ -76,34 +72,21 @@ fn known_volume(stream: &Stream) -> Option<u64> {
     stream.header().map(|h| h.volume_bytes)
 }
 
-/// Writes a file that appears under its name only once it is whole.
 fn to_file(args: &Args, stream: &mut Stream, target: &Path) -> Result<u64, Failure> {
-    let at = |e: io::Error| Failure::at(target, e);
-    let dir = match target.parent() {
-        Some(dir) if dir != Path::new("") => dir,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    let file = builder
-        .prefix(".convert-")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(dir)
-        .map_err(at)?;
-    let mut file: BufWriter<NamedTempFile> = BufWriter::new(file);
-    let done = convert(args, stream, target, &mut file)?;
-    let mut file = file.into_inner().map_err(|e| at(e.into_error()))?;
-    if let Some(mut header) = done.header {
-        // Only now is known how far the requests reach, and when they began.
-        if header.volume_bytes == UNKNOWN_VOLUME {
-            header.volume_bytes = done.end_bytes.next_multiple_of(1 << 20).max(1 << 20);
+    NewFile::create(target)?.write_with(|file| {
+        let done = convert(args, stream, target, file)?;
+        if let Some(mut header) = done.header {
+            // Only now is known how far the requests reach, and when they began.
+            if header.volume_bytes == UNKNOWN_VOLUME {
+                header.volume_bytes = done.end_bytes.next_multiple_of(1 << 20).max(1 << 20);
+            }
+            header.start_unix_ns = stream.start_unix_ns().unwrap_or(header.start_unix_ns);
+            let at = |e: io::Error| Failure::at(target, e);
+            file.seek(SeekFrom::Start(0)).map_err(at)?;
+            file.write_all(&header.to_bytes()).map_err(at)?;
         }
-        header.start_unix_ns = stream.start_unix_ns().unwrap_or(header.start_unix_ns);
-        file.seek(SeekFrom::Start(0)).map_err(at)?;
-        file.write_all(&header.to_bytes()).map_err(at)?;
-    }
-    file.as_file().sync_all().map_err(at)?;
-    file.persist(target).map_err(|e| at(e.error))?;
-    Ok(done.records)
+        Ok(done.records)
+    })
 }
 
 struct Done {

@@ -5,6 +5,7 @@
 //! pure crates.
 
 mod convert;
+mod generate;
 mod html;
 mod info;
 mod input;
@@ -32,6 +33,7 @@ const EXAMPLES: &str = "\
 Examples:
   fs2-replay info web.blkparse.zst              what is in a trace, of any format it reads
   fs2-replay convert web.csv.gz web.fs2trace    a trace in the format that is read fastest
+  fs2-replay generate cvs made-up.fs2trace      a trace where none is at hand
   fs2-replay profile list                       the drives that are built in
   fs2-replay profile show nearline-hc310        one of them, with the source of each number
   fs2-replay profile import disk.diskspecs > disk.toml
@@ -55,6 +57,8 @@ enum What {
     Info(info::Args),
     /// A trace in another format
     Convert(convert::Args),
+    /// A trace made up by seed
+    Generate(generate::Args),
     /// Drive profiles: list, show, import
     Profile(profile::Args),
     /// Compare a modelled drive with times measured on the real one
@@ -90,6 +94,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
     let done = match &cli.what {
         What::Info(args) => info::run(args, out, err),
         What::Convert(args) => convert::run(args, out, err),
+        What::Generate(args) => generate::run(args, out, err),
         What::Profile(args) => profile::run(args, out),
         What::Validate(args) => validate::run(args, out),
         What::Run(args) => run::run(args, out, err),

@@ -1,7 +1,7 @@
 //! Files that are there whole or not at all.
 
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,8 @@ impl NewFile {
     /// # Errors
     /// Where no file can be made there.
     pub(super) fn create(path: &Path) -> Result<NewFile, Failure> {
-        if path.is_dir() {
-            return Err(Failure::at(path, "a directory, expected a file to write"));
+        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+            return Err(Failure::at(path, "not a file, expected one to write"));
         }
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir,
@@ -38,9 +38,25 @@ impl NewFile {
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn write(mut self, text: &str) -> Result<(), Failure> {
-        self.file.write_all(text.as_bytes()).map_err(|e| Failure::at(&self.path, e))?;
-        self.file.persist(&self.path).map_err(|e| Failure::at(&self.path, e.error))?;
-        Ok(())
+    pub(super) fn write(self, text: &str) -> Result<(), Failure> {
+        let path = self.path.clone();
+        self.write_with(|file| file.write_all(text.as_bytes()).map_err(|e| Failure::at(&path, e)))
+    }
+
+    /// Lets it be written; it appears if that went well.
+    ///
+    /// # Errors
+    /// The file system's, and those of `write`.
+    pub(super) fn write_with<T>(
+        self,
+        write: impl FnOnce(&mut BufWriter<NamedTempFile>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let at = |e| Failure::at(&self.path, e);
+        let mut file = BufWriter::new(self.file);
+        let done = write(&mut file)?;
+        let file = file.into_inner().map_err(|e| at(e.into_error()))?;
+        file.as_file().sync_all().map_err(at)?;
+        file.persist(&self.path).map_err(|e| at(e.error))?;
+        Ok(done)
     }
 }

@@ -107,11 +107,12 @@ pub(super) struct Args {
     pub(super) read: ReadArgs,
 }
 
-fn parse_time(text: &str) -> Result<Nanos, String> {
+pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
     let wrong = || format!("'{text}' is no time; give one like 60s, 500ms or 2m");
     let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let ms = match unit {
+        "us" => 0.001,
         "ms" => 1.0,
         "s" | "" => 1000.0,
         "m" | "min" => 60_000.0,
