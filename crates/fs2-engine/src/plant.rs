@@ -78,6 +78,8 @@ plants! {
     CheckKeepsFree,
     /// R5: a write of the original during the copy does not stop the publication.
     CopyIgnoresVersion,
+    /// R5: what the policy had read is copied although a request changed it since.
+    FetchIgnoresVersion,
     /// R5: F is not looked at again at the dispatch of a copy.
     CopySkipsRecheck,
     /// R5: a write of the replica's block does not wait for the copy.

@@ -46,6 +46,8 @@ macro_rules! scenarios {
 
 scenarios! {
     copy "copy",
+    fetch "fetch",
+    fetch_freed "fetch-freed",
     mapped "mapped",
     two "two",
     two_mapped "two-mapped",

@@ -2,19 +2,30 @@
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
-use super::{Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
+use crate::io::Brought;
 use crate::log::Log;
 
-/// Copies every read at once to a place drawn at random, reads copies wherever it can, and evicts a
-/// stretch of replicas every few reads.
+/// Copies every read at once to a place drawn at random, reads copies wherever it can, evicts a stretch of
+/// replicas every few reads, and has others read for it to copy them too.
 #[derive(Clone, Debug)]
 pub struct Torture {
     shape: Shape,
     state: u64,
     reads: u64,
     placed: Vec<BlockRange>,
+    /// Reads that allow a fetch, and what is to be fetched next.
+    fetches: u64,
+    written: u32,
+    wanted: Option<BlockRange>,
 }
+
+/// Fetch once in so many reads.
+const FETCH_EVERY: u64 = 2;
+
+/// Blocks of a fetch at most.
+const FETCH_BLOCKS: u64 = 8;
 
 /// Evict once in so many reads.
 const EVICT_EVERY: u64 = 16;
@@ -22,7 +33,15 @@ const EVICT_EVERY: u64 = 16;
 impl Torture {
     /// For a volume of this shape.
     pub fn new(shape: &Shape) -> Torture {
-        Torture { shape: shape.clone(), state: shape.seed | 1, reads: 0, placed: Vec::new() }
+        Torture {
+            shape: shape.clone(),
+            state: shape.seed | 1,
+            reads: 0,
+            placed: Vec::new(),
+            fetches: 0,
+            written: 0,
+            wanted: None,
+        }
     }
 
     fn draw(&mut self, below: u64) -> u64 {
@@ -45,6 +64,7 @@ impl Policy for Torture {
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
         self.reads += 1;
+        self.fetches += 1;
         if seen.data.is_nothing() {
             return;
         }
@@ -56,6 +76,10 @@ impl Policy for Torture {
             }
         }
         log.close(run);
+    }
+
+    fn written(&mut self, blocks: BlockRange) {
+        self.written = blocks.start();
     }
 
     fn idle(&mut self, _: Nanos, log: &mut Log) {
@@ -91,6 +115,36 @@ impl Policy for Torture {
         Place::Nowhere
     }
 
+    fn fetch_at(&self, idle_since: Nanos) -> Option<Nanos> {
+        (self.wanted.is_some() || self.fetches >= FETCH_EVERY).then_some(idle_since)
+    }
+
+    fn fetch(&mut self, _: Nanos, space: &dyn Space) -> Fetch {
+        if self.wanted.is_none() && self.fetches >= FETCH_EVERY {
+            self.fetches -= FETCH_EVERY;
+            // Around what was written last: it may be written again.
+            let len = 1 + self.draw(FETCH_BLOCKS) as u32;
+            let at = self.written.saturating_sub(self.draw(u64::from(len)) as u32);
+            self.wanted = Some(BlockRange::new(at, at + len));
+        }
+        let fresh = self.wanted.filter(|w| w.iter().all(|b| !space.has_replica(b)));
+        self.wanted = fresh;
+        fresh.map_or(Fetch::Nothing, Fetch::Read)
+    }
+
+    fn fetched(&mut self, blocks: BlockRange, data: Brought<'_>, hashes: &[u64], log: &mut Log) {
+        self.wanted = None;
+        if data.is_nothing() {
+            return;
+        }
+        let run = log.open();
+        let bytes = self.shape.block_bytes as usize;
+        for (i, block) in blocks.iter().enumerate() {
+            log.push(run, block, hashes[i], data.block(i, bytes));
+        }
+        log.close(run);
+    }
+
     fn evict(&mut self) -> Option<BlockRange> {
         if self.reads < EVICT_EVERY || self.placed.is_empty() {
             return None;
@@ -109,6 +163,9 @@ impl Policy for Torture {
     }
 
     fn digest(&self) -> String {
-        format!("{} {} {:?}", self.state, self.reads, self.placed)
+        format!(
+            "{} {} {:?} {} {} {:?}",
+            self.state, self.reads, self.placed, self.fetches, self.written, self.wanted
+        )
     }
 }

@@ -105,12 +105,13 @@ impl Volume {
             return;
         }
         self.log.kill(blocks);
+        let trusting = self.planted(Plant::FetchIgnoresVersion);
         for io in self.in_flight.values_mut() {
             match &mut io.purpose {
                 Purpose::Copy(job) => {
                     job.blocks.iter_mut().filter(|b| blocks.contains(b.0)).for_each(|b| b.2 = false);
                 }
-                Purpose::Fetch { blocks: read, void } => *void |= read.overlaps(blocks),
+                Purpose::Fetch { blocks: read, void } => *void |= read.overlaps(blocks) && !trusting,
                 _ => {}
             }
         }

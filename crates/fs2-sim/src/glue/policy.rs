@@ -1,8 +1,8 @@
 //! A policy that does as it is told.
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
-use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
-use fs2_engine::{Head, Log};
+use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::{Brought, Head, Log};
 
 /// Captures what it is told to, copies it where it is told, reads what it is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub struct Scripted {
     pub target: Option<u32>,
     /// To be evicted at the next event.
     pub evict: Option<BlockRange>,
+    /// To be read for the policy's own sake, and captured.
+    pub fetch: Option<u32>,
     /// Background work may begin.
     pub eager: bool,
     /// Bytes of a block.
@@ -31,6 +33,7 @@ impl Default for Scripted {
             prefer: false,
             target: None,
             evict: None,
+            fetch: None,
             eager: false,
             block_bytes: 1024,
             groups: None,
@@ -73,6 +76,26 @@ impl Policy for Scripted {
             }
             None => Place::Nowhere,
         }
+    }
+
+    fn fetch_at(&self, idle_since: Nanos) -> Option<Nanos> {
+        self.fetch.map(|_| idle_since)
+    }
+
+    fn fetch(&mut self, _: Nanos, _: &dyn Space) -> Fetch {
+        self.fetch.map_or(Fetch::Nothing, |b| Fetch::Read(BlockRange::one(BlockNo(b))))
+    }
+
+    fn fetched(&mut self, blocks: BlockRange, data: Brought<'_>, hashes: &[u64], log: &mut Log) {
+        self.fetch = None;
+        if data.is_nothing() {
+            return;
+        }
+        let run = log.open();
+        for (i, block) in blocks.iter().enumerate() {
+            log.push(run, block, hashes[i], data.block(i, self.block_bytes));
+        }
+        log.close(run);
     }
 
     fn evict(&mut self) -> Option<BlockRange> {

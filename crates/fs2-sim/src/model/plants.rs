@@ -56,6 +56,7 @@ pub const TABLE: &[Planted] = &[
     shows(Plant::NeverFreezes, "second-mount"),
     shows(Plant::CheckKeepsFree, "fsck-served"),
     shows(Plant::CopyIgnoresVersion, "copy"),
+    shows(Plant::FetchIgnoresVersion, "fetch"),
     shows(Plant::CopySkipsRecheck, "copy"),
     shows(Plant::WritePassesCopy, "copy"),
     unhashed(Plant::CopyPassesPin, "pins"),

@@ -127,6 +127,7 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
             (Action::Claim(b), 4),
             (Action::Target(b), 12),
             (Action::Evict(b), 4),
+            (Action::Fetch(b), 4),
             (Action::ElsewhereWrites(b), 1),
         ]);
     }

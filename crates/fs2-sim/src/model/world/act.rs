@@ -131,6 +131,13 @@ impl World {
                 self.policy.evict = None;
                 self.set_policy();
             }
+            Action::Fetch(b) => {
+                self.policy.fetch = Some(self.blocks[b]);
+                self.set_policy();
+                self.background();
+                self.policy.fetch = None;
+                self.set_policy();
+            }
             Action::Expect(_) => {}
             Action::Background => self.background(),
             Action::Land(i) => self.land(i, false)?,

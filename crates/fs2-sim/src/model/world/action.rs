@@ -112,6 +112,8 @@ pub enum Action {
     Target(Tracked),
     /// The policy evicts the replica in a block.
     Evict(Tracked),
+    /// A device slot is free, and the policy would have this block read for itself.
+    Fetch(Tracked),
     /// A device slot is free and the engine may do work of its own.
     Background,
     /// Nothing: there is a replica in a block, or a scripted beginning went wrong.

@@ -121,7 +121,7 @@ impl World {
                 let replica = |v: &Volume| v.table().by_replica(BlockNo(self.blocks[b])).is_some();
                 self.volume.as_ref().is_some_and(replica)
             }
-            Action::Background => self.served(),
+            Action::Background | Action::Fetch(_) => self.served(),
             Action::Land(i) | Action::Fail(i) => i < self.queue.len(),
             Action::Kill | Action::KillAlone => !gone && !self.unnoticed,
             Action::PowerLoss(_) | Action::PowerLossTorn(_) => true,
