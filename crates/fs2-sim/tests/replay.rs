@@ -371,8 +371,8 @@ impl Redirect for Move {
         Some(OwnIo { op, extent: Extent::new(base + (part << 20), 1 << 20) })
     }
 
-    fn wake_up(&self, now: Nanos) -> Option<Nanos> {
-        (self.done < 2 * MOVED).then_some(now)
+    fn wake_up(&self, idle_since: Nanos) -> Option<Nanos> {
+        (self.done < 2 * MOVED).then_some(idle_since + Nanos::from_millis(1000))
     }
 
     fn boxed_clone(&self) -> Box<dyn Redirect> {

@@ -517,7 +517,7 @@ impl Replay {
 
     fn wake_up(&self) -> Option<Nanos> {
         let engine = self.volume.poll_timeout();
-        let scheme = self.redirect.as_ref().and_then(|r| r.wake_up(self.now));
+        let scheme = self.redirect.as_ref().and_then(|r| r.wake_up(self.last_request));
         let first = engine.into_iter().chain(scheme.filter(|_| self.outstanding() == 0)).min()?;
         Some(first.max(self.look_again).max(self.now))
     }

@@ -28,8 +28,9 @@ pub trait Redirect: Send + Sync {
     /// before it has ended.
     fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo>;
 
-    /// When to ask for [`Redirect::own`] at the latest, if nothing else happens.
-    fn wake_up(&self, now: Nanos) -> Option<Nanos>;
+    /// When [`Redirect::own`] may have something, if nothing else happens; `None`: not as things are. Asked too
+    /// early, the engine's own work is looked at later than without a scheme.
+    fn wake_up(&self, idle_since: Nanos) -> Option<Nanos>;
 
     /// A copy of the scheme and its state.
     fn boxed_clone(&self) -> Box<dyn Redirect>;

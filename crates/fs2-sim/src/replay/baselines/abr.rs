@@ -7,7 +7,7 @@
 //! cylinder's worth in the middle one, the next ones to both sides in turn.
 //!
 //! Parameters: the reserved cylinders are the space budget (the papers' are a few percent of the disk); a list of
-//! twice as many blocks, from which those of the lowest count go when it is full (the papers have several rules);
+//! twice as many blocks, of which an eighth, of the lowest count, goes when it is full (the papers have several rules);
 //! counts begin anew each day; a cylinder of 1 MiB, within it by address (guesses; the paper's drive has about so
 //! much). A request for several blocks that lie apart is served in pieces: the papers' requests are of one block.
 
@@ -48,7 +48,12 @@ impl Planner for Abr {
         }
         while self.counts.len() > self.list_max {
             let least = self.counts.values().min().copied().unwrap_or(0);
-            self.counts.retain(|_, n| *n > least);
+            let mut room = self.list_max.div_ceil(8);
+            self.counts.retain(|_, n| {
+                let goes = *n == least && room > 0;
+                room -= usize::from(goes);
+                !goes
+            });
         }
     }
 

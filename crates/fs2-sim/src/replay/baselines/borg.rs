@@ -8,8 +8,7 @@
 //! it; what is newer than its home is written back when it leaves. Rearranged once a day.
 //!
 //! Parameters: the partition is the space budget, a quarter of it for writes (the paper varies both), weights halved
-//! each day (guesses). The graph is of the whole trace, not of each process, and its vertices are requests. What
-//! enters the area is read from its home, so what the buffer absorbed goes home first.
+//! each day (guesses). The graph is of the whole trace, not of each process, and its vertices are requests.
 
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 

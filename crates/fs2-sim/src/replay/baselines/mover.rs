@@ -2,13 +2,15 @@
 //! in which slot, and this moves them at night, between the engine and the drive.
 //!
 //! ```text
-//! night: plan -> take out what is to leave (if it is newer than its home) -> bring in what is new
+//! night: plan -> take out what is to leave (if it is newer than its home) -> bring in what is new, and move
+//!        within the area what is to be in another slot
 //! ```
-//! A night's moves are done in lots: sources read by ascending address, targets written by ascending address.
-//! A block is moved when its write has ended; one that is written meanwhile stays where it is. The area lies in
-//! free blocks; what the file system takes of it is given up, and the block there goes home.
+//! A night's moves are done in lots: sources read by ascending address, targets written by ascending address. A
+//! lot has moved once it is read, as if memory served what is not yet written; a block that is written before
+//! stays where it is. The area lies in free blocks; what the file system takes of it is given up, and the block
+//! there goes home.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fs2_block::{BlockRange, BlockSize, Extent, Nanos, Op};
 
@@ -53,14 +55,11 @@ struct Held {
     dirty: bool,
 }
 
-/// A block on its way, by target.
-type Lot = BTreeMap<u32, Step>;
-
+/// A block on its way.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     from: u32,
     block: u32,
-    inwards: bool,
 }
 
 /// See the module.
@@ -75,12 +74,14 @@ pub(super) struct Mover<P> {
     held: BTreeMap<u32, Held>,
     /// Slot of each block that is in the area.
     place: BTreeMap<u32, u32>,
-    /// Steps of the night not yet in a lot, in order: target and step.
-    todo: VecDeque<(u32, Step)>,
-    lot: Lot,
+    /// Steps of the night not yet in a lot, by target: home, and into the area.
+    out: BTreeMap<u32, Step>,
+    into: BTreeMap<u32, Step>,
+    /// A lot being read, by target.
+    lot: BTreeMap<u32, Step>,
+    inwards: bool,
     reads: VecDeque<BlockRange>,
-    /// A write under way: targets.
-    writing: Option<BlockRange>,
+    writes: VecDeque<BlockRange>,
     /// Accesses owed at once, for blocks that had to leave.
     owed: VecDeque<OwnIo>,
     /// Next slot to take a write, as an index.
@@ -98,28 +99,47 @@ impl<P: Planner> Mover<P> {
             given_up: RoaringBitmap::new(),
             held: BTreeMap::new(),
             place: BTreeMap::new(),
-            todo: VecDeque::new(),
-            lot: Lot::new(),
+            out: BTreeMap::new(),
+            into: BTreeMap::new(),
+            lot: BTreeMap::new(),
+            inwards: false,
             reads: VecDeque::new(),
-            writing: None,
+            writes: VecDeque::new(),
             owed: VecDeque::new(),
             absorb: 0,
         }
     }
 
-    /// The write under way has ended: its blocks have moved.
-    fn settle(&mut self) {
-        let Some(range) = self.writing.take() else { return };
-        let done: Vec<(u32, Step)> =
-            self.lot.range(range.start()..range.end()).map(|(&to, &s)| (to, s)).collect();
-        for (to, step) in done {
-            self.lot.remove(&to);
-            if step.inwards {
+    /// The lot is read: its blocks have moved, and are to be written.
+    fn switch(&mut self) {
+        // Who cannot leave keeps its slot, and so does who was to come there, and so on.
+        loop {
+            let moving: BTreeSet<u32> = self.lot.values().map(|s| s.block).collect();
+            let before = self.lot.len();
+            let (held, given_up, inwards) = (&self.held, &self.given_up, self.inwards);
+            self.lot.retain(|to, _| {
+                let occupied = held.get(to).is_some_and(|h| !moving.contains(&h.block));
+                !inwards || !(occupied || given_up.contains(*to))
+            });
+            if self.lot.len() == before {
+                break;
+            }
+        }
+        let lot = std::mem::take(&mut self.lot);
+        let gone: Vec<Option<Held>> = lot.values().map(|step| self.held.remove(&step.from)).collect();
+        for ((&to, step), held) in lot.iter().zip(gone) {
+            if self.inwards {
+                let dirty = held.is_some_and(|h| h.dirty);
+                self.held.insert(to, Held { block: step.block, dirty });
                 self.place.insert(step.block, to);
-                self.held.insert(to, Held { block: step.block, dirty: false });
             } else {
                 self.place.remove(&step.block);
-                self.held.remove(&step.from);
+            }
+            match self.writes.back_mut() {
+                Some(r) if r.end() == to && r.len() < WRITE_BLOCKS => {
+                    *r = BlockRange::new(r.start(), to + 1);
+                }
+                _ => self.writes.push_back(BlockRange::new(to, to + 1)),
             }
         }
     }
@@ -130,35 +150,51 @@ impl<P: Planner> Mover<P> {
         let arranged = self.planner.arrange(self.slots.len());
         let wanted = self.slots.iter().zip(arranged).filter_map(|(&slot, block)| Some((slot, block?)));
         let wanted: BTreeMap<u32, u32> = wanted.filter(|(slot, _)| !self.given_up.contains(*slot)).collect();
-        let leaves: Vec<(u32, Held)> = self
-            .held
-            .iter()
-            .filter(|(slot, h)| wanted.get(slot) != Some(&h.block))
-            .map(|(&s, &h)| (s, h))
-            .collect();
+        let stays: BTreeSet<u32> = wanted.values().copied().collect();
+        let leaves: Vec<(u32, Held)> =
+            self.held.iter().filter(|(_, h)| !stays.contains(&h.block)).map(|(&s, &h)| (s, h)).collect();
         for (slot, Held { block, dirty }) in leaves {
             if dirty || self.planner.moves() {
-                self.todo.push_back((block, Step { from: slot, block, inwards: false }));
+                self.out.insert(block, Step { from: slot, block });
             } else {
                 self.held.remove(&slot);
                 self.place.remove(&block);
             }
         }
-        let comes = wanted.iter().filter(|(slot, block)| self.place.get(block) != Some(slot));
-        self.todo.extend(comes.map(|(&slot, &block)| (slot, Step { from: block, block, inwards: true })));
-    }
-
-    /// The next lot: all inwards or all outwards, so that what leaves has left.
-    fn begin_lot(&mut self) {
-        let inwards = self.todo.front().is_some_and(|t| t.1.inwards);
-        while self.lot.len() < LOT_BLOCKS && self.todo.front().is_some_and(|t| t.1.inwards == inwards) {
-            let Some((to, step)) = self.todo.pop_front() else { break };
-            // What could not leave keeps its slot, and who is still in the area has no home to be read from.
-            let stuck = self.held.contains_key(&to) || self.place.contains_key(&step.block);
-            if !(inwards && stuck) {
-                self.lot.insert(to, step);
+        for (slot, block) in wanted {
+            let from = self.place.get(&block).copied().unwrap_or(block);
+            if from != slot {
+                self.into.insert(slot, Step { from, block });
             }
         }
+    }
+
+    /// The next lot: what leaves the area first.
+    fn begin_lot(&mut self) {
+        self.inwards = self.out.is_empty();
+        // Who is in a slot that somebody is to have must be in the same lot.
+        let by_source: BTreeMap<u32, u32> = if self.inwards {
+            self.into.iter().map(|(&to, s)| (s.from, to)).collect()
+        } else {
+            BTreeMap::new()
+        };
+        let todo = if self.inwards { &mut self.into } else { &mut self.out };
+        while self.lot.len() < LOT_BLOCKS
+            && let Some((to, step)) = todo.pop_first()
+        {
+            self.lot.insert(to, step);
+            let mut slot = to;
+            while self.held.contains_key(&slot)
+                && let Some(next) = by_source.get(&slot)
+                && let Some(step) = todo.remove(next)
+            {
+                self.lot.insert(*next, step);
+                slot = *next;
+            }
+        }
+        // What moved or was written since the plan is somewhere else now.
+        let place = &self.place;
+        self.lot.retain(|_, s| place.get(&s.block).copied().unwrap_or(s.block) == s.from);
         let mut sources: Vec<u32> = self.lot.values().map(|s| s.from).collect();
         sources.sort_unstable();
         for from in sources {
@@ -171,19 +207,6 @@ impl<P: Planner> Mover<P> {
         }
     }
 
-    /// The lot's next write: neighbours by target.
-    fn next_write(&mut self) -> Option<BlockRange> {
-        let mut range: Option<BlockRange> = None;
-        for &to in self.lot.keys() {
-            match &mut range {
-                None => range = Some(BlockRange::new(to, to + 1)),
-                Some(r) if r.end() == to && r.len() < WRITE_BLOCKS => *r = BlockRange::new(r.start(), to + 1),
-                Some(_) => break,
-            }
-        }
-        range
-    }
-
     fn access(&self, op: Op, blocks: BlockRange) -> OwnIo {
         OwnIo { op, extent: blocks.extent(self.block_size) }
     }
@@ -193,9 +216,8 @@ impl<P: Planner> Mover<P> {
         if self.slots.binary_search(&slot).is_err() || !self.given_up.insert(slot) {
             return;
         }
-        self.lot.remove(&slot);
-        self.todo.retain(|(to, step)| *to != slot && step.from != slot);
-        self.lot.retain(|_, step| step.from != slot);
+        self.into.remove(&slot);
+        self.lot.retain(|to, step| *to != slot && step.from != slot);
         if let Some(Held { block, dirty }) = self.held.remove(&slot) {
             self.place.remove(&block);
             if dirty || self.planner.moves() {
@@ -223,8 +245,7 @@ impl<P: Planner> Mover<P> {
         while whole && self.absorb < end {
             let slot = self.slots[self.absorb];
             self.absorb += 1;
-            let taken = self.held.contains_key(&slot) || self.lot.contains_key(&slot);
-            if !taken && !self.given_up.contains(slot) {
+            if !self.held.contains_key(&slot) && !self.given_up.contains(slot) {
                 self.held.insert(slot, Held { block, dirty: true });
                 self.place.insert(block, slot);
                 return;
@@ -259,7 +280,6 @@ pub(super) fn pieces_of(
 
 impl<P: Planner> Redirect for Mover<P> {
     fn place(&mut self, _: Nanos, op: Op, extent: Extent, pieces: &mut Vec<Extent>) {
-        self.settle();
         if extent.is_empty() || !matches!(op, Op::Read | Op::Write | Op::WriteZeroes) {
             return;
         }
@@ -276,7 +296,6 @@ impl<P: Planner> Redirect for Mover<P> {
     }
 
     fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo> {
-        self.settle();
         if let Some(owed) = self.owed.pop_front() {
             return Some(owed);
         }
@@ -287,16 +306,18 @@ impl<P: Planner> Redirect for Mover<P> {
             if let Some(read) = self.reads.pop_front() {
                 return Some(self.access(Op::Read, read));
             }
-            if let Some(write) = self.next_write() {
-                self.writing = Some(write);
+            if !self.lot.is_empty() {
+                self.switch();
+            }
+            if let Some(write) = self.writes.pop_front() {
                 return Some(self.access(Op::Write, write));
             }
-            if self.todo.is_empty() {
+            if self.out.is_empty() && self.into.is_empty() {
                 if !self.days.is_over() {
                     return None;
                 }
                 self.plan();
-                if self.todo.is_empty() {
+                if self.out.is_empty() && self.into.is_empty() {
                     return None;
                 }
             }
@@ -304,9 +325,12 @@ impl<P: Planner> Redirect for Mover<P> {
         }
     }
 
-    fn wake_up(&self, now: Nanos) -> Option<Nanos> {
-        let work = !self.owed.is_empty() || !self.todo.is_empty() || !self.lot.is_empty();
-        (work || self.days.is_over()).then_some(now)
+    fn wake_up(&self, idle_since: Nanos) -> Option<Nanos> {
+        if !self.owed.is_empty() {
+            return Some(idle_since);
+        }
+        let left = !self.out.is_empty() || !self.into.is_empty() || !self.lot.is_empty();
+        (left || !self.writes.is_empty() || self.days.is_over()).then_some(idle_since + NIGHT)
     }
 
     fn boxed_clone(&self) -> Box<dyn Redirect> {

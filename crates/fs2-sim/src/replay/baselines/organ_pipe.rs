@@ -164,9 +164,9 @@ impl Redirect for OrganPipe {
         self.exchange.pop_front()
     }
 
-    fn wake_up(&self, now: Nanos) -> Option<Nanos> {
+    fn wake_up(&self, idle_since: Nanos) -> Option<Nanos> {
         let work = self.places.is_some() || !self.todo.is_empty() || self.days.is_over();
-        work.then_some(now)
+        work.then_some(idle_since + NIGHT)
     }
 
     fn boxed_clone(&self) -> Box<dyn Redirect> {
