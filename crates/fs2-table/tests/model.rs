@@ -134,6 +134,13 @@ fn compare(table: &ReplicaTable, model: &Model, at: u32, len: u32) -> Result<(),
     let near = BlockRange::new(at + 2000, at + 2000 + 7 * len);
     prop_assert_eq!(table.replicas_in(near), model.replicas_in(near));
     prop_assert_eq!(table.count_replicas_in(near), model.replicas_in(near).len());
+    let runs: Vec<BlockRange> = table.replica_runs_in(near).collect();
+    prop_assert!(runs.iter().all(|r| !r.is_empty()) && runs.windows(2).all(|w| w[0].end() <= w[1].start()));
+    let blocks: Vec<BlockNo> = runs.iter().flat_map(|r| r.iter()).collect();
+    prop_assert_eq!(blocks, model.replicas_in(near).iter().map(|r| r.replica).collect::<Vec<_>>());
+    for original in near.iter() {
+        prop_assert_eq!(table.copies_of(original), table.replicas_of(original).count());
+    }
     let one = BlockNo(at);
     let mut of: Vec<_> = table.replicas_of(one).collect();
     of.sort_by_key(|r| r.replica);

@@ -133,16 +133,17 @@ impl Fs2 {
         let (at, end) = self.cursor?;
         let mut group = self.shape.group_of(BlockNo(at));
         while group < self.shape.groups() && self.shape.first_block + group * self.shape.group_blocks < end {
-            let Some(runs) = space.vacant(group) else { return Some(Place::NeedsGroup(group)) };
-            for run in runs {
-                let rest = BlockRange::new(run.start().max(at), run.end());
-                // A run that was begun is filled to its end: it starts at the cursor.
-                if rest.is_empty() || (rest.start() != at && rest.len() < self.free_run) {
-                    continue;
-                }
-                let len = rest.len().min(want);
-                self.cursor = Some((rest.start() + len, end));
-                return Some(Place::At(BlockRange::new(rest.start(), rest.start() + len)));
+            if !space.is_known(group) {
+                return Some(Place::NeedsGroup(group));
+            }
+            let blocks = self.shape.group_range(group);
+            let rest = BlockRange::new(at.max(blocks.start()), blocks.end());
+            // A run that was begun is filled to its end: it starts at the cursor.
+            let begun = space.first_vacant(rest, 1, want).filter(|r| r.start() == at);
+            if let Some(run) = begun.or_else(|| space.first_vacant(rest, self.free_run, self.free_run)) {
+                let len = run.len().min(want);
+                self.cursor = Some((run.start() + len, end));
+                return Some(Place::At(BlockRange::new(run.start(), run.start() + len)));
             }
             group += 1;
         }
@@ -245,8 +246,11 @@ impl Policy for Fs2 {
         self.free_run = (FREE_RUN_BYTES / u64::from(self.shape.block_bytes)) as u32;
         loop {
             for &group in &order {
-                let Some(runs) = space.vacant(group) else { return Place::NeedsGroup(group) };
-                if let Some(run) = runs.iter().find(|r| r.len() >= self.free_run) {
+                if !space.is_known(group) {
+                    return Place::NeedsGroup(group);
+                }
+                let blocks = self.shape.group_range(group);
+                if let Some(run) = space.first_vacant(blocks, self.free_run, self.free_run) {
                     self.cursor =
                         Some((run.start(), run.start().saturating_add(window).min(self.shape.blocks)));
                     return self.after_cursor(want, space).unwrap_or(Place::Nowhere);

@@ -182,6 +182,12 @@ mod tests {
             let at = group * self.0.group_blocks;
             Some(vec![BlockRange::new(at + 10, at + 100), BlockRange::new(at + 200, at + 900)])
         }
+        fn is_known(&self, _: u32) -> bool {
+            true
+        }
+        fn first_vacant(&self, _: BlockRange, _: u32, _: u32) -> Option<BlockRange> {
+            unreachable!("this policy weighs all runs of a region")
+        }
         fn has_replica(&self, _: BlockNo) -> bool {
             false
         }

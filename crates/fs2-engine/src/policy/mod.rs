@@ -95,6 +95,12 @@ impl Shape {
         block.0.saturating_sub(self.first_block) / self.group_blocks
     }
 
+    /// The blocks of a group.
+    pub fn group_range(&self, group: u32) -> BlockRange {
+        let at = self.first_block.saturating_add(group.saturating_mul(self.group_blocks));
+        BlockRange::new(at, at.saturating_add(self.group_blocks).min(self.blocks))
+    }
+
     /// Sectors in a block.
     pub fn block_sectors(&self) -> u64 {
         u64::from(self.block_bytes) / fs2_block::SECTOR_BYTES
@@ -125,6 +131,11 @@ pub trait Space {
     /// Runs of blocks of a group that are free and hold no replica, ascending; `None` while the
     /// group's bitmap is not loaded.
     fn vacant(&self, group: u32) -> Option<Vec<BlockRange>>;
+    /// Whether the group's bitmap is loaded.
+    fn is_known(&self, group: u32) -> bool;
+    /// The first `least` vacant blocks in a row, or up to `enough` where more follow, in `within`, a part
+    /// of one group. Costs what lies before them; `None` also where the group's bitmap is not loaded.
+    fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange>;
     /// Whether `block` has a replica already.
     fn has_replica(&self, block: BlockNo) -> bool;
 }

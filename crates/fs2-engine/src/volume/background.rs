@@ -34,8 +34,7 @@ impl Space for View<'_> {
         while let Some(run) = free.next_range() {
             runs.push(BlockRange::new(*run.start(), run.end() + 1));
         }
-        let taken = v.table.replicas_in(blocks).into_iter().map(|r| BlockRange::one(r.replica));
-        let mut taken: Vec<_> = taken.collect();
+        let mut taken: Vec<_> = v.table.replica_runs_in(blocks).collect();
         for io in v.in_flight.values() {
             if let Purpose::Copy(job) = &io.purpose {
                 taken.push(job.target.intersect(blocks));
@@ -46,9 +45,60 @@ impl Space for View<'_> {
         Some(without(&runs, &taken))
     }
 
-    fn has_replica(&self, block: BlockNo) -> bool {
-        self.0.table.replicas_of(block).count() >= usize::from(self.0.config.degree)
+    fn is_known(&self, group: u32) -> bool {
+        self.0.live.as_ref().is_some_and(|l| l.is_loaded(group))
     }
+
+    fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
+        let (v, live) = (self.0, self.0.live.as_ref()?);
+        let mut runs = live.free().range(within.start()..within.end());
+        let free =
+            std::iter::from_fn(|| runs.next_range().map(|r| BlockRange::new(*r.start(), *r.end() + 1)));
+        let taken = |look: BlockRange| {
+            let mut taken: Vec<_> = v.table.replica_runs_in(look).collect();
+            for io in v.in_flight.values() {
+                if let Purpose::Copy(job) = &io.purpose {
+                    taken.push(job.target.intersect(look));
+                }
+            }
+            taken.retain(|t| !t.is_empty());
+            taken.sort();
+            taken
+        };
+        first_row(free, taken, least, enough)
+    }
+
+    fn has_replica(&self, block: BlockNo) -> bool {
+        self.0.table.copies_of(block) >= usize::from(self.0.config.degree)
+    }
+}
+
+/// The first `least` blocks in a row that are `free` and not `taken`, or up to `enough`. Runs and what is taken
+/// of a stretch come in ascending order; no stretch is asked for that is longer than `enough`.
+fn first_row(
+    free: impl Iterator<Item = BlockRange>,
+    taken: impl Fn(BlockRange) -> Vec<BlockRange>,
+    least: u32,
+    enough: u32,
+) -> Option<BlockRange> {
+    let least = least.max(1);
+    for run in free {
+        let mut at = run.start();
+        while run.end() - at >= least {
+            let look = BlockRange::new(at, run.end().min(at.saturating_add(enough.max(least))));
+            let taken = taken(look);
+            if taken.is_empty() {
+                return Some(look);
+            }
+            for t in taken {
+                if t.start().saturating_sub(at) >= least {
+                    return Some(BlockRange::new(at, t.start()));
+                }
+                at = at.max(t.end());
+            }
+        }
+    }
+    None
 }
 
 /// `runs` without `taken`; both ascending.
@@ -310,7 +360,7 @@ impl Volume {
         let Some(live) = &self.live else { return false };
         !range.is_empty()
             && live.free().contains_range(range.start()..range.end())
-            && range.iter().all(|b| self.table.by_replica(b).is_none())
+            && self.table.count_replicas_in(range) == 0
     }
 
     pub(super) fn with_policy<T>(
@@ -492,7 +542,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn without_agrees_with_sets(a in proptest::collection::vec((0u32..200, 1u32..20), 0..8), b in proptest::collection::vec((0u32..200, 1u32..20), 0..8)) {
+        fn vacant_runs_agree_with_sets(least in 0u32..12, enough in 0u32..16, a in proptest::collection::vec((0u32..200, 1u32..20), 0..8), b in proptest::collection::vec((0u32..200, 1u32..20), 0..8)) {
             let set = |v: &[(u32, u32)]| -> std::collections::BTreeSet<u32> { v.iter().flat_map(|&(s, n)| s..s + n).collect() };
             let runs = |s: &std::collections::BTreeSet<u32>| {
                 let mut out: Vec<BlockRange> = Vec::new();
@@ -508,7 +558,15 @@ mod tests {
             let mut taken: Vec<_> = b.iter().map(|&(s, n)| BlockRange::new(s, s + n)).collect();
             taken.sort();
             let want = runs(&sa.difference(&sb).copied().collect());
-            prop_assert_eq!(without(&runs(&sa), &taken), want);
+            prop_assert_eq!(without(&runs(&sa), &taken), want.clone());
+
+            let first = want.iter().find(|r| r.len() >= least.max(1));
+            let cut = first.map(|r| BlockRange::at(r.first(), r.len().min(enough.max(least).max(1))));
+            let asked = |look: BlockRange| {
+                assert!(!look.is_empty() && look.len() <= enough.max(least).max(1));
+                sb.range(look.start()..look.end()).map(|&b| BlockRange::new(b, b + 1)).collect()
+            };
+            prop_assert_eq!(first_row(runs(&sa).into_iter(), asked, least, enough), cut);
         }
     }
 }

@@ -187,6 +187,15 @@ impl ReplicaTable {
             .map(|(replica, _)| self.expect_replica(replica))
     }
 
+    /// Number of copies of `original`, at most [`ReplicaTable::degree`].
+    pub fn copies_of(&self, original: BlockNo) -> usize {
+        if self.filter.may_have(BlockRange::one(original)) {
+            self.originals.copies(original.0).count()
+        } else {
+            0
+        }
+    }
+
     /// Every place where the blocks of `originals` are copied one after another. Nothing for no
     /// blocks.
     pub fn copy_of_run(&self, originals: BlockRange) -> impl Iterator<Item = RunCopy> {
@@ -225,6 +234,15 @@ impl ReplicaTable {
     /// The entries whose replica is in `replicas`, ascending.
     pub fn replicas_in(&self, replicas: BlockRange) -> Vec<Replica> {
         self.replicas_iter(replicas).collect()
+    }
+
+    /// The blocks of `replicas` that hold one, as ascending runs; neighbouring runs may touch.
+    pub fn replica_runs_in(&self, replicas: BlockRange) -> impl Iterator<Item = BlockRange> {
+        self.places_of(replicas).flat_map(move |place| {
+            let leaf = self.leaf(place);
+            let slots = leaf.lower_bound(replicas.start())..leaf.lower_bound(replicas.end());
+            leaf.pieces(slots).map(|p| BlockRange::new(p.replica, p.replica + p.len as u32))
+        })
     }
 
     /// Number of entries whose replica is in `replicas`; looks only at the pages at its ends.
