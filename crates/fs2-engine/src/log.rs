@@ -424,6 +424,25 @@ mod tests {
     }
 
     #[test]
+    fn what_it_holds_and_refused_is_told() {
+        let mut log = Log::new(25);
+        let run = log.open();
+        for n in 1..=4 {
+            assert_eq!(log.push(run, BlockNo(n), 0, &[0; 10]), n <= 2);
+        }
+        assert_eq!((log.bytes(), log.dropped()), (20, 2));
+        assert!(log.contains(BlockNo(2)) && !log.contains(BlockNo(3)));
+    }
+
+    #[test]
+    #[should_panic(expected = "log bytes and blocks")]
+    fn the_check_checks() {
+        let mut log = Log::new(25);
+        log.bytes = 1;
+        log.check();
+    }
+
+    #[test]
     fn a_payload_of_nothing_is_empty() {
         assert!(Payload::Unseen(0).is_empty() && Payload::from(&[]).is_empty());
         assert!(!Payload::Unseen(1).is_empty() && !Payload::from(&[0]).is_empty());
