@@ -3,9 +3,12 @@
 
 mod session;
 
-use fs2_block::{BlockRange, Extent, Nanos, Op, Permille};
+use std::sync::{Arc, Mutex};
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
 use fs2_disk::Scheduler;
-use fs2_engine::{EIO, EngineConfig, Io, IoOp, Standing, WatermarkState, Watermarks};
+use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::{Brought, EIO, EngineConfig, Head, Io, IoOp, Log, Standing, WatermarkState, Watermarks};
 use fs2_sim::glue::Scripted;
 use session::{BLOCK, DATA, Session, config, image};
 
@@ -217,6 +220,9 @@ fn nothing_is_done_where_nothing_is_left() {
     let mut s = copied(config());
     s.idle(1000).write(1100, 1, 1).unwrap();
     s.idle(10_000).idle(10_000);
+    // A look at the superblock for each round of pages, and none without.
+    assert_eq!(s.volume.stats().table_pages_written, 1);
+    assert_eq!(s.done.iter().filter(|d| d.1.offset() == 1024).count(), 1);
     let before = s.done.len();
     for _ in 0..5 {
         s.idle(10_000);
@@ -258,7 +264,12 @@ fn copies_in_flight_are_named() {
 fn settings_and_layout_are_those_given() {
     let s = plain(EngineConfig { seed: 77, ..config() });
     assert_eq!(s.volume.config().seed, 77);
-    assert_eq!(s.volume.layout().map(|l| l.blocks()), Some(3072));
+    let layout = s.volume.layout().unwrap();
+    assert_eq!(layout.blocks(), 3072);
+    let (free, metadata) = (s.volume.liveness().unwrap().free_estimate(), layout.static_metadata_blocks());
+    let share = |whole: u64| Permille::of(free, whole);
+    assert_eq!(s.volume.free_share(), share(3072 - metadata));
+    assert_ne!(share(3072 - metadata), share(3072));
 }
 
 #[test]
@@ -279,6 +290,109 @@ fn a_freeze_keeps_replicas_where_nobody_else_wrote() {
     assert_eq!((s.value(1100), s.volume.stats().reads_from_replica), (0x11, 1));
     s.volume.foreign_writer(s.now);
     assert_eq!((s.replicas().len(), s.value(1100)), (0, 0x11));
+}
+
+/// Has blocks read for itself, from a time on, and remembers what it was brought.
+#[derive(Clone)]
+struct Fetches {
+    at: Nanos,
+    what: BlockRange,
+    told: Arc<Mutex<Vec<(BlockRange, bool)>>>,
+}
+
+impl Policy for Fetches {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::None
+    }
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+        None
+    }
+    fn read_seen(&mut self, _: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {}
+    fn idle(&mut self, _: Nanos, _: &mut Log) {}
+    fn place(&mut self, _: u32, _: &Head, _: &dyn Space) -> Place {
+        Place::Nowhere
+    }
+    fn fetch_at(&self, _: Nanos) -> Option<Nanos> {
+        Some(self.at)
+    }
+    fn fetch(&mut self, _: Nanos, _: &dyn Space) -> Fetch {
+        if self.told.lock().unwrap().is_empty() { Fetch::Read(self.what) } else { Fetch::Nothing }
+    }
+    fn fetched(&mut self, blocks: BlockRange, data: Brought<'_>, _: &[u64], _: &mut Log) {
+        self.told.lock().unwrap().push((blocks, !data.is_nothing()));
+    }
+    fn hot_region(&self) -> Option<BlockRange> {
+        None
+    }
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+}
+
+/// What a policy has read for itself is read at its time, where it may be copied, and where there is something.
+#[test]
+fn a_policy_is_read_what_it_may_have_when_it_wants_it() {
+    // Blocks; whether the host is short; whether the time has come: reads done, and what the policy was told.
+    let (there, behind) = (BlockRange::new(1100, 1102), BlockRange::new(3071, 3073));
+    for (what, short, due, reads, told) in [
+        (there, false, true, 1, Some(true)),
+        (there, false, false, 0, None),
+        (there, true, true, 0, None),
+        (BlockRange::EMPTY, false, true, 0, Some(false)),
+        (behind, false, true, 0, Some(false)),
+    ] {
+        let mut s = plain(config());
+        s.idle(1000).write(1500, 1, 1).unwrap();
+        s.idle(10_000).idle(10_000);
+        s.done.clear();
+        s.volume.host_is_short(short);
+        let policy = Fetches { at: s.now + Nanos::from_millis(100), what, told: Arc::default() };
+        s.volume.set_policy(Box::new(policy.clone()));
+        s.idle(99);
+        assert_eq!((s.done.len(), policy.told.lock().unwrap().len()), (0, 0), "too early");
+        if due {
+            s.idle(1);
+        }
+        assert_eq!(s.done.iter().filter(|d| d.0 == IoOp::Read).count(), reads, "{what} {short} {due}");
+        let got = policy.told.lock().unwrap().clone();
+        assert_eq!(got, told.map(|read| (what, read)).into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// R5: only who changes what is being read for a policy makes it void.
+#[test]
+fn a_write_elsewhere_leaves_what_is_read_for_a_policy() {
+    for (written, good) in [(1200, true), (1101, false)] {
+        let mut s = plain(config());
+        s.idle(1000).write(1500, 1, 1).unwrap();
+        s.idle(10_000).idle(10_000);
+        let policy = Fetches { at: s.now, what: BlockRange::new(1100, 1102), told: Arc::default() };
+        s.volume.set_policy(Box::new(policy.clone()));
+        s.now += config().idle_after;
+        let fetch = s.dispatch().unwrap();
+        assert_eq!((fetch.op, place(&fetch)), (IoOp::Read, 1100));
+        s.submit(Op::Write, at(written), BLOCK as u64, Some(&[7; BLOCK]));
+        s.complete(fetch);
+        assert_eq!(policy.told.lock().unwrap()[..], [(policy.what, good)]);
+        s.run();
+    }
+}
+
+/// R8: where a copy is not what it was, the original answers, not another copy.
+#[test]
+fn after_a_bad_copy_the_original_is_read() {
+    let mut s = copied(EngineConfig { degree: 2, ..config() });
+    s.idle(1000).write(1500, 1, 1).unwrap();
+    s.idle(10_000).copying_to(1310).value(1100);
+    s.idle(100);
+    assert_eq!(s.replicas()[..2], [(1100, 1300), (1100, 1310)]);
+    for replica in [1300, 1310] {
+        s.device[replica * BLOCK] ^= 1;
+    }
+    s.reading_copies();
+    assert_eq!((s.value(1100), s.volume.stats().hash_mismatches), (0x11, 1));
+    assert_eq!((s.value(1100), s.volume.stats().hash_mismatches), (0x11, 2));
+    assert_eq!(s.volume.stats().reads_from_replica, 0);
 }
 
 /// The order in which reads of these blocks are dispatched, all there from the start.

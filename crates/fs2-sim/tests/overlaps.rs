@@ -92,6 +92,14 @@ fn a_discard_frees_what_no_write_overtook() {
     assert_eq!(s.run().len(), 4);
     assert_eq!(free(&s), [1199, 1200, 1201, 1203, 1205, 1206]);
     assert!(s.done.iter().all(|d| d.0 != IoOp::Discard));
+    // A write elsewhere is no reason to keep it.
+    s.submit(Op::Read, 1200 * SIZE, SIZE, None);
+    let read = s.dispatch().unwrap();
+    s.submit(Op::Discard, 1200 * SIZE, SIZE, None);
+    s.submit(Op::Write, 1202 * SIZE, SIZE, Some(&[2; BLOCK]));
+    s.complete(read);
+    assert_eq!(s.run().len(), 3);
+    assert_eq!(s.done.iter().filter(|d| d.0 == IoOp::Discard).count(), 1);
 }
 
 /// What was evicted is punched only where nobody wrote it, and nobody is at it.

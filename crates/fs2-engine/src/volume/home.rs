@@ -212,6 +212,8 @@ pub(super) mod tests {
         assert_eq!(touched, [3, 4, 7, 8]);
         let two: Vec<u32> = (0..12).filter(|&b| home.touches(BlockRange::new(b, b + 2))).collect();
         assert_eq!(two, [2, 3, 4, 6, 7, 8]);
+        let three: Vec<u32> = (0..12).filter(|&b| home.touches(BlockRange::new(b, b + 3))).collect();
+        assert_eq!(three, [1, 2, 3, 4, 5, 6, 7, 8]);
         assert!(home.touches(BlockRange::new(0, 100)) && !home.touches(BlockRange::EMPTY));
     }
 }
