@@ -2,9 +2,9 @@
 //! in which slot, and this moves them at night, between the engine and the drive.
 //!
 //! ```text
-//! night: plan -> take out what is to leave (if it is newer than its home) -> bring in what is new, and move
-//!        within the area what is to be in another slot
+//! night: plan -> bring in what is new -> take out what is to leave and is newer than its home -> fill its slots
 //! ```
+//! What is to be in another slot is read from its home again, or where it is if that is newer.
 //! A night's moves are done in lots: sources read by ascending address, targets written by ascending address. A
 //! lot has moved once it is read, as if memory served what is not yet written; a block that is written before
 //! stays where it is. The area lies in free blocks; what the file system takes of it is given up, and the block
@@ -77,6 +77,8 @@ pub(super) struct Mover<P> {
     /// Steps of the night not yet in a lot, by target: home, and into the area.
     out: BTreeMap<u32, Step>,
     into: BTreeMap<u32, Step>,
+    /// Steps into slots that have to be left first.
+    later: BTreeMap<u32, Step>,
     /// A lot being read, by target.
     lot: BTreeMap<u32, Step>,
     inwards: bool,
@@ -101,6 +103,7 @@ impl<P: Planner> Mover<P> {
             place: BTreeMap::new(),
             out: BTreeMap::new(),
             into: BTreeMap::new(),
+            later: BTreeMap::new(),
             lot: BTreeMap::new(),
             inwards: false,
             reads: VecDeque::new(),
@@ -162,34 +165,34 @@ impl<P: Planner> Mover<P> {
             }
         }
         for (slot, block) in wanted {
-            let from = self.place.get(&block).copied().unwrap_or(block);
-            if from != slot {
-                self.into.insert(slot, Step { from, block });
+            let mut from = self.place.get(&block).copied().unwrap_or(block);
+            if from == slot {
+                continue;
             }
+            // Scattered slots take longer to read than homes.
+            let at_home = !self.planner.moves() && self.held.get(&from).is_some_and(|h| !h.dirty);
+            if at_home {
+                self.held.remove(&from);
+                self.place.remove(&block);
+                from = block;
+            }
+            self.into.insert(slot, Step { from, block });
         }
     }
 
-    /// The next lot: what leaves the area first.
+    /// The next lot.
     fn begin_lot(&mut self) {
-        self.inwards = self.out.is_empty();
-        // Who is in a slot that somebody is to have must be in the same lot.
-        let by_source: BTreeMap<u32, u32> = if self.inwards {
-            self.into.iter().map(|(&to, s)| (s.from, to)).collect()
+        self.inwards = !self.into.is_empty();
+        if self.inwards {
+            self.lot_inwards();
         } else {
-            BTreeMap::new()
-        };
-        let todo = if self.inwards { &mut self.into } else { &mut self.out };
-        while self.lot.len() < LOT_BLOCKS
-            && let Some((to, step)) = todo.pop_first()
-        {
-            self.lot.insert(to, step);
-            let mut slot = to;
-            while self.held.contains_key(&slot)
-                && let Some(next) = by_source.get(&slot)
-                && let Some(step) = todo.remove(next)
+            while self.lot.len() < LOT_BLOCKS
+                && let Some((to, step)) = self.out.pop_first()
             {
-                self.lot.insert(*next, step);
-                slot = *next;
+                self.lot.insert(to, step);
+            }
+            if self.out.is_empty() {
+                self.into = std::mem::take(&mut self.later);
             }
         }
         // What moved or was written since the plan is somewhere else now.
@@ -207,6 +210,41 @@ impl<P: Planner> Mover<P> {
         }
     }
 
+    /// Who is in a slot that somebody is to have must be in the same lot, or leave first.
+    fn lot_inwards(&mut self) {
+        let by_source: BTreeMap<u32, u32> = self.into.iter().map(|(&to, s)| (s.from, to)).collect();
+        let last = self.out.is_empty();
+        let mut moving = BTreeSet::new();
+        while self.lot.len() < LOT_BLOCKS
+            && let Some(first) = self.into.pop_first()
+        {
+            let (mut chain, mut blocked) = (vec![first], false);
+            let mut slot = first.0;
+            moving.insert(first.1.block);
+            while let Some(held) = self.held.get(&slot)
+                && !moving.contains(&held.block)
+            {
+                let next = by_source.get(&slot).and_then(|to| self.into.remove_entry(to));
+                let Some(next) = next else {
+                    blocked = true;
+                    break;
+                };
+                moving.insert(next.1.block);
+                slot = next.0;
+                chain.push(next);
+            }
+            if !blocked {
+                self.lot.extend(chain);
+            } else {
+                chain.iter().for_each(|(_, step)| _ = moving.remove(&step.block));
+                // Once everybody has left who will, they stay where they are.
+                if !last {
+                    self.later.extend(chain);
+                }
+            }
+        }
+    }
+
     fn access(&self, op: Op, blocks: BlockRange) -> OwnIo {
         OwnIo { op, extent: blocks.extent(self.block_size) }
     }
@@ -217,6 +255,7 @@ impl<P: Planner> Mover<P> {
             return;
         }
         self.into.remove(&slot);
+        self.later.remove(&slot);
         self.lot.retain(|to, step| *to != slot && step.from != slot);
         if let Some(Held { block, dirty }) = self.held.remove(&slot) {
             self.place.remove(&block);
@@ -312,7 +351,8 @@ impl<P: Planner> Redirect for Mover<P> {
             if let Some(write) = self.writes.pop_front() {
                 return Some(self.access(Op::Write, write));
             }
-            if self.out.is_empty() && self.into.is_empty() {
+            let done = self.out.is_empty() && self.into.is_empty();
+            if done {
                 if !self.days.is_over() {
                     return None;
                 }
@@ -330,6 +370,7 @@ impl<P: Planner> Redirect for Mover<P> {
             return Some(idle_since);
         }
         let left = !self.out.is_empty() || !self.into.is_empty() || !self.lot.is_empty();
+        let left = left || !self.later.is_empty();
         (left || !self.writes.is_empty() || self.days.is_over()).then_some(idle_since + NIGHT)
     }
 
