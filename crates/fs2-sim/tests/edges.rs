@@ -5,12 +5,15 @@ mod session;
 
 use std::sync::{Arc, Mutex};
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
+use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Permille, Request, RequestId};
 use fs2_disk::Scheduler;
 use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
-use fs2_engine::{Brought, EIO, EngineConfig, Head, Io, IoOp, Log, Standing, WatermarkState, Watermarks};
+use fs2_engine::{
+    Brought, EIO, EngineConfig, Head, Io, IoOp, Log, Standing, Volume, WatermarkState, Watermarks,
+};
 use fs2_sim::glue::Scripted;
-use session::{BLOCK, DATA, Session, config, image};
+use fs2_sim::model::image::Shape;
+use session::{BLOCK, DATA, Session, config, image, image_of};
 
 fn plain(config: EngineConfig) -> Session {
     let mut s = Session::attach(image(&DATA, &[], 0), config);
@@ -357,6 +360,60 @@ fn a_policy_is_read_what_it_may_have_when_it_wants_it() {
         let got = policy.told.lock().unwrap().clone();
         assert_eq!(got, told.map(|read| (what, read)).into_iter().collect::<Vec<_>>());
     }
+}
+
+/// Where nobody has contents, a write tells nothing; zeroes do, as they have no contents.
+#[test]
+fn unseen_writes_tell_nothing_and_zeroes_do() {
+    let mut device = image(&DATA, &[], 0);
+    let (volume, _) = Volume::attach_unseen(&mut device, config()).unwrap();
+    for (op, frozen) in [(Op::Write, false), (Op::WriteZeroes, true)] {
+        let mut volume = volume.clone();
+        let request = Request {
+            id: RequestId(1),
+            connection: ConnectionId(0),
+            op,
+            extent: Extent::new(1024, 1024),
+            flags: Flags::default(),
+        };
+        volume.submit(Nanos(1), request, None);
+        assert_eq!(matches!(volume.standing(), Standing::Frozen(_)), frozen, "{op:?}");
+    }
+}
+
+/// Below critical, regions go until there is more than low again, not all of them.
+#[test]
+fn as_many_regions_go_as_must() {
+    let data: Vec<(u32, u16)> = (100..228).map(|b| (b, b as u16)).collect();
+    let device = image_of(Shape::Groups, &data, &[], 0);
+    let session = |marks: [u16; 3]| {
+        let [high, low, critical] = marks.map(|n| Permille::new(n).unwrap());
+        let watermarks = Watermarks::new(high, low, critical).unwrap();
+        let mut s = Session::attach(device.clone(), EngineConfig { watermarks, ..config() });
+        s.policy(Scripted::default()).idle(10_000);
+        for (from, to) in [(100, 1600), (164, 2600)] {
+            let groups = Some((1, 1024));
+            s.policy(Scripted {
+                capture: true,
+                eager: true,
+                target: Some(to),
+                groups,
+                ..Scripted::default()
+            });
+            s.read(from, 64).unwrap();
+            s.idle(10_000);
+        }
+        s.policy(Scripted::default());
+        assert_eq!(s.volume.table().len(), 128);
+        s
+    };
+    let share = session([3, 2, 1]).volume.free_share().get();
+    let mut s = session([share - 9, share - 10, share - 11]);
+    s.write(1800, 60, 1).unwrap();
+    let left = s.replicas();
+    assert_eq!((left.len(), s.volume.stats().reclaimed), (64, 64));
+    let regions: Vec<u32> = left.iter().map(|r| (r.1 - 1) / 1024).collect();
+    assert!(regions.iter().all(|&r| r == regions[0]), "{regions:?}");
 }
 
 /// R5: only who changes what is being read for a policy makes it void.
