@@ -15,7 +15,7 @@ pub struct Torture {
     state: u64,
     reads: u64,
     placed: Vec<BlockRange>,
-    /// Reads that allow a fetch, and what is to be fetched next.
+    /// Reads since the last fetch, as far as they count, and what is to be fetched next.
     fetches: u64,
     written: u32,
     wanted: Option<BlockRange>,
@@ -64,7 +64,7 @@ impl Policy for Torture {
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
         self.reads += 1;
-        self.fetches += 1;
+        self.fetches = (self.fetches + 1).min(FETCH_EVERY);
         if seen.data.is_nothing() {
             return;
         }
@@ -121,7 +121,7 @@ impl Policy for Torture {
 
     fn fetch(&mut self, _: Nanos, space: &dyn Space) -> Fetch {
         if self.wanted.is_none() && self.fetches >= FETCH_EVERY {
-            self.fetches -= FETCH_EVERY;
+            self.fetches = 0;
             // Around what was written last: it may be written again.
             let len = 1 + self.draw(FETCH_BLOCKS) as u32;
             let at = self.written.saturating_sub(self.draw(u64::from(len)) as u32);
