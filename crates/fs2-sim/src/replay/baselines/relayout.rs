@@ -89,6 +89,8 @@ pub(super) struct Relayout<P> {
     /// Slots of the log's next blocks.
     next: Option<BlockRange>,
     planned_beforehand: bool,
+    /// The bitmaps of so many groups have been seen.
+    groups_known: u32,
 }
 
 impl<P: Planner> Relayout<P> {
@@ -106,6 +108,7 @@ impl<P: Planner> Relayout<P> {
             work: Work::default(),
             evict: VecDeque::new(),
             next: None,
+            groups_known: 0,
         }
     }
 
@@ -118,7 +121,12 @@ impl<P: Planner> Relayout<P> {
     }
 
     /// The free runs of the volume, or the group whose bitmap is missing.
-    fn vacant(&self, space: &dyn Space) -> Result<Vec<BlockRange>, u32> {
+    fn vacant(&mut self, space: &dyn Space) -> Result<Vec<BlockRange>, u32> {
+        // A large volume has thousands of groups: each is asked for once.
+        while self.groups_known < self.shape.groups() {
+            space.vacant(self.groups_known).ok_or(self.groups_known)?;
+            self.groups_known += 1;
+        }
         let mut free: Vec<BlockRange> = Vec::new();
         for group in 0..self.shape.groups() {
             for run in space.vacant(group).ok_or(group)? {
