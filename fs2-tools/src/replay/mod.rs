@@ -9,7 +9,9 @@ mod generate;
 mod html;
 mod info;
 mod input;
+mod live;
 mod new_file;
+mod paper;
 mod profile;
 mod run;
 mod sweep;
@@ -40,6 +42,8 @@ Examples:
   fs2-replay validate disk.toml disk.trace.zst  the model against measured times
   fs2-replay run web.spc.gz --policy none,fs2   a trace under two policies, seven times
   fs2-replay sweep plan.toml --out results      traces times drives times policies, on all cores
+  fs2-replay paper --workload cvs               the paper's evaluation on a made-up volume
+  fs2-replay live web.blkparse.zst /dev/sdb     a trace on a real device, reads only
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
 
@@ -65,6 +69,8 @@ enum What {
     Validate(validate::Args),
     Run(Box<run::Args>),
     Sweep(sweep::Args),
+    Paper(paper::Args),
+    Live(live::Args),
 }
 
 /// Why a subcommand did not do what it was asked: one or more sentences for people.
@@ -99,6 +105,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         What::Validate(args) => validate::run(args, out),
         What::Run(args) => run::run(args, out, err),
         What::Sweep(args) => sweep::run(args, out, err),
+        What::Paper(args) => paper::run(args, out, err),
+        What::Live(args) => live::run(args, out, err),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => DONE,

@@ -32,6 +32,7 @@ pub struct Fs2Of2005 {
     region_groups: u32,
     counts: Vec<u64>,
     reads: u64,
+    together: usize,
     /// Whether each of the last reads touched the hot region.
     recent: VecDeque<bool>,
     group: Option<(RunId, u32)>,
@@ -40,12 +41,19 @@ pub struct Fs2Of2005 {
 impl Fs2Of2005 {
     /// For a volume of this shape.
     pub fn new(shape: &Shape) -> Fs2Of2005 {
-        let region_groups = shape.groups().div_ceil(REGIONS_MAX).max(1);
+        Fs2Of2005::with(shape, shape.groups().div_ceil(REGIONS_MAX), TOGETHER)
+    }
+
+    /// The same with other guesses: block groups of a region, and reads that count as being made together,
+    /// both at least 1.
+    pub fn with(shape: &Shape, region_groups: u32, together: usize) -> Fs2Of2005 {
+        let region_groups = region_groups.max(1);
         Fs2Of2005 {
             counts: vec![0; shape.groups().div_ceil(region_groups).max(1) as usize],
             shape: shape.clone(),
             region_groups,
             reads: 0,
+            together: together.max(1),
             recent: VecDeque::new(),
             group: None,
         }
@@ -106,7 +114,7 @@ impl Policy for Fs2Of2005 {
         }
         let hot = self.hot();
         self.recent.push_back(region == hot);
-        if self.recent.len() > TOGETHER {
+        if self.recent.len() > self.together {
             self.recent.pop_front();
         }
         let together = self.recent.iter().any(|&h| h);
@@ -223,6 +231,25 @@ mod tests {
         let head = Head::new(None);
         assert_eq!(p.place(3, &head, &AllFree(shape())), Place::At(BlockRange::new(3010, 3013)));
         assert_eq!(p.place(300, &head, &AllFree(shape())), Place::At(BlockRange::new(3200, 3500)));
+    }
+
+    #[test]
+    fn regions_of_several_groups_are_counted_and_filled_as_one() {
+        let mut log = Log::new(1 << 20);
+        let mut p = Fs2Of2005::with(&shape(), 3, 1);
+        read(&mut p, &mut log, 3300, 1);
+        read(&mut p, &mut log, 5300, 1);
+        read(&mut p, &mut log, 4300, 1);
+        assert_eq!(p.hot_region(), Some(BlockRange::new(3000, 6000)));
+        // Outside, but the only read of late: not together with any within.
+        read(&mut p, &mut log, 7300, 1);
+        p.idle(Nanos(0), &mut log);
+        assert!(log.take(9).is_none());
+        let mut p = Fs2Of2005::with(&shape(), 3, 2);
+        read(&mut p, &mut log, 3300, 1);
+        read(&mut p, &mut log, 7300, 1);
+        p.idle(Nanos(0), &mut log);
+        assert_eq!(log.take(9).map(|b| b.blocks.len()), Some(1));
     }
 
     #[test]

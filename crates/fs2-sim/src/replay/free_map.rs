@@ -75,6 +75,9 @@ fn wrong(line: usize, what: impl Into<String>) -> FreeMapError {
 const FREE_RUN_MEDIAN: u64 = 14;
 const FREE_RUN_SIGMA_8: u64 = 15;
 
+/// Blocks of a group of 4 KiB blocks: as many as a bitmap of one block has bits.
+const PER_GROUP: u64 = 32_768;
+
 /// What mke2fs gives volumes of this size: an inode for 16 KiB.
 const BLOCKS_PER_INODE: u32 = 4;
 
@@ -85,32 +88,47 @@ impl FreeMap {
     /// # Errors
     /// Where ext2 has no room for that many blocks.
     pub fn aged(bytes: u64, used: Permille, seed: u64) -> Result<FreeMap, FreeMapError> {
-        let per_group = 32_768u32;
-        let group_bytes = u64::from(per_group) * 4096;
-        let groups = bytes.div_ceil(group_bytes).max(1);
-        let blocks = u32::try_from(groups * u64::from(per_group))
-            .map_err(|_| wrong(0, format!("{bytes} bytes are more than ext2 holds in blocks of 4 KiB")))?;
+        let groups = bytes.div_ceil(PER_GROUP * 4096).max(1);
+        let groups = u32::try_from(groups).unwrap_or(u32::MAX);
+        let mut map = FreeMap::fresh(groups, PER_GROUP as u32 / BLOCKS_PER_INODE, 256)?;
+        map.free.clear();
+        map.draw(used, seed);
+        map.take_metadata();
+        Ok(map)
+    }
+
+    /// A volume of 4 KiB blocks and whole groups of 128 MiB as mke2fs leaves it: all free but its metadata.
+    ///
+    /// # Errors
+    /// Where ext2 has no room for that many blocks.
+    pub(crate) fn fresh(
+        groups: u32,
+        inodes_per_group: u32,
+        inode_size: u16,
+    ) -> Result<FreeMap, FreeMapError> {
+        let blocks = u32::try_from(u64::from(groups) * PER_GROUP)
+            .map_err(|_| wrong(0, format!("{groups} groups are more than ext2 holds in blocks of 4 KiB")))?;
         let mut map = FreeMap {
             block_size: BlockSize::B4096,
             blocks,
-            blocks_per_group: per_group,
-            inodes_per_group: per_group / BLOCKS_PER_INODE,
-            inode_size: 256,
+            blocks_per_group: PER_GROUP as u32,
+            inodes_per_group,
+            inode_size,
             reserved_gdt: 0,
             sparse_super: true,
             groups: Vec::new(),
             free: RoaringBitmap::new(),
         };
-        let descriptors = (groups * 32).div_ceil(4096) as u32;
-        for g in 0..groups as u32 {
-            let first = g * per_group + if map.has_copy(g) { 1 + descriptors } else { 0 };
+        let descriptors = (u64::from(groups) * 32).div_ceil(4096) as u32;
+        for g in 0..groups {
+            let first = g * PER_GROUP as u32 + if map.has_copy(g) { 1 + descriptors } else { 0 };
             map.groups.push(GroupPlaces {
                 block_bitmap: first,
                 inode_bitmap: first + 1,
                 inode_table: first + 2,
             });
         }
-        map.draw(used, seed);
+        map.free.insert_range(0..blocks);
         map.take_metadata();
         Ok(map)
     }

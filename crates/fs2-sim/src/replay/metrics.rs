@@ -34,6 +34,14 @@ impl Histogram {
         self.count += 1;
     }
 
+    /// Adds all of another.
+    pub fn merge(&mut self, other: &Histogram) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+    }
+
     /// How many were added.
     pub fn count(&self) -> u64 {
         self.count
