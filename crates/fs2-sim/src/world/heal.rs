@@ -39,7 +39,6 @@ impl World {
             return Err(format!("heal: after a check the volume is not active: {standing:?}"));
         }
         self.copying_resumes()?;
-        let replicas = self.volume.as_ref().map_or(0, |v| v.table().len());
         self.follow(&[Step::Unmount, Step::Detach])?;
         if !self.active_expected {
             return Err("heal: a clean detach left no mark".into());
@@ -47,9 +46,8 @@ impl World {
         self.follow(&[Step::Attach])?;
         let v = self.volume.as_ref().ok_or("heal: there is no daemon")?;
         let (standing, here) = (v.standing().clone(), v.table().len());
-        // Until the session's end there may be more: a policy copies what it has read for itself, too.
-        if standing != Standing::Active || (here == 0 && replicas > 0) {
-            return Err(format!("heal: {standing:?} with {here} replicas, once {replicas}"));
+        if standing != Standing::Active || (here == 0) != (self.left_behind == 0) {
+            return Err(format!("heal: {standing:?} with {here} replicas, not {}", self.left_behind));
         }
         self.three_ways()?;
         self.follow(&[Step::Detach])?;

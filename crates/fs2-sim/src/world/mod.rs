@@ -140,6 +140,8 @@ pub struct World {
     left: u64,
     /// A mark was left, or a check made one: the next attach must be active.
     active_expected: bool,
+    /// Replicas in the table when the last session ended in order.
+    left_behind: usize,
     /// Replicas may fail their hashes.
     doubt: bool,
     /// A failed flush has left something in a cache that no flush will take.
@@ -230,6 +232,7 @@ impl World {
             steps: VecDeque::from([Step::Attach, Step::Mount]),
             left,
             active_expected: true,
+            left_behind: 0,
             doubt: false,
             stuck: false,
             table_spoilt: false,

@@ -102,6 +102,7 @@ impl World {
             return Err(format!("mark: a session left one that may not: {:?}", self.session));
         }
         self.active_expected = report.marked;
+        self.left_behind = report.replicas;
         self.end_session();
         Ok(())
     }
