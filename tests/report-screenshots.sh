@@ -5,8 +5,9 @@
 #   tests/report-screenshots.sh [PAGE.html] [DIR]
 # Without a page one is made of a trace drawn here. The pictures are DIR/{light,dark,phone,phone-dark}.png and print.pdf.
 set -euo pipefail
+page=${1:+$(realpath "$1")} out=${2:+$(realpath -m "$2")}
 cd "$(dirname "$0")/.."
-page=${1:-} out=${2:-target/report-screenshots}
+out=${out:-target/report-screenshots}
 browser=
 for name in chromium chromium-browser google-chrome google-chrome-stable; do
     if command -v "$name" > /dev/null; then browser=$name; break; fi
@@ -28,7 +29,6 @@ if [ -z "$page" ]; then
     cargo run -q -p fs2-tools --bin fs2-replay -- run "$scratch/scattered.txt" --closed-loop --split 0,100,200 \
         --html "$page" > /dev/null
 fi
-page=$(realpath "$page")
 run() { # options...: one start of the browser, which must not live longer than it takes
     timeout -k 5 120 "$browser" --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
         --user-data-dir="$scratch/profile" --enable-logging=stderr --v=0 "$@" 2> "$scratch/log" > "$scratch/dom" ||
