@@ -370,6 +370,8 @@ impl World {
         if self.active_expected && !active && failed == 0 && !self.table_spoilt {
             return Err(format!("mark: the volume should be active, but {:?}", volume.standing()));
         }
+        // What a client writes past the table, the table's entries do not hold; a check leaves them unverified.
+        self.doubt |= !active;
         self.note(if active { "attaches, active" } else { "attaches, inactive" }, 1);
         self.note("attaches with entries trusted at once", u64::from(report.verified > 0));
         self.volume = Some(volume);
