@@ -157,10 +157,13 @@ fn a_mounted_device_is_refused_and_a_loop_device_replayed() {
         }
         None => eprintln!("skipped: no device is mounted here"),
     }
-    let attached = std::process::Command::new("losetup").args(["-f", "--show", name(&disk)]).output();
-    let device = match attached {
-        Ok(o) if o.status.success() => String::from_utf8_lossy(&o.stdout).trim().to_owned(),
-        _ => return eprintln!("skipped: no loop device (losetup needs root)"),
+    // Another test may take the free device that losetup found before losetup does.
+    let attach = || {
+        let done = std::process::Command::new("losetup").args(["-f", "--show", name(&disk)]).output().ok()?;
+        done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    };
+    let Some(device) = (0..20).find_map(|_| attach()) else {
+        return eprintln!("skipped: no loop device (losetup needs root)");
     };
     let _detach = Detach(device.clone());
     let (code, out, err) = live(&[name(&trace), &device, "--json"]);

@@ -8,7 +8,7 @@ use crate::io::Brought;
 use crate::log::Log;
 
 /// Copies every read at once to a place drawn at random, reads copies wherever it can, evicts a stretch of
-/// replicas every few reads, and has others read for it to copy them too.
+/// replicas every few reads. Unless its seed is 0 it has other blocks read for it, to copy them too.
 #[derive(Clone, Debug)]
 pub struct Torture {
     shape: Shape,
@@ -64,7 +64,9 @@ impl Policy for Torture {
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
         self.reads += 1;
-        self.fetches = (self.fetches + 1).min(FETCH_EVERY);
+        if self.shape.seed != 0 {
+            self.fetches = (self.fetches + 1).min(FETCH_EVERY);
+        }
         if seen.data.is_nothing() {
             return;
         }

@@ -148,7 +148,7 @@ fn a_page_that_cannot_be_written_is_known_at_once() {
     let (code, _, err) = run(&["/nowhere", "--html", to.to_str().expect("text")]);
     assert!(code == 1 && err.contains("page.html") && !err.contains("/nowhere"), "{err}");
     let (code, _, err) = run(&["/nowhere", "--html", dir.path().to_str().expect("text")]);
-    assert!(code == 1 && err.contains("a directory"), "{err}");
+    assert!(code == 1 && err.contains("not a file"), "{err}");
     // A run that fails leaves nothing behind.
     let to = dir.path().join("page.html");
     assert_eq!(run(&["/nowhere", "--html", to.to_str().expect("text")]).0, 1);
