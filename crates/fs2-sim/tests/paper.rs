@@ -48,7 +48,6 @@ fn the_layout_is_the_same_on_every_machine() {
 
 /// The whole of it: some seconds with optimisation, half a minute without.
 #[test]
-#[ignore = "long: cargo test --release -p fs2-sim --test paper -- --ignored"]
 fn the_paper_s_volume_is_47_per_cent_free() {
     let paper = Paper::build(&Params::default(), &Workload::ALL).expect("room for all");
     let l = paper.layout();
