@@ -12,6 +12,8 @@ pub enum Need {
     Fuse,
     /// `/dev/loop-control`.
     Loop,
+    /// A guest with a kernel of its own: qemu, busybox and the kernel that `tests/guest/run --prepare` fetches.
+    Guest,
     /// A program in the search path or in `target/tools/bin`.
     Program(&'static str),
 }
@@ -24,6 +26,7 @@ impl Need {
             Need::Root => (!nix::unistd::geteuid().is_root()).then(|| "root (sudo -E cargo test)".into()),
             Need::Fuse => (!opens("/dev/fuse")).then(|| "/dev/fuse (modprobe fuse; package fuse3)".into()),
             Need::Loop => (!opens("/dev/loop-control")).then(|| "/dev/loop-control (modprobe loop)".into()),
+            Need::Guest => crate::guest::lacking(),
             Need::Program(name) => crate::tool(name).is_none().then(|| format!("{name} ({})", origin(name))),
         }
     }
