@@ -2,6 +2,7 @@
 
 pub mod chkfs2;
 pub mod demo;
+pub mod fsbench;
 pub mod kernel;
 pub mod mkfs2;
 pub mod replay;

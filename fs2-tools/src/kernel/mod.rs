@@ -15,8 +15,8 @@ mod mounting;
 mod watchdog;
 
 pub use loopdev::{LoopDevice, LoopEntry, LoopOptions, loop_of_file, loops};
-pub use mountinfo::{Mount, mount_at, mounts, parse_mountinfo};
-pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, unmount};
+pub use mountinfo::{Mount, mount_at, mount_holding, mounts, parse_mountinfo};
+pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, remount_cold, unmount};
 pub use watchdog::FuseWatchdog;
 
 use std::io;

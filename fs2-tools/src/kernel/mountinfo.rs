@@ -50,6 +50,16 @@ pub fn mount_at(dir: &Path) -> io::Result<Option<Mount>> {
     Ok(mounts()?.into_iter().rfind(|m| m.target == dir))
 }
 
+/// The mount that holds `path`: the one at the longest directory above it, the last one made there.
+///
+/// # Errors
+/// As [`mounts`]; `NotFound` for a path that is not there.
+pub fn mount_holding(path: &Path) -> io::Result<Option<Mount>> {
+    let path = path.canonicalize().map_err(|e| super::told(path, "cannot look for its mount", e))?;
+    let holders = mounts()?.into_iter().filter(|m| path.starts_with(&m.target));
+    Ok(holders.max_by_key(|m| m.target.as_os_str().len()))
+}
+
 /// Reads the text of a mountinfo file.
 ///
 /// # Errors
@@ -174,6 +184,8 @@ mod tests {
     fn this_machine_s_own() {
         assert_eq!(mount_at(Path::new("/proc")).unwrap().unwrap().fstype, "proc");
         assert_eq!(mount_at(Path::new("/proc/self")).unwrap(), None);
+        assert_eq!(mount_holding(Path::new("/proc/self/status")).unwrap().unwrap().fstype, "proc");
+        assert!(mount_holding(Path::new("/absent/dir")).is_err());
         assert_eq!(mount_at(Path::new("/absent/dir")).unwrap(), None);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fs2d::frontend::fuse::MountIdentity;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use super::told;
+use super::{Mount, told};
 
 /// How long an unmount waits for a user that is just letting go. Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
@@ -51,6 +51,7 @@ impl MountOptions {
                 "strictatime" => flags |= MsFlags::MS_STRICTATIME,
                 "sync" => flags |= MsFlags::MS_SYNCHRONOUS,
                 "dirsync" => flags |= MsFlags::MS_DIRSYNC,
+                "lazytime" => flags |= MsFlags::MS_LAZYTIME,
                 "defaults" | "suid" | "dev" | "exec" | "atime" | "async" => {}
                 other => data.push(other),
             }
@@ -105,6 +106,63 @@ pub fn drop_caches_of(device: &Path) -> io::Result<()> {
     unsafe { ioctl::blkflsbuf(file.as_raw_fd()) }
         .map(drop)
         .map_err(|e| told(device, "cannot flush its buffers", e))
+}
+
+/// Makes everything read from a mounted file system come from its device again: unmounts it, drops the
+/// device's buffers (and those of the file below a loop device), and mounts it with the same options.
+///
+/// # Errors
+/// `ResourceBusy` where it is in use: it stays mounted. Where it could not be mounted again, the error has the
+/// command that does it.
+pub fn remount_cold(mounted: &Mount) -> io::Result<()> {
+    let (device, dir) = (&mounted.source, &mounted.target);
+    // Held open, or a loop device with autoclear would go with the mount.
+    let _open = File::open(device).map_err(|e| told(device, "cannot open", e))?;
+    let until = Instant::now() + BUSY_PATIENCE;
+    loop {
+        match unmount(dir, false) {
+            Ok(()) => break,
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    let dropped = drop_caches_of(device).and_then(|()| drop_caches_below(device));
+    // What mountinfo shows for SELinux is no option that can be given.
+    let extra = mounted.options.iter().filter(|o| *o != "seclabel").cloned().collect();
+    let options = MountOptions { extra, ..MountOptions::default() };
+    let (flags, data) = options.split();
+    mount(Some(device), dir, Some(mounted.fstype.as_str()), flags, Some(data.as_str())).map_err(|e| {
+        let again = format!(
+            "was unmounted and cannot be mounted again (mount -t {} -o {} {} {})",
+            mounted.fstype,
+            mounted.options.join(","),
+            device.display(),
+            dir.display()
+        );
+        told(dir, &again, e)
+    })?;
+    dropped
+}
+
+/// What the page cache holds of the file below a loop device without direct I/O; nothing for other devices.
+fn drop_caches_below(device: &Path) -> io::Result<()> {
+    let Some(entry) = super::loops()?.into_iter().find(|l| l.device == device && !l.deleted) else {
+        return Ok(());
+    };
+    // Only asked where it is a file of a file system that answers: a FUSE file has no cache of its own.
+    let holder = super::mount_holding(&entry.file)?;
+    if holder.is_none_or(|m| m.fstype.starts_with("fuse")) {
+        return Ok(());
+    }
+    let file = File::open(&entry.file).map_err(|e| told(&entry.file, "cannot open", e))?;
+    file.sync_data().map_err(|e| told(&entry.file, "cannot write out", e))?;
+    // SAFETY: the descriptor is open for the whole call.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        e => Err(told(&entry.file, "cannot drop its cache", io::Error::from_raw_os_error(e))),
+    }
 }
 
 impl MountGuard {

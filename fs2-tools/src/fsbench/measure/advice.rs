@@ -1,0 +1,174 @@
+//! What a reader must be warned of, with what to do about it. Each is said once, and none names an option
+//! that was already given.
+
+use super::cold::ColdMode;
+use super::stats::{CV_WILD, StopRule, Summary, Verdict, first_is_high, first_is_low, outliers};
+
+/// The options a warning must not contradict.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances {
+    /// How runs were made cold.
+    pub cold: ColdMode,
+    /// Runs before the measured ones, which are not among the values.
+    pub train: u32,
+    /// Seconds at the start of each run that do not count.
+    pub warmup_s: f64,
+    /// Whether the volume learns from run to run: FS2 with a policy that copies.
+    pub learns: bool,
+    /// Whether more is better, as of ops/s; else less, as of seconds.
+    pub more_is_better: bool,
+    /// How long a run took, seconds.
+    pub run_s: f64,
+}
+
+/// The warnings for one figure, `what`, over the measured runs in order.
+pub fn warnings(what: &str, values: &[f64], circumstances: &Circumstances, rule: &StopRule) -> Vec<String> {
+    let mut out = Vec::new();
+    let Some(summary) = Summary::of(values) else {
+        if !values.is_empty() {
+            out.push(format!("{what}: a run has no finite figure; see the raw runs"));
+        }
+        return out;
+    };
+    if summary.n == 1 {
+        out.push(format!("{what}: one run has no confidence interval; use --runs 5 or more"));
+    }
+    if let Verdict::NotReached { relative_half } = rule.judge(values) {
+        let wanted = rule.relative_half.unwrap_or_default() * 100.0;
+        let got = relative_half.map_or("unknown".into(), |h| format!("±{:.1} %", h * 100.0));
+        out.push(format!(
+            "{what}: after {} runs the 95 % interval is {got}, not ±{wanted:.1} %; use --max-runs or longer runs",
+            summary.n
+        ));
+    }
+    if summary.is_wild() {
+        out.push(format!(
+            "{what}: the runs vary by {:.0} % (more than {:.0} %): read the median and the extremes, not the mean",
+            summary.cv.unwrap_or_default() * 100.0,
+            CV_WILD * 100.0
+        ));
+    }
+    let slow_first = if circumstances.more_is_better { first_is_low(values) } else { first_is_high(values) };
+    let mut strange = outliers(values);
+    if slow_first {
+        strange.retain(|i| *i != 0);
+        out.push(format!(
+            "{what}: the first run is slower than the others; {}",
+            slow_first_advice(circumstances)
+        ));
+    }
+    if !strange.is_empty() {
+        let runs: Vec<String> = strange.iter().map(|i| (i + 1).to_string()).collect();
+        let s = if runs.len() == 1 { "" } else { "s" };
+        out.push(format!(
+            "{what}: run{s} {} far from the others: something else used the machine, or the distribution has a \
+             long tail; repeat on a quiet machine or with more --runs",
+            runs.join(", ")
+        ));
+    }
+    if summary.n > 1 && circumstances.run_s < 0.1 {
+        out.push(format!(
+            "{what}: a run takes {:.0} ms, which is near to what starting it costs; use a larger --scale or --duration",
+            circumstances.run_s * 1000.0
+        ));
+    }
+    out
+}
+
+/// Only what was not done yet.
+fn slow_first_advice(c: &Circumstances) -> String {
+    if c.learns && c.train == 0 {
+        return "FS2 had copied nothing yet: --train N runs first without counting them".into();
+    }
+    if c.cold == ColdMode::None && c.train == 0 {
+        return "the others found its data cached: --cold remount, or --train 1 to measure warm runs".into();
+    }
+    if c.cold == ColdMode::None {
+        return format!(
+            "{} before it did not warm what it reads: more --train, or --cold remount",
+            runs(c.train)
+        );
+    }
+    if c.learns {
+        return format!("FS2 went on learning after {}: more --train", runs(c.train));
+    }
+    if c.warmup_s > 0.0 {
+        return "although each run was cold and began before it counted: something else changed meanwhile"
+            .into();
+    }
+    "although each run was cold: something outside the volume changed (allocation, the drive's or the host's cache)"
+        .into()
+}
+
+fn runs(n: u32) -> String {
+    if n == 1 { "1 run".into() } else { format!("{n} runs") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: Circumstances = Circumstances {
+        cold: ColdMode::None,
+        train: 0,
+        warmup_s: 0.0,
+        learns: false,
+        more_is_better: false,
+        run_s: 10.0,
+    };
+    const FIXED: StopRule = StopRule { runs_min: 5, runs_max: 5, relative_half: None };
+    const SLOW_FIRST: [f64; 5] = [30.0, 10.1, 9.9, 10.05, 10.0];
+
+    fn said(values: &[f64], c: Circumstances) -> String {
+        warnings("elapsed", values, &c, &FIXED).join("\n")
+    }
+
+    #[test]
+    fn even_runs_need_no_word() {
+        assert_eq!(said(&[10.0, 10.1, 9.9, 10.05, 10.0], PLAIN), "");
+        assert_eq!(said(&[], PLAIN), "");
+    }
+
+    /// What was asked for already is not proposed.
+    #[test]
+    fn advice_respects_the_options() {
+        assert!(said(&SLOW_FIRST, PLAIN).contains("--cold remount, or --train 1"));
+        let cold = said(&SLOW_FIRST, Circumstances { cold: ColdMode::Remount, ..PLAIN });
+        assert!(
+            cold.contains("although each run was cold")
+                && !cold.contains("--cold")
+                && !cold.contains("--train")
+        );
+        let trained = said(&SLOW_FIRST, Circumstances { train: 2, ..PLAIN });
+        assert!(trained.contains("2 runs before it") && trained.contains("more --train"), "{trained}");
+        let fs2 = said(&SLOW_FIRST, Circumstances { cold: ColdMode::Remount, learns: true, ..PLAIN });
+        assert!(fs2.contains("--train N"), "{fs2}");
+        let taught =
+            said(&SLOW_FIRST, Circumstances { cold: ColdMode::Drop, learns: true, train: 7, ..PLAIN });
+        assert!(taught.contains("after 7 runs"), "{taught}");
+        let warm = said(&SLOW_FIRST, Circumstances { cold: ColdMode::Drop, warmup_s: 1.0, ..PLAIN });
+        assert!(warm.contains("began before it counted"), "{warm}");
+    }
+
+    #[test]
+    fn a_fast_first_run_is_an_outlier_of_the_usual_kind() {
+        let more = Circumstances { more_is_better: true, ..PLAIN };
+        assert!(said(&SLOW_FIRST, more).contains("run 1 far from the others"));
+        let ops: Vec<f64> = SLOW_FIRST.iter().map(|v| 100.0 / v).collect();
+        assert!(said(&ops, more).contains("the first run is slower"));
+    }
+
+    #[test]
+    fn the_others_are_named() {
+        let c = Circumstances { cold: ColdMode::Remount, ..PLAIN };
+        assert!(said(&[10.0, 10.1, 90.0, 10.05, 9.9], c).contains("run 3 far"));
+        assert!(said(&[10.0, 10.1, 90.0, 10.05, 9.9, 10.0, 80.0], c).contains("runs 3, 7 far"));
+        assert!(said(&[1.0, 2.0, 9.0], c).contains("vary by"));
+        assert!(said(&[1.0], c).contains("--runs 5"));
+        assert!(said(&[0.010, 0.010], Circumstances { run_s: 0.01, ..c }).contains("10 ms"));
+        assert!(said(&[f64::NAN, 1.0], c).contains("no finite figure"));
+        let rule = StopRule { runs_min: 3, runs_max: 3, relative_half: Some(0.05) };
+        let text = warnings("ops/s", &[1.0, 2.0, 3.0], &c, &rule).join("\n");
+        assert!(text.contains("after 3 runs") && text.contains("not ±5.0 %"), "{text}");
+    }
+}

@@ -1,0 +1,3 @@
+//! Benchmarks of a mounted directory.
+
+pub mod measure;
