@@ -1,4 +1,4 @@
-//! mkfs2, chkfs2, fs2 and fs2-replay
+//! mkfs2, chkfs2, fs2, fs2-replay and fsbench
 
 pub mod chkfs2;
 pub mod demo;

@@ -1,3 +1,292 @@
-//! Benchmarks of a mounted directory.
+//! `fsbench`: the papers' workloads on any mounted directory.
+//!
+//! [`run`] is the whole program but for the process around it. A [`Workload`] makes its files in a [`Site`],
+//! is run any number of times under a [`Control`], and compares every file at the end; which ones there are
+//! says [`entries`]. The core (`runner`) checks the place first, repeats, asks FS2's daemon, and cleans up.
 
+pub mod content;
+pub mod control;
+mod error;
+pub mod fs2;
 pub mod measure;
+pub mod personalities;
+pub mod preflight;
+pub mod rng;
+pub mod runner;
+pub mod site;
+pub mod table;
+pub mod workload;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+pub use content::Content;
+pub use control::{Control, Limits};
+pub use error::BenchError;
+pub use rng::{Rng, Zipf};
+pub use site::Site;
+pub use workload::{Entry, Metric, Needs, OpClass, PassReport, Setup, Verified, Workload};
+
+/// Exit code: done.
+const DONE: i32 = 0;
+/// Exit code: the command line makes no sense.
+const USAGE: i32 = 2;
+
+const EXAMPLES: &str = "\
+Examples:
+  fsbench list                                    what there is to run
+  fsbench run cvs-update /mnt                     one of the papers' workloads, at a small size, once
+  fsbench run startx --runs 5 /mnt                five times in one set of files
+  fsbench run tpcw-shopping --duration 60s /mnt   a minute of it
+  fsbench run cvs-update --set touch=100 /mnt     with one of its parameters changed
+  fsbench clean /mnt                              what a killed run has left
+
+Everything is written below DIR/fsbench.d and removed at the end, also after Ctrl-C. At the end every file is
+compared with what was written.
+
+Exit codes: 0 done, 1 refused, failed, short or damaged, 2 usage, 130 stopped by Ctrl-C.";
+
+/// Run the papers' workloads on a mounted directory.
+#[derive(Parser, Debug)]
+#[command(name = "fsbench", version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand, Debug)]
+enum What {
+    /// What there is to run
+    List,
+    Run(Box<RunArgs>),
+    /// Remove what a run that was killed has left in a directory
+    Clean {
+        /// The directory that was given to `run`
+        dir: PathBuf,
+    },
+}
+
+/// Run a workload in a directory
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+struct RunArgs {
+    /// A workload's name; see fsbench list
+    name: String,
+    /// A directory on the file system to be measured
+    dir: PathBuf,
+    /// Its size: `ci` is small, `paper` is as published; see fsbench list
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// How often; 0 only makes the files
+    #[arg(long, value_name = "N", default_value = "1")]
+    runs: u32,
+    /// Runs before those, reported apart: FS2 learns in them
+    #[arg(long, value_name = "N", default_value = "0")]
+    train: u32,
+    /// All random numbers follow from it
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// So many times as many files and operations as the preset
+    #[arg(long, value_name = "X", default_value = "1", value_parser = parse_scale)]
+    scale: f64,
+    /// Change one of its parameters; `fsbench list NAME` shows them. May be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_set)]
+    set: Vec<(String, String)>,
+    /// End each run after so long: 90s, 5m
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<Duration>,
+    /// End each run after so many operations
+    #[arg(long, value_name = "N")]
+    ops: Option<u64>,
+    /// Begin each run with so long that is not counted
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
+    warmup: Duration,
+    /// Leave the files; with --runs 0 another command may go on with them
+    #[arg(long)]
+    keep: bool,
+    /// Go on with files that --runs 0 --keep has left
+    #[arg(long)]
+    reuse: bool,
+}
+
+fn parse_scale(text: &str) -> Result<f64, String> {
+    let scale: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    if (1e-3..=1e3).contains(&scale) { Ok(scale) } else { Err("give 0.001 to 1000".into()) }
+}
+
+fn parse_set(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().into(), value.trim().into())),
+        _ => Err("give NAME=VALUE".into()),
+    }
+}
+
+/// `90`, `90s`, `1.5m`, `200ms`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("'{text}': the unit is ms, s, m or h")),
+    };
+    let n: f64 = number.parse().map_err(|_| format!("'{text}' is no time; give one like 90s or 5m"))?;
+    // A year is longer than any run.
+    if n * unit <= 3.2e7 { Ok(Duration::from_secs_f64(n * unit)) } else { Err("longer than a year".into()) }
+}
+
+/// Every workload by name.
+pub fn entries() -> Vec<Entry> {
+    personalities::entries()
+}
+
+/// Finds a workload by name.
+///
+/// # Errors
+/// There is none: with the names that are nearest.
+pub fn find(name: &str) -> Result<Entry, BenchError> {
+    let all = entries();
+    all.iter().find(|e| e.name == name).copied().ok_or_else(|| {
+        let mut names: Vec<&str> = all.iter().map(|e| e.name).collect();
+        names.sort_by_key(|n| distance(n, name));
+        let near: Vec<&str> = names.into_iter().take(3).collect();
+        BenchError::Usage(format!(
+            "there is no workload '{name}'; near it are {}; fsbench list shows all",
+            near.join(", ")
+        ))
+    })
+}
+
+/// Levenshtein's distance, by bytes.
+pub(crate) fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut left_above = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = (left_above + usize::from(x != y)).min(above + 1).min(row[j] + 1);
+            left_above = above;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+/// Runs the program: `args` with its own name first. Returns its exit code.
+pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
+    };
+    let done = match &cli.what {
+        What::List => list(out),
+        What::Run(args) => run_one(args, out),
+        What::Clean { dir } => clean(dir, out),
+    };
+    match done {
+        Ok(()) => DONE,
+        Err(e) => {
+            let _ = writeln!(err, "fsbench: {e}");
+            e.exit_code()
+        }
+    }
+}
+
+fn printing(e: std::io::Error) -> BenchError {
+    BenchError::Failed(format!("writing the output: {e}"))
+}
+
+fn list(out: &mut dyn Write) -> Result<(), BenchError> {
+    for e in entries() {
+        writeln!(out, "{:<16} {} [{}; presets {}]", e.name, e.summary, e.source, e.presets.join(", "))
+            .map_err(printing)?;
+    }
+    Ok(())
+}
+
+fn clean(dir: &std::path::Path, out: &mut dyn Write) -> Result<(), BenchError> {
+    let what = if site::clean(dir)? { "removed" } else { "there is nothing of fsbench in it" };
+    writeln!(out, "{}: {what}", dir.display()).map_err(printing)
+}
+
+fn run_one(args: &RunArgs, out: &mut dyn Write) -> Result<(), BenchError> {
+    let entry = find(&args.name)?;
+    let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
+    if !entry.presets.contains(&preset.as_str()) {
+        return Err(BenchError::Usage(format!(
+            "{} has no preset '{preset}'; there are {}",
+            entry.name,
+            entry.presets.join(", ")
+        )));
+    }
+    control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
+    let plan = runner::Plan {
+        dir: args.dir.clone(),
+        setup: Setup {
+            preset,
+            seed: args.seed,
+            scale: args.scale,
+            set: args.set.clone(),
+            passes: args.runs.saturating_add(args.train),
+        },
+        runs: args.runs,
+        train: args.train,
+        limits: Limits { duration: args.duration, ops: args.ops, warmup: args.warmup },
+        keep: args.keep,
+        reuse: args.reuse,
+    };
+    let outcome = runner::run(&entry, &plan, &mut runner::Plainly)?;
+    table::print(&outcome, out).and_then(|()| out.flush()).map_err(printing)?;
+    runner::failure(&outcome).map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_people_type_them() {
+        for (text, ms) in [("90", 90_000), ("90s", 90_000), ("1.5m", 90_000), ("200ms", 200), ("0s", 0)] {
+            assert_eq!(parse_time(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for wrong in ["", "s", "-1s", "1.2.3s", "5x", "1e9h", "99999999h", "nan"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_its_neighbours() {
+        let said = find("cvs-updat").unwrap_err().to_string();
+        assert!(said.contains("cvs-update"), "{said}");
+        assert_eq!(distance("kitten", "sitting"), 3);
+        assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn names_are_unique_and_every_preset_makes_a_workload() {
+        let all = entries();
+        for (i, e) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|f| f.name != e.name), "{}", e.name);
+            for preset in e.presets {
+                let setup = Setup { preset: (*preset).into(), seed: 1, scale: 1.0, set: vec![], passes: 1 };
+                let w = (e.make)(&setup).unwrap_or_else(|err| panic!("{} {preset}: {err}", e.name));
+                assert!(w.needs().bytes > 0 && w.parameters().is_object(), "{}", e.name);
+            }
+            let typo = Setup {
+                preset: e.presets[0].into(),
+                seed: 1,
+                scale: 1.0,
+                set: vec![("no-such".into(), "1".into())],
+                passes: 1,
+            };
+            let said = (e.make)(&typo).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(said.contains("no-such"), "{}: {said}", e.name);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the daemon did during a pass, where the directory lies on an FS2 volume.
+//!
+//! The daemon counts from its attach; a pass is the difference of two answers. Means become sums for that.
+
+use std::path::Path;
+
+use fs2_control::Status;
+use serde::Serialize;
+
+use super::BenchError;
+use super::preflight::mount_of;
+use crate::volume::{self, MountRecord};
+
+/// The daemon's figures of one pass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DaemonUse {
+    /// Policy in force.
+    pub policy: String,
+    /// Drive, real or modelled.
+    pub drive: String,
+    /// Where the parts of the access time come from.
+    pub source: String,
+    /// Reads that reached the volume.
+    pub reads: u64,
+    /// Of these, read from a replica.
+    pub reads_from_replica: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Accesses the parts are means of.
+    pub accesses: u64,
+    /// Mean access time of a read in ms as the daemon saw it, from the session's mean; `None` where
+    /// there was none.
+    pub access_ms: Option<f64>,
+    /// Mean seek of an access in ms.
+    pub seek_ms: Option<f64>,
+    /// Mean rotational latency in ms.
+    pub rotation_ms: Option<f64>,
+    /// Mean transfer in ms, overhead included.
+    pub transfer_ms: Option<f64>,
+    /// Energy in joules.
+    pub energy_j: Option<f64>,
+    /// Where the energy's figure comes from.
+    pub energy_source: String,
+    /// Blocks copied.
+    pub copies_written: u64,
+    /// Replicas dropped by writes.
+    pub invalidated: u64,
+    /// Replicas dropped for space.
+    pub reclaimed: u64,
+    /// Replicas held at the pass's end.
+    pub replicas: u64,
+}
+
+/// The daemon of the volume that holds a directory.
+#[derive(Debug)]
+pub struct Daemon {
+    record: MountRecord,
+}
+
+impl Daemon {
+    /// The one whose volume holds `dir`; `None` where it is another file system.
+    pub fn of(dir: &Path) -> Option<Daemon> {
+        let target = mount_of(dir)?.target;
+        let record = volume::all_records().into_iter().find(|r| r.dir == target)?;
+        Some(Daemon { record })
+    }
+
+    /// What `fs2 mount` wrote down of it.
+    pub fn record(&self) -> &MountRecord {
+        &self.record
+    }
+
+    /// Its figures since its attach.
+    ///
+    /// # Errors
+    /// Where it does not answer.
+    pub fn status(&self) -> Result<Status, BenchError> {
+        volume::status(&self.record).map_err(|e| {
+            BenchError::Failed(format!("{}: its daemon does not answer: {e}", self.record.dir.display()))
+        })
+    }
+}
+
+/// What happened between two answers of one daemon.
+pub fn difference(before: &Status, after: &Status) -> DaemonUse {
+    let n = |f: fn(&Status) -> u64| f(after).saturating_sub(f(before));
+    let mean = |parts: fn(&Status) -> Option<f64>, count: fn(&Status) -> u64| {
+        let sum = |s: &Status| parts(s).unwrap_or(0.0) * count(s) as f64;
+        let counted = n(count);
+        parts(after)?;
+        // Two means of the whole session lose digits: what is left may be a hair below nothing.
+        (counted > 0).then(|| ((sum(after) - sum(before)) / counted as f64).max(0.0))
+    };
+    let accesses = |s: &Status| s.access_ms.accesses;
+    DaemonUse {
+        policy: after.policy.clone(),
+        drive: after.drive.clone(),
+        source: after.access_ms.source.to_string(),
+        reads: n(|s| s.reads),
+        reads_from_replica: n(|s| s.reads_from_replica),
+        writes: n(|s| s.writes),
+        accesses: n(accesses),
+        access_ms: mean(|s| s.access_ms.mean, |s| s.reads),
+        seek_ms: mean(|s| s.access_ms.seek, accesses),
+        rotation_ms: mean(|s| s.access_ms.rotation, accesses),
+        transfer_ms: mean(|s| s.access_ms.transfer, accesses),
+        energy_j: after.energy_j.value.map(|v| (v - before.energy_j.value.unwrap_or(0.0)).max(0.0)),
+        energy_source: after.energy_j.source.to_string(),
+        copies_written: n(|s| s.copies_written),
+        invalidated: n(|s| s.invalidated),
+        reclaimed: n(|s| s.reclaimed),
+        replicas: after.replicas,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fs2_control::{AccessMs, EnergyJ, Source};
+
+    fn status(reads: u64, mean: f64, accesses: u64, seek: Option<f64>, joules: f64) -> Status {
+        Status {
+            reads,
+            access_ms: AccessMs {
+                mean: Some(mean),
+                seek,
+                rotation: seek,
+                accesses,
+                source: Source::Simulated("wd800-repaired".into()),
+                ..AccessMs::default()
+            },
+            energy_j: EnergyJ { value: Some(joules), source: Source::None },
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn a_pass_is_the_difference_of_sums_not_of_means() {
+        let before = status(100, 10.0, 200, Some(4.0), 50.0);
+        let after = status(300, 6.0, 400, Some(3.0), 75.0);
+        let used = difference(&before, &after);
+        assert_eq!((used.reads, used.accesses), (200, 200));
+        // 300 * 6 - 100 * 10 = 800 ms over 200 reads.
+        assert_eq!(used.access_ms, Some(4.0));
+        assert_eq!((used.seek_ms, used.rotation_ms, used.transfer_ms), (Some(2.0), Some(2.0), None));
+        assert_eq!(used.energy_j, Some(25.0));
+        assert_eq!(used.source, "simulated drive wd800-repaired");
+    }
+
+    #[test]
+    fn of_no_access_there_is_no_mean() {
+        let same = status(100, 10.0, 200, Some(4.0), 50.0);
+        let used = difference(&same, &same);
+        assert_eq!((used.access_ms, used.seek_ms, used.energy_j), (None, None, Some(0.0)));
+        let fresh = difference(&Status::default(), &same);
+        assert_eq!((fresh.access_ms, fresh.seek_ms), (Some(10.0), Some(4.0)));
+    }
+}

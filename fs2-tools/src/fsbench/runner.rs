@@ -1,0 +1,275 @@
+//! A benchmark from its first check to its last file removed.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::BenchError;
+use super::control::{Control, Limits, Progress};
+use super::fs2::{Daemon, DaemonUse, difference};
+use super::preflight;
+use super::site::Site;
+use super::workload::{Entry, Needs, PassReport, Setup, Verified, Workload};
+
+/// What to run, where and how often.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// A directory that is there.
+    pub dir: PathBuf,
+    /// What the workload is made with.
+    pub setup: Setup,
+    /// Passes that are counted; 0 only prepares.
+    pub runs: u32,
+    /// Passes before them that are reported apart: a file system that learns has learnt then.
+    pub train: u32,
+    /// What ends a pass.
+    pub limits: Limits,
+    /// Leave the files.
+    pub keep: bool,
+    /// Take over files left by `keep`.
+    pub reuse: bool,
+}
+
+/// A pass with what was measured around it.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Whether it came before those that count.
+    pub training: bool,
+    /// What the workload counted.
+    pub report: PassReport,
+    /// How long writing back took that the pass had left behind.
+    pub sync: Duration,
+    /// What the daemon did meanwhile, write-back included; `None` where it is not FS2.
+    pub fs2: Option<DaemonUse>,
+}
+
+/// A whole benchmark.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The workload's name.
+    pub workload: String,
+    /// What it was made with.
+    pub setup: Setup,
+    /// Its parameters.
+    pub parameters: serde_json::Value,
+    /// What it was said to need.
+    pub needs: Needs,
+    /// How long the files took to make.
+    pub prepare: Duration,
+    /// All passes, training first.
+    pub runs: Vec<Run>,
+    /// What the comparison at the end found.
+    pub verified: Option<Verified>,
+}
+
+/// Called around passes by whoever measures or empties caches.
+pub trait Around {
+    /// Before each pass, its files closed and written back.
+    ///
+    /// # Errors
+    /// Where it cannot do what the user asked for.
+    fn before(&mut self, _site: &Site, _training: bool) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// After each pass, before anything is written back.
+    ///
+    /// # Errors
+    /// As `before`.
+    fn after(&mut self, _site: &Site, _training: bool) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// Whether another counted pass is wanted after these.
+    fn wants_more(&self, runs: &[Run], planned: u32) -> bool {
+        runs.iter().filter(|r| !r.training).count() < planned as usize
+    }
+}
+
+/// Nothing around it: as many passes as planned, caches as they are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plainly;
+
+impl Around for Plainly {}
+
+/// Runs a benchmark. What it made is removed again, also where it fails or panics, unless it is kept.
+///
+/// # Errors
+/// Whatever is refused before it or fails in it; a pass that is short; files that are not what was written.
+pub fn run(entry: &Entry, plan: &Plan, around: &mut dyn Around) -> Result<Outcome, BenchError> {
+    preflight::directory(&plan.dir)?;
+    let mut workload = (entry.make)(&plan.setup)?;
+    let (parameters, needs) = (workload.parameters(), workload.needs());
+    let (mut site, prepare) = if plan.reuse {
+        preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..needs })?;
+        let site = Site::reuse(&plan.dir, entry.name, &parameters, plan.setup.seed)?;
+        workload.reopen(&site)?;
+        (site, Duration::ZERO)
+    } else {
+        preflight::room(&plan.dir, &needs)?;
+        let mut site = Site::create(&plan.dir, entry.name, parameters.clone(), plan.setup.seed)?;
+        let prepare = prepared(&mut *workload, &site)?;
+        site.set_pristine(true)?;
+        (site, prepare)
+    };
+    let daemon = Daemon::of(&plan.dir);
+    let mut runs = Vec::new();
+    if plan.runs + plan.train > 0 {
+        site.set_pristine(false)?;
+    }
+    for _ in 0..plan.train {
+        runs.push(pass(&mut *workload, &site, plan, around, daemon.as_ref(), true)?);
+    }
+    while plan.runs > 0 && around.wants_more(&runs, plan.runs) {
+        runs.push(pass(&mut *workload, &site, plan, around, daemon.as_ref(), false)?);
+    }
+    let verified = if runs.is_empty() {
+        None
+    } else {
+        let control = Control::new(Limits::default());
+        let _shown = Shown::start("comparing", &control);
+        let verified = workload.verify(&site, &control)?;
+        control.check()?;
+        Some(verified)
+    };
+    let outcome = Outcome {
+        workload: entry.name.into(),
+        setup: plan.setup.clone(),
+        parameters,
+        needs,
+        prepare,
+        runs,
+        verified,
+    };
+    if plan.keep {
+        site.keep(true);
+    } else {
+        site.remove()?;
+    }
+    Ok(outcome)
+}
+
+/// Why an outcome does not count: damaged files, a short pass.
+pub fn failure(outcome: &Outcome) -> Option<BenchError> {
+    if let Some(v) = outcome.verified.as_ref().filter(|v| v.damaged > 0) {
+        return Some(BenchError::Failed(format!(
+            "{} of {} files are not what was written: {}",
+            v.damaged,
+            v.files,
+            v.examples.join("; ")
+        )));
+    }
+    let short = outcome.runs.iter().enumerate().find_map(|(i, r)| Some((i + 1, r.report.short.as_ref()?)));
+    short.map(|(i, why)| BenchError::Failed(format!("run {i} ended early: {why}")))
+}
+
+fn prepared(workload: &mut dyn Workload, site: &Site) -> Result<Duration, BenchError> {
+    let control = Control::new(Limits::default());
+    let shown = Shown::start("preparing", &control);
+    workload.prepare(site, &control)?;
+    control.check()?;
+    write_back(site)?;
+    drop(shown);
+    Ok(control.elapsed())
+}
+
+fn pass(
+    workload: &mut dyn Workload,
+    site: &Site,
+    plan: &Plan,
+    around: &mut dyn Around,
+    daemon: Option<&Daemon>,
+    training: bool,
+) -> Result<Run, BenchError> {
+    write_back(site)?;
+    around.before(site, training)?;
+    let before = daemon.map(Daemon::status).transpose()?;
+    let mut limits = plan.limits;
+    if workload.is_endless() && limits.duration.is_none() && limits.ops.is_none() {
+        limits.duration = workload.usual_duration();
+    }
+    let control = Control::new(limits);
+    let shown = Shown::start(if training { "training" } else { "running" }, &control);
+    let report = workload.pass(site, &control);
+    drop(shown);
+    control.check()?;
+    let report = report?;
+    around.after(site, training)?;
+    let began = Instant::now();
+    write_back(site)?;
+    let sync = began.elapsed();
+    let fs2 = match (daemon, before) {
+        (Some(daemon), Some(before)) => Some(difference(&before, &daemon.status()?)),
+        _ => None,
+    };
+    Ok(Run { training, report, sync, fs2 })
+}
+
+/// Writes back what the file system holds dirty.
+fn write_back(site: &Site) -> Result<(), BenchError> {
+    let at = |e| BenchError::at(site.root(), "writing back")(e);
+    let dir = std::fs::File::open(site.root()).map_err(at)?;
+    nix::unistd::syncfs(&dir).map_err(|e| at(e.into()))
+}
+
+/// A line on standard error that tells once a second how far it is, where that is a terminal.
+struct Shown {
+    over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Shown {
+    fn start(what: &'static str, control: &Control) -> Shown {
+        let over = Arc::new(AtomicBool::new(false));
+        if !std::io::stderr().is_terminal() {
+            return Shown { over, thread: None };
+        }
+        let (ended, progress) = (Arc::clone(&over), control.progress());
+        let thread =
+            std::thread::Builder::new().name("progress".into()).spawn(move || show(what, &progress, &ended));
+        Shown { over, thread: thread.ok() }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+fn show(what: &str, progress: &Progress, over: &AtomicBool) {
+    const MIB: f64 = 1048576.0;
+    let began = Instant::now();
+    let mut second = 0;
+    let mut ops_before = 0;
+    let mut shown = false;
+    loop {
+        second += 1;
+        let next = began + Duration::from_secs(second);
+        while let Some(left) = next.checked_duration_since(Instant::now()) {
+            if over.load(Ordering::Relaxed) {
+                if shown {
+                    let _ = write!(std::io::stderr(), "\r\x1b[K");
+                }
+                return;
+            }
+            std::thread::park_timeout(left);
+        }
+        let ops = progress.ops.load(Ordering::Relaxed);
+        let read = progress.bytes_read.load(Ordering::Relaxed) as f64 / MIB;
+        let written = progress.bytes_written.load(Ordering::Relaxed) as f64 / MIB;
+        let rate = ops.saturating_sub(ops_before);
+        let _ = write!(
+            std::io::stderr(),
+            "\r\x1b[K{what}: {second} s, {ops} operations ({rate}/s), {read:.0} MiB read, {written:.0} MiB written"
+        );
+        ops_before = ops;
+        shown = true;
+    }
+}
