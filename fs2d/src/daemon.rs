@@ -204,8 +204,14 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     if let Err(e) = runtime::forget_stamp(device) {
         tracing::warn!("the stamp of {named} cannot be removed: {e}");
     }
-    let depth = settings.depth.map_or(if store.rotational() { 1 } else { 16 }, usize::from);
-    let drive = Drive { depth, time_scale: settings.time_scale, host_reserve: settings.host_reserve.get() };
+    let rotational = store.rotational();
+    let depth = settings.depth.map_or(if rotational { 1 } else { 128 }, usize::from);
+    let drive = Drive {
+        depth,
+        time_scale: settings.time_scale,
+        host_reserve: settings.host_reserve.get(),
+        rotational,
+    };
     let description = format!("ext2 volume on {named}");
     let server = Server::start(volume, store, table, drive, description);
     let served = Served {

@@ -13,7 +13,7 @@
 //! let store: Arc<dyn Store> = Arc::new(MemStore::new(1 << 20));
 //! let (volume, _) =
 //!     Volume::attach(&mut StoreIo::new(&*store), None, EngineConfig::default(), &AttachOptions::default())?;
-//! let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0 };
+//! let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0, rotational: false };
 //! let server = Server::start(volume, store, None, drive, "an example".into());
 //! let connection = server.connect();
 //! let request = |op, buffer| ClientRequest {

@@ -1,5 +1,6 @@
 //! What a frontend sees of the machine behind it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
@@ -40,6 +41,48 @@ pub struct ClientRequest {
 /// How a request ended. The buffer comes back: filled for a read that succeeded.
 pub type Completion = Box<dyn FnOnce(AlignedBuf, Result<(), Errno>) + Send>;
 
+/// What a frontend knows a request by when its answer comes: three words of its own choice.
+pub type Tag = [u64; 3];
+
+/// An answer to a request that was brought by a [`Lane`].
+#[derive(Debug)]
+pub struct Answer {
+    /// As the request was tagged.
+    pub tag: Tag,
+    /// The request's buffer: filled for a read that succeeded.
+    pub buffer: AlignedBuf,
+    /// How it ended.
+    pub result: Result<(), Errno>,
+}
+
+/// Where answers go.
+pub trait Sink: Send + Sync {
+    /// Takes the answers and leaves the vector empty. Called from any thread, on a lane's own thread
+    /// also by [`Lane::run`] and [`Lane::wait`]; must not wait for the client.
+    fn answers(&self, answers: &mut Vec<Answer>);
+}
+
+/// Brings one thread's requests to the machine, many at a time, and lets that thread run it: no other
+/// thread is woken for a request that can be served at once.
+///
+/// A thread with I/O pending on its lane waits nowhere but in [`Lane::wait`]: other clients' requests
+/// may wait for that I/O.
+pub trait Lane {
+    /// Takes a request to be begun by the next [`Lane::run`].
+    fn push(&mut self, request: ClientRequest, tag: Tag);
+
+    /// Begins what was pushed and runs the machine as far as it goes without waiting for a device.
+    /// Each request is answered exactly once, now or later, by this thread or another.
+    fn run(&mut self);
+
+    /// Whether I/O is under way that only this thread can end.
+    fn is_pending(&self) -> bool;
+
+    /// With I/O pending, waits until some of it has ended (and runs the machine on) or `input` can be
+    /// read; true where `input` can. Without, returns at once.
+    fn wait(&mut self, input: Option<BorrowedFd<'_>>) -> bool;
+}
+
 /// The machine, as a frontend sees it.
 pub trait Service: Send + Sync + 'static {
     /// What a client may know.
@@ -61,6 +104,13 @@ pub trait Service: Send + Sync + 'static {
     /// What the device says.
     fn stretches(&self, extent: Extent, limit: usize) -> Result<Vec<Stretch>, Errno>;
 
+    /// A way in for one thread that brings many requests, where the machine has one of its own;
+    /// [`lane_of`] gives a plain one otherwise.
+    fn lane(self: Arc<Self>, sink: Arc<dyn Sink>) -> Option<Box<dyn Lane>> {
+        let _ = sink;
+        None
+    }
+
     /// Runs a request to its end on the calling thread, or waits where another thread has it.
     fn call(&self, request: ClientRequest) -> (AlignedBuf, Result<(), Errno>) {
         type Slot = (Mutex<Option<(AlignedBuf, Result<(), Errno>)>>, Condvar);
@@ -79,6 +129,63 @@ pub trait Service: Send + Sync + 'static {
                 Some(done) => return done,
                 None => guard = slot.1.wait(guard).expect("no panic under this lock"),
             }
+        }
+    }
+}
+
+/// The calling thread's way into `service`; answers go to `sink`.
+pub fn lane_of(service: &Arc<dyn Service>, sink: Arc<dyn Sink>) -> Box<dyn Lane> {
+    let own = service.clone().lane(sink.clone());
+    own.unwrap_or_else(|| Box::new(PlainLane { service: service.clone(), sink, pushed: Vec::new() }))
+}
+
+/// A lane of a service that has none: requests are submitted one by one.
+struct PlainLane {
+    service: Arc<dyn Service>,
+    sink: Arc<dyn Sink>,
+    pushed: Vec<(ClientRequest, Tag)>,
+}
+
+impl Lane for PlainLane {
+    fn push(&mut self, request: ClientRequest, tag: Tag) {
+        self.pushed.push((request, tag));
+    }
+
+    fn run(&mut self) {
+        for (request, tag) in self.pushed.drain(..) {
+            let owed = Owed(Some((self.sink.clone(), tag)));
+            self.service.submit(request, Box::new(move |buffer, result| owed.pay(buffer, result)));
+        }
+    }
+
+    fn is_pending(&self) -> bool {
+        false
+    }
+
+    fn wait(&mut self, _: Option<BorrowedFd<'_>>) -> bool {
+        false
+    }
+}
+
+/// An answer that is owed: where the service drops the completion, the client is told so.
+struct Owed(Option<(Arc<dyn Sink>, Tag)>);
+
+impl Owed {
+    fn pay(mut self, buffer: AlignedBuf, result: Result<(), Errno>) {
+        if let Some((sink, tag)) = self.0.take() {
+            sink.answers(&mut vec![Answer { tag, buffer, result }]);
+        }
+    }
+}
+
+impl Drop for Owed {
+    fn drop(&mut self) {
+        if let Some((sink, tag)) = self.0.take() {
+            sink.answers(&mut vec![Answer {
+                tag,
+                buffer: AlignedBuf::zeroed(0),
+                result: Err(Errno(libc::EIO)),
+            }]);
         }
     }
 }

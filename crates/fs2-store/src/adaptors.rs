@@ -72,6 +72,15 @@ macro_rules! forward {
             fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
                 (**self).write_at(offset, buf, fua)
             }
+            fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+                (**self).try_read(offset, buf)
+            }
+            fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
+                (**self).try_write(offset, buf)
+            }
+            fn tries(&self) -> bool {
+                (**self).tries()
+            }
             fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> io::Result<()> {
                 (**self).write_zeroes(offset, len, no_hole)
             }

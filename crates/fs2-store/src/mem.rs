@@ -118,6 +118,18 @@ impl Store for MemStore {
         self.size
     }
 
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        self.read_at(offset, buf).map(|()| true)
+    }
+
+    fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
+        self.write_at(offset, buf, false).map(|()| true)
+    }
+
+    fn tries(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         check_read(self.size, offset, buf.len())?;
         let pages = self.shared();

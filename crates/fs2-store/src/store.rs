@@ -38,6 +38,31 @@ pub trait Store: Send + Sync {
     /// What the device says; any part may have been written.
     fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()>;
 
+    /// As [`Store::read_at`], if that can be done from memory, without waiting for a device; false where
+    /// it cannot, or the store does not know: then `buf` holds anything.
+    ///
+    /// # Errors
+    /// As [`Store::read_at`].
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        let _ = (offset, buf);
+        Ok(false)
+    }
+
+    /// As [`Store::write_at`] without `fua`, if memory takes it without waiting for a device; false
+    /// where it does not, or the store does not know: then nothing was written.
+    ///
+    /// # Errors
+    /// As [`Store::write_at`].
+    fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
+        let _ = (offset, buf);
+        Ok(false)
+    }
+
+    /// Whether [`Store::try_read`] and [`Store::try_write`] are worth trying.
+    fn tries(&self) -> bool {
+        false
+    }
+
     /// Makes bytes read as zero, durable by the next flush; with `no_hole`, they stay allocated.
     ///
     /// # Errors

@@ -125,7 +125,7 @@ fn main() {
     let (volume, _) = Volume::attach(&mut StoreIo::new(&*store), None, config, &AttachOptions::default())
         .expect("it attaches");
     assert!(matches!(volume.standing(), Standing::Active), "{:?}", volume.standing());
-    let drive = Drive { depth: 16, time_scale: 1.0, host_reserve: 0 };
+    let drive = Drive { depth: 16, time_scale: 1.0, host_reserve: 0, rotational: false };
     let server = Server::start(volume, store.clone(), None, drive, "a volume".into());
     store.server.set(Arc::downgrade(&server)).expect("set once");
     let _nbd = nbd::Server::bind(Listen::Unix(socket.into()), server, nbd::Options::default())

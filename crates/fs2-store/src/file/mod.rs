@@ -70,6 +70,11 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 /// Bytes that go through a bounce buffer at a time.
 const BOUNCE: usize = 1 << 20;
 
+/// Whether a range is of whole pages.
+fn page_aligned(offset: u64, len: usize) -> bool {
+    offset.is_multiple_of(4096) && len.is_multiple_of(4096)
+}
+
 /// O_DIRECT's demands on offsets and lengths that are tried where the kernel does not tell them.
 const USUAL_ALIGN: u32 = 4096;
 
@@ -92,6 +97,9 @@ pub struct FileStore {
     rotational: bool,
     write: bool,
     stripes: Stripes,
+    /// On a file system that is memory, where no read or write waits for a device.
+    in_memory: bool,
+    no_nowait: AtomicBool,
     no_dsync: AtomicBool,
     no_discard: AtomicBool,
     no_punch: AtomicBool,
@@ -136,12 +144,20 @@ impl FileStore {
             logical_block: device_block.unwrap_or(1),
             write: options.write,
             stripes: Stripes::new(),
+            in_memory: false,
+            no_nowait: AtomicBool::new(false),
             no_dsync: AtomicBool::new(false),
             no_discard: AtomicBool::new(false),
             no_punch: AtomicBool::new(false),
             no_zero_range: AtomicBool::new(false),
         };
-        match (options.direct, store.go_direct(device_block)) {
+        store.in_memory = !is_device && sys::is_memory(&store.file);
+        let direct = match options.direct {
+            // It would be the same copy, with rules of alignment.
+            Direct::Auto if store.in_memory => Err("its file system is memory"),
+            _ => store.go_direct(device_block),
+        };
+        match (options.direct, direct) {
             (Direct::Off, _) | (Direct::Auto, Err(_)) => {
                 sys::set_direct(&store.file, false).map_err(io("turning direct I/O off"))?;
                 (store.align, store.memory_align) = (1, 1);
@@ -192,6 +208,10 @@ impl FileStore {
     /// Whether it is a block device.
     pub fn is_device(&self) -> bool {
         self.is_device
+    }
+
+    fn is_cached(&self) -> bool {
+        !self.is_direct() && !self.is_device
     }
 
     fn aligned(&self, offset: u64, len: u64) -> bool {
@@ -332,6 +352,42 @@ impl Store for FileStore {
                 .copy_from_slice(&bounce[(from - at) as usize..(to - at) as usize]);
         }
         Ok(())
+    }
+
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> io::Result<bool> {
+        check_read(self.size, offset, buf.len())?;
+        if self.is_direct() {
+            return Ok(false);
+        }
+        if self.in_memory {
+            return sys::pread_exact(&self.file, offset, buf, 1).map(|()| true);
+        }
+        if self.no_nowait.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match sys::pread_nowait(&self.file, buf, offset) {
+            Ok(n) => Ok(n == buf.len()),
+            Err(e) if sys::unsupported(&e) => {
+                self.no_nowait.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
+        // Into the page cache. It may wait there for memory, as any program may that writes much; what a
+        // block is written to in part is read first, though, which is a device's time.
+        if !self.is_cached() || !(self.in_memory || page_aligned(offset, buf.len())) {
+            return Ok(false);
+        }
+        self.check_write(offset, buf.len() as u64)?;
+        self.put(offset, buf, false).map(|()| true)
+    }
+
+    fn tries(&self) -> bool {
+        self.is_cached()
     }
 
     fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {

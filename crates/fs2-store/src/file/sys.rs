@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
 
 use crate::stamp::StampOf;
 
@@ -180,6 +181,22 @@ pub(super) fn pwrite_all(
     }
     Ok(())
 }
+
+/// Reads what the page cache has; `WouldBlock` where it has nothing, fewer bytes where it has not all.
+pub(super) fn pread_nowait(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    // SAFETY: one iovec over `buf`, which is ours alone and outlives the call.
+    let n = unsafe { libc::preadv2(file.as_raw_fd(), &iov, 1, offset, libc::RWF_NOWAIT) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether the file system that holds a file keeps it in memory alone (swap aside).
+pub(super) fn is_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|fs| matches!(fs.filesystem_type(), TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 
 fn pwrite_dsync(file: &File, buf: &[u8], offset: u64) -> io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;

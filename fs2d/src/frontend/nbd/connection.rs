@@ -3,9 +3,11 @@
 //! Invariants:
 //! C1: a request is submitted only when all of its payload has arrived.
 //! C2: each submitted request is answered exactly once, also when the service drops its completion.
-//! C3: before the thread waits for the client, it sends the replies it has gathered.
+//! C3: before the thread waits for the client, it begins the requests and sends the replies it has gathered.
 //! C4: a request is not submitted long after its client left: the client may have sent it again over a new
 //!     connection, and other writes after it, which the old one would undo.
+//! C6: the thread waits for its client only while no I/O is pending on its lane, or for both together: others may
+//!     wait for that I/O.
 //! C5: the thread ends when the last request it submitted has ended; so connections bound memory.
 
 use std::fmt;
@@ -13,14 +15,14 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fs2_block::{ConnectionId, Extent, Flags, Op};
+use fs2_block::{ConnectionId, Extent, Op};
 use fs2_store::{AlignedBuf, Stretch};
 
 use super::codec::{
     CloseReason, Command, Export, Limits, Refusal, ReplyHead, Request, Session, Step, WireError, wire,
 };
-use super::outbox::{Outbox, Reply, Tail};
-use crate::service::{ClientRequest, Errno, Service};
+use super::outbox::{Answers, Outbox, Reply, Tail};
+use crate::service::{Answer, ClientRequest, Errno, Lane, Service, Sink, Tag, lane_of};
 
 /// Bytes read ahead: an option of 64 KiB fits, and so do 60 writes of 4 KiB. A guess beyond that.
 const INPUT_BYTES: usize = 256 << 10;
@@ -28,6 +30,12 @@ const INPUT_BYTES: usize = 256 << 10;
 /// How old the knowledge that the client is there may be (C4). Guess: far below any client's time-out, far
 /// above what a batch of requests takes.
 const PRESENCE_CHECK: Duration = Duration::from_millis(10);
+
+/// Requests gathered before they are begun. A guess: what one receive brings of small ones.
+const BATCH_REQUESTS: usize = 64;
+
+/// Bytes gathered before they are begun: the first of them should not wait for the last. A guess.
+const BATCH_BYTES: u64 = 512 << 10;
 
 /// Extents in one block status reply: 8 KiB of them.
 const EXTENTS_MAX: usize = 1024;
@@ -98,23 +106,30 @@ impl Connection {
         if let Err(end) = self.handshake(&mut session, &mut input) {
             return end;
         }
-        self.outbox.adopt_reader();
-        let mut seen = Instant::now();
+        self.outbox.adopt_reader(session.structured());
+        let sink: Arc<dyn Sink> = Arc::new(Answers(self.outbox.clone()));
+        let mut batch =
+            Batch { lane: lane_of(&self.service, sink), requests: 0, bytes: 0, seen: Instant::now() };
+        let end = self.transmission(&mut session, &mut input, &mut batch);
+        if matches!(end, End::Eof | End::Failed(_)) {
+            // Keeps C4: what was gathered is dropped with the lane.
+            self.outbox.withdraw(batch.requests, batch.bytes);
+        } else {
+            batch.lane.run();
+        }
+        while batch.lane.is_pending() {
+            batch.lane.wait(None);
+        }
+        end
+    }
+
+    fn transmission(&self, session: &mut Session, input: &mut Input, batch: &mut Batch) -> End {
         loop {
             let (used, step) = session.step(input.bytes(), &mut Vec::new());
             input.take(used);
             let r = match step {
-                Step::Request(request) => {
-                    if seen.elapsed() > PRESENCE_CHECK {
-                        // Keeps C4.
-                        if self.outbox.socket.peer_gone() {
-                            return End::Eof;
-                        }
-                        seen = Instant::now();
-                    }
-                    self.request(request, session.structured(), &mut input)
-                }
-                Step::NeedMore => self.fill(&mut input),
+                Step::Request(request) => self.request(request, session.structured(), input, batch),
+                Step::NeedMore => self.fill(input, batch),
                 Step::Replied => Ok(()),
                 Step::Close(reason) => Err(End::Session(reason)),
             };
@@ -122,6 +137,37 @@ impl Connection {
                 return end;
             }
         }
+    }
+
+    /// Begins what was gathered.
+    fn begin(&self, batch: &mut Batch) -> Result<(), End> {
+        if batch.requests == 0 {
+            return Ok(());
+        }
+        if batch.seen.elapsed() > PRESENCE_CHECK {
+            // Keeps C4.
+            if self.outbox.socket.peer_gone() {
+                return Err(End::Eof);
+            }
+            batch.seen = Instant::now();
+        }
+        (batch.requests, batch.bytes) = (0, 0);
+        batch.lane.run();
+        Ok(())
+    }
+
+    /// Before the thread waits for the client: keeps C3 and C6.
+    fn before_input(&self, batch: &mut Batch) -> Result<(), End> {
+        self.begin(batch)?;
+        self.outbox.flush();
+        while batch.lane.is_pending() {
+            let ready = batch.lane.wait(Some(self.outbox.socket.as_fd()));
+            self.outbox.flush();
+            if ready {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn handshake(&self, session: &mut Session, input: &mut Input) -> Result<(), End> {
@@ -163,87 +209,90 @@ impl Connection {
         }
     }
 
-    fn fill(&self, input: &mut Input) -> Result<(), End> {
-        // Keeps C3.
-        self.outbox.flush();
-        match input.fill(|buf| self.outbox.socket.recv(buf))? {
+    fn fill(&self, input: &mut Input, batch: &mut Batch) -> Result<(), End> {
+        self.before_input(batch)?;
+        let got = input.fill(|buf| self.outbox.socket.recv(buf))?;
+        batch.seen = Instant::now();
+        match got {
             _ if self.outbox.is_stopping() => Err(End::Stopped),
             0 => Err(End::Eof),
             _ => Ok(()),
         }
     }
 
-    fn request(&self, request: Request, structured: bool, input: &mut Input) -> Result<(), End> {
-        let buffer_bytes = match request.command {
+    /// Waits until a request is within the bounds.
+    fn admit(&self, cost_bytes: u64, batch: &mut Batch) -> Result<(), End> {
+        if let Some(admitted) = self.outbox.try_admit(cost_bytes) {
+            return if admitted { Ok(()) } else { Err(End::Stopped) };
+        }
+        // Keeps C6: what would make room may be among what was gathered, or pending here.
+        self.begin(batch)?;
+        while batch.lane.is_pending() {
+            batch.lane.wait(None);
+        }
+        if self.outbox.admit(cost_bytes) { Ok(()) } else { Err(End::Stopped) }
+    }
+
+    fn request(
+        &self,
+        request: Request,
+        structured: bool,
+        input: &mut Input,
+        batch: &mut Batch,
+    ) -> Result<(), End> {
+        let cost_bytes = match request.command {
             Command::Submit { op: Op::Read | Op::Write, extent, .. } => extent.len(),
             _ => 0,
         };
-        if !self.outbox.admit(buffer_bytes) {
-            return Err(End::Stopped);
-        }
-        let mut answer = Answer {
-            outbox: self.outbox.clone(),
-            cookie: request.cookie,
-            structured,
-            cost_bytes: buffer_bytes,
-            read: None,
-            given: false,
-        };
+        self.admit(cost_bytes, batch)?;
+        let owed = Owed { cookie: request.cookie, structured, cost_bytes };
         match request.command {
             Command::Submit { op, extent, flags } => {
                 // At most 32 MiB: the session saw to it.
-                let mut buffer = self.outbox.pool.take(buffer_bytes as usize);
-                match op {
-                    Op::Read => answer.read = Some(extent),
-                    Op::Write => {
-                        // Keeps C1.
-                        if let Err(end) = self.payload(&mut buffer, input) {
-                            answer.withdraw();
-                            return Err(end);
-                        }
-                    }
-                    _ => {}
+                let mut buffer = self.outbox.pool.take(cost_bytes as usize);
+                if op == Op::Write
+                    && let Err(end) = self.payload(&mut buffer, input, batch)
+                {
+                    // Keeps C1 and C2.
+                    self.outbox.withdraw(1, cost_bytes);
+                    return Err(end);
                 }
-                self.submit(op, extent, flags, buffer, answer);
+                let read = (op == Op::Read).then_some(extent);
+                batch.lane.push(
+                    ClientRequest { connection: self.id, op, extent, flags, buffer },
+                    tag(request.cookie, read, cost_bytes),
+                );
+                batch.requests += 1;
+                batch.bytes += cost_bytes;
+                if batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
+                    self.begin(batch)?;
+                }
             }
             Command::BlockStatus { extent, one } => {
+                self.begin(batch)?;
                 self.outbox.flush();
-                match self.service.stretches(extent, if one { 1 } else { EXTENTS_MAX }) {
-                    Ok(stretches) => answer.block_status(extent, &stretches, one),
-                    Err(Errno(e)) => answer.error(WireError::from_errno(e), None),
-                }
+                let reply = match self.service.stretches(extent, if one { 1 } else { EXTENTS_MAX }) {
+                    Ok(stretches) => owed.block_status(extent, &stretches, one),
+                    Err(Errno(e)) => owed.error(WireError::from_errno(e), None),
+                };
+                self.outbox.push(reply);
             }
-            Command::Acknowledge => answer.success(),
-            Command::Refuse(Refusal { error, message }) => answer.error(error, Some(message)),
+            Command::Acknowledge => self.outbox.push(owed.success()),
+            Command::Refuse(Refusal { error, message }) => {
+                self.outbox.push(owed.error(error, Some(message)));
+            }
         }
         Ok(())
     }
 
-    fn submit(&self, op: Op, extent: Extent, flags: Flags, buffer: AlignedBuf, answer: Answer) {
-        let request = ClientRequest { connection: self.id, op, extent, flags, buffer };
-        self.service.submit(
-            request,
-            Box::new(move |buffer, result| match result {
-                Err(Errno(e)) => answer.error(WireError::from_errno(e), None),
-                Ok(()) if answer.read.is_some() => answer.data(buffer),
-                Ok(()) => {
-                    answer.outbox.pool.put(buffer);
-                    answer.success();
-                }
-            }),
-        );
-    }
-
     /// Takes a write's payload: what has arrived is copied, the rest is received in its place.
-    fn payload(&self, buffer: &mut AlignedBuf, input: &mut Input) -> Result<(), End> {
+    fn payload(&self, buffer: &mut AlignedBuf, input: &mut Input, batch: &mut Batch) -> Result<(), End> {
         let have = buffer.len().min(input.bytes().len());
         buffer[..have].copy_from_slice(&input.bytes()[..have]);
         input.take(have);
         let mut at = have;
-        if at < buffer.len() {
-            self.outbox.flush();
-        }
         while at < buffer.len() {
+            self.before_input(batch)?;
             let rest = &mut buffer[at..];
             let wanted = rest.len();
             let mut got = 0;
@@ -271,73 +320,76 @@ impl From<io::Error> for End {
     }
 }
 
+/// What a connection's thread has gathered since it last ran the machine.
+struct Batch {
+    lane: Box<dyn Lane>,
+    requests: usize,
+    bytes: u64,
+    /// When the client was last known to be there.
+    seen: Instant,
+}
+
+/// In a request's tag: what its reply needs. The least bit of the last word says whether it reads.
+fn tag(cookie: u64, read: Option<Extent>, cost_bytes: u64) -> Tag {
+    [cookie, read.map_or(0, |e| e.offset()), cost_bytes << 1 | u64::from(read.is_some())]
+}
+
+/// The reply to a request that ended.
+pub(super) fn reply_to(answer: Answer, structured: bool) -> (Reply, Option<AlignedBuf>) {
+    let Answer { tag: [cookie, offset, last], buffer, result } = answer;
+    let (cost_bytes, reads) = (last >> 1, last & 1 != 0);
+    let owed = Owed { cookie, structured, cost_bytes };
+    match result {
+        Err(Errno(e)) => (owed.error(WireError::from_errno(e), None), Some(buffer)),
+        Ok(()) if reads => (owed.data(offset, buffer), None),
+        Ok(()) => (owed.success(), Some(buffer)),
+    }
+}
+
 /// The reply a request is owed.
-struct Answer {
-    outbox: Arc<Outbox>,
+struct Owed {
     cookie: u64,
     structured: bool,
     cost_bytes: u64,
-    /// Of a read: what was asked for.
-    read: Option<Extent>,
-    given: bool,
 }
 
-impl Answer {
-    fn give(&mut self, head: ReplyHead, tail: Tail) {
-        self.given = true;
-        self.outbox.push(Reply { head, tail, cost_bytes: self.cost_bytes });
+impl Owed {
+    fn reply(self, head: ReplyHead, tail: Tail) -> Reply {
+        Reply { head, tail, cost_bytes: self.cost_bytes }
     }
 
-    /// No reply: the request did not arrive whole.
-    fn withdraw(mut self) {
-        self.given = true;
-        self.outbox.withdraw(self.cost_bytes);
+    fn success(self) -> Reply {
+        let head = ReplyHead::simple(self.cookie, None);
+        self.reply(head, Tail::None)
     }
 
-    fn success(mut self) {
-        self.give(ReplyHead::simple(self.cookie, None), Tail::None);
-    }
-
-    fn error(mut self, error: WireError, message: Option<&'static str>) {
-        self.give_error(error, message.unwrap_or(error.message()));
-    }
-
-    fn give_error(&mut self, error: WireError, message: &'static str) {
+    fn error(self, error: WireError, message: Option<&'static str>) -> Reply {
+        let message = message.unwrap_or(error.message());
         if self.structured {
             let head = ReplyHead::error(self.cookie, error, message.len() as u16);
-            self.give(head, Tail::Text(message));
+            self.reply(head, Tail::Text(message))
         } else {
-            self.give(ReplyHead::simple(self.cookie, Some(error)), Tail::None);
+            let head = ReplyHead::simple(self.cookie, Some(error));
+            self.reply(head, Tail::None)
         }
     }
 
-    fn data(mut self, buffer: AlignedBuf) {
-        match self.read {
-            Some(extent) if extent.len() == buffer.len() as u64 => {
-                let head = if self.structured {
-                    ReplyHead::data(self.cookie, extent.offset(), buffer.len() as u32)
-                } else {
-                    ReplyHead::simple(self.cookie, None)
-                };
-                self.give(head, Tail::Data(buffer));
-            }
-            _ => self.error(WireError::Io, Some("a read came back with another length")),
+    fn data(self, offset: u64, buffer: AlignedBuf) -> Reply {
+        if self.cost_bytes != buffer.len() as u64 {
+            return self.error(WireError::Io, Some("a read came back with another length"));
         }
+        let head = if self.structured {
+            ReplyHead::data(self.cookie, offset, buffer.len() as u32)
+        } else {
+            ReplyHead::simple(self.cookie, None)
+        };
+        self.reply(head, Tail::Data(buffer))
     }
 
-    fn block_status(mut self, extent: Extent, stretches: &[Stretch], one: bool) {
+    fn block_status(self, extent: Extent, stretches: &[Stretch], one: bool) -> Reply {
         let bytes = status_bytes(extent, stretches, if one { 1 } else { EXTENTS_MAX });
         let head = ReplyHead::block_status(self.cookie, (bytes.len() / 8) as u32);
-        self.give(head, Tail::Bytes(bytes));
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        // Keeps C2.
-        if !self.given {
-            self.give_error(WireError::Io, "the request was lost");
-        }
+        self.reply(head, Tail::Bytes(bytes))
     }
 }
 

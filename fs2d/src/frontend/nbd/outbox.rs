@@ -16,14 +16,17 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fs2_store::AlignedBuf;
 
 use super::codec::ReplyHead;
+use super::connection::reply_to;
 use super::pool::Pool;
 use super::socket::Socket;
+use crate::service::{Answer, Sink};
 
 /// Replies sent by one call: two pieces each, well below the kernel's limit of 1024. A guess; the gain
 /// over one call each is had at ten.
@@ -104,6 +107,8 @@ struct State {
     stopping: bool,
     /// The writer thread may go.
     finished: bool,
+    /// Threads that wait for a change.
+    waiters: usize,
 }
 
 /// See the [module](self).
@@ -113,11 +118,20 @@ pub(super) struct Outbox {
     bounds: Bounds,
     state: Mutex<State>,
     changed: Condvar,
+    /// Whether reads are answered with structured replies.
+    structured: AtomicBool,
 }
 
 impl Outbox {
     pub(super) fn new(socket: Socket, bounds: Bounds, pool: Arc<Pool>) -> Arc<Outbox> {
-        Arc::new(Outbox { socket, pool, bounds, state: Mutex::default(), changed: Condvar::new() })
+        Arc::new(Outbox {
+            socket,
+            pool,
+            bounds,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            structured: AtomicBool::new(false),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -125,14 +139,41 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiters += 1;
+        state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiters -= 1;
+        state
+    }
+
+    /// Wakes whoever waits; nobody mostly, and that call is not free.
+    fn tell(&self, s: &State) {
+        if s.waiters > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Makes the calling thread the connection's reader: replies it completes itself wait for company
-    /// until its next [`Outbox::flush`].
-    pub(super) fn adopt_reader(&self) {
+    /// until its next [`Outbox::flush`]. `structured`: as the client wishes its replies.
+    pub(super) fn adopt_reader(&self, structured: bool) {
+        self.structured.store(structured, Ordering::Relaxed);
         READER_OF.set(std::ptr::from_ref(self).addr());
+    }
+
+    /// Counts a request of `cost_bytes` if it is within the bounds now; `None` where it is not, false where
+    /// the connection ends.
+    pub(super) fn try_admit(&self, cost_bytes: u64) -> Option<bool> {
+        let mut s = self.lock();
+        if s.dead || s.stopping {
+            return Some(false);
+        }
+        let fits = s.requests < self.bounds.requests_max && s.bytes + cost_bytes <= self.bounds.bytes_max;
+        if !fits && s.requests > 0 {
+            return None;
+        }
+        s.requests += 1;
+        s.bytes += cost_bytes;
+        Some(true)
     }
 
     /// Waits until a request of `cost_bytes` is within the bounds, and counts it; false where the
@@ -162,31 +203,46 @@ impl Outbox {
     /// Takes the reply to an admitted request, and sends it unless another thread is at it.
     pub(super) fn push(self: &Arc<Self>, reply: Reply) {
         let mut s = self.lock();
+        self.put(&mut s, reply);
+        self.sent_soon(s);
+    }
+
+    fn put(&self, s: &mut State, reply: Reply) {
         if s.dead {
-            drop(s);
-            return self.withdraw(reply.cost_bytes);
+            // Keeps O2.
+            s.requests -= 1;
+            s.bytes -= reply.cost_bytes;
+            self.tell(s);
+        } else {
+            s.queue.push_back(reply);
         }
-        s.queue.push_back(reply);
-        if s.writing {
+    }
+
+    /// Keeps O4 after replies were put into the queue.
+    fn sent_soon(self: &Arc<Self>, mut s: MutexGuard<'_, State>) {
+        if s.writing || s.queue.is_empty() {
             return;
         }
         if READER_OF.get() == Arc::as_ptr(self).addr() && s.queue.len() < BATCH_REPLIES {
-            let since = *s.waiting_since.get_or_insert_with(Instant::now);
-            if s.queue.len() == 1 || since.elapsed() < COMPANY_WAIT {
-                return;
+            match s.waiting_since {
+                None => {
+                    s.waiting_since = Some(Instant::now());
+                    return;
+                }
+                Some(since) if since.elapsed() < COMPANY_WAIT => return,
+                Some(_) => {}
             }
         }
         drop(self.write(s));
     }
 
-    /// Gives up an admitted request that gets no reply.
-    pub(super) fn withdraw(&self, cost_bytes: u64) {
+    /// Gives up admitted requests that get no reply.
+    pub(super) fn withdraw(&self, requests: usize, cost_bytes: u64) {
         let mut s = self.lock();
         // Keeps O2.
-        s.requests -= 1;
+        s.requests -= requests;
         s.bytes -= cost_bytes;
-        drop(s);
-        self.changed.notify_all();
+        self.tell(&s);
     }
 
     /// Sends what waits for company.
@@ -223,7 +279,7 @@ impl Outbox {
                 self.die(&mut s);
             }
         }
-        self.changed.notify_all();
+        self.tell(&s);
         s
     }
 
@@ -285,7 +341,7 @@ impl Outbox {
             // It may have died while the batch was out.
             self.die(&mut s);
         }
-        self.changed.notify_all();
+        self.tell(&s);
         (s, all)
     }
 
@@ -296,7 +352,7 @@ impl Outbox {
         s.queue.clear();
         s.sent_of_first = 0;
         self.socket.close();
-        self.changed.notify_all();
+        self.tell(s);
     }
 
     /// Ends the connection now: queued and later replies are dropped.
@@ -306,9 +362,10 @@ impl Outbox {
 
     /// Admits nothing more and ends what arrives; what was admitted is still answered.
     pub(super) fn stop(&self) {
-        self.lock().stopping = true;
+        let mut s = self.lock();
+        s.stopping = true;
         self.socket.close_incoming();
-        self.changed.notify_all();
+        self.tell(&s);
     }
 
     /// Whether [`Outbox::stop`] or [`Outbox::kill`] was called, or the client is gone.
@@ -359,10 +416,32 @@ impl Outbox {
         Ok(())
     }
 
+    fn take_answers(self: &Arc<Self>, answers: &mut Vec<Answer>) {
+        let structured = self.structured.load(Ordering::Relaxed);
+        let mut s = self.lock();
+        for answer in answers.drain(..) {
+            let (reply, buffer) = reply_to(answer, structured);
+            self.put(&mut s, reply);
+            if let Some(buffer) = buffer {
+                self.pool.put(buffer);
+            }
+        }
+        self.sent_soon(s);
+    }
+
     #[cfg(test)]
     fn in_flight(&self) -> (usize, u64) {
         let s = self.lock();
         (s.requests, s.bytes)
+    }
+}
+
+/// A sink is behind an `Arc`, which [`Outbox`]'s writer needs for itself: so it is this that answers go to.
+pub(super) struct Answers(pub(super) Arc<Outbox>);
+
+impl Sink for Answers {
+    fn answers(&self, answers: &mut Vec<Answer>) {
+        self.0.take_answers(answers);
     }
 }
 
@@ -450,7 +529,7 @@ mod tests {
     fn the_reader_gathers_its_own() {
         let (outbox, mut theirs) = pair(100, 1 << 20);
         theirs.set_nonblocking(true).unwrap();
-        outbox.adopt_reader();
+        outbox.adopt_reader(false);
         assert!(outbox.admit(0));
         outbox.push(reply(1, 0));
         let early = theirs.read(&mut [0; 100]).unwrap_err();

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::TcpStream;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -21,6 +21,11 @@ impl Socket {
         let _ = socket::setsockopt(&fd, TcpNoDelay, &true);
         let _ = socket::setsockopt(&fd, KeepAlive, &true);
         Socket(fd)
+    }
+
+    /// For whoever waits for input together with something else.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Waits for bytes; 0 at the end of the stream. `WouldBlock` where a timeout passed.

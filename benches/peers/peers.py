@@ -1,0 +1,325 @@
+"""The daemon beside other servers, interleaved: see --help. Only Python's own library is needed."""
+import argparse, json, os, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
+BIN = Path(os.environ.get("FS2_BIN", TARGET / "release"))
+TICK = os.sysconf("SC_CLK_TCK")
+# The image of a million replicas, in 4 KiB blocks: 16 GiB, of which these are in use.
+BLOCK, BLOCKS, MILLION = 4096, 4 << 20, 1_000_000
+COPIED, PLAIN, NEAR = 200_000, 1_300_000, 2_500_000
+
+
+def parse():
+    p = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__, epilog="""
+parts:
+  nbd       fs2d --policy none, nbdkit file, qemu-nbd and nbd-server on a unix socket, fio's nbd engine
+  fuse      fs2d --frontend fuse below a loop device, and nbdkit with nbdfuse below one (root)
+  policy    fs2d with policies none and fs2, a million replicas in the table, reads beside them and of them
+examples:
+  run.sh --quick                        one depth, two seconds, three rounds
+  run.sh --part nbd --json nbd.json     the whole table, and as JSON""")
+    p.add_argument("--part", action="append", choices=["nbd", "fuse", "policy"], help="[default: all]")
+    p.add_argument("--rounds", type=int, help="rounds of each case [default: 5; policy: 9; quick: 3]")
+    p.add_argument("--seconds", type=float, help="of each measurement [default: 3; quick: 1]")
+    p.add_argument("--case", help="only cases whose name matches this regular expression")
+    p.add_argument("--quick", action="store_true", help="depth 1 and 32 of random reads only")
+    p.add_argument("--dir", default="/dev/shm", help="where the images lie [default: /dev/shm]")
+    p.add_argument("--size", type=int, default=1 << 30, help="bytes of the plain image [default: 1 GiB]")
+    p.add_argument("--args", default="", help="more arguments for fs2d")
+    p.add_argument("--json", help="write the figures to this file")
+    return p.parse_args()
+
+
+def cases(quick, loop):
+    found = []
+    for depth in (1, 32) if quick else (1, 8, 32):
+        for rw in ("randread",) if quick else ("randread", "randwrite"):
+            for jobs in (1,) if quick or loop else (1, 4):
+                found.append((rw, "4k", depth, jobs))
+    if not quick:
+        for rw in ("read", "write"):
+            for jobs in (1,) if loop else (1, 4):
+                found.append((rw, "128k", 8, jobs))
+    return found
+
+
+class Server:
+    """A process that serves an image, and those it needs."""
+
+    def __init__(self, name, commands):
+        self.name, self.pid_file = name, None
+        self.log = tempfile.TemporaryFile()
+        self.processes = []
+        for command, wait in commands:
+            self.processes.append(subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL))
+            self.wait(wait)
+
+    def wait(self, ready):
+        for _ in range(600):
+            if ready():
+                return
+            if self.processes[-1].poll() is not None:
+                self.log.seek(0)
+                raise RuntimeError(f"{self.name} ended: {self.log.read().decode(errors='replace')[-500:]}")
+            time.sleep(0.05)
+        raise RuntimeError(f"{self.name} did not start")
+
+    def cpu(self):
+        """Seconds of processor time, ended threads and children included."""
+        total = 0
+        for pid in self.pids():
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            total += sum(map(int, fields[11:15]))
+        return total / TICK
+
+    def pids(self):
+        """Those started here and their children (nbd-server forks for each client)."""
+        found = [p.pid for p in self.processes]
+        if self.pid_file:
+            found.append(int(self.pid_file.read_text()))
+        for pid in found:
+            children = Path(f"/proc/{pid}/task/{pid}/children")
+            if children.exists():
+                found += map(int, children.read_text().split())
+        return found
+
+    def stop(self):
+        for p in reversed(self.processes):
+            p.send_signal(signal.SIGTERM)
+            try:
+                p.wait(20)
+            except subprocess.TimeoutExpired:
+                p.kill()
+                p.wait()
+
+
+def listens(path):
+    def ready():
+        with socket.socket(socket.AF_UNIX) as s:
+            try:
+                s.connect(str(path))
+                return True
+            except OSError:
+                return False
+    return ready
+
+
+def fio(target, case, seconds, span, write_ok):
+    rw, bs, depth, jobs = case
+    if not write_ok and "write" in rw:
+        raise RuntimeError("this image is not written")
+    command = ["fio", "--name=x", f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--numjobs={jobs}",
+               "--thread", "--group_reporting", "--time_based", f"--runtime={seconds}", "--ramp_time=0.3",
+               "--norandommap", "--randrepeat=0", f"--offset={span[0]}", f"--size={span[1]}", "--output-format=json", *target]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 10 + 60)
+    if done.returncode:
+        raise RuntimeError(f"fio: {done.stderr[-300:]} {done.stdout[-300:]}")
+    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
+    side = job["read" if "read" in rw else "write"]
+    return side["iops"], side["total_ios"], side["bw_bytes"]
+
+
+def measure(server, target, case, seconds, span, write_ok):
+    """Requests a second and microseconds of server time a request, of the whole run."""
+    before, started = server.cpu(), time.monotonic()
+    try:
+        iops, _, _ = fio(target, case, seconds, span, write_ok)
+    except RuntimeError as e:
+        raise RuntimeError(f"{server.name}: {e}") from None
+    spent = server.cpu() - before
+    # The run-up is served too: its requests are counted at the measured rate.
+    return iops, spent / (iops * (seconds + 0.3)) * 1e6, time.monotonic() - started
+
+
+def name_of(case):
+    rw, bs, depth, jobs = case
+    return f"{rw} {bs} depth {depth}" + (f" x{jobs}" if jobs > 1 else "")
+
+
+def interval(values):
+    """The median and what it lies between with 95 %: order statistics by the binomial law."""
+    v, n = sorted(values), len(values)
+    from math import comb
+    k, below = 0, 0.0
+    while k < n // 2:
+        below += comb(n, k) / 2 ** n
+        if below > 0.025:
+            break
+        k += 1
+    k = max(k - 1, 0)
+    return statistics.median(v), v[k], v[n - 1 - k]
+
+
+def run(part, servers, cases, rounds, seconds, only, base, results):
+    """servers: (Server, fio's target, span, may be written)"""
+    print(f"\n{part}: medians of {rounds} rounds; ratios are of {servers[0][0].name} to each other, round by round")
+    for case in cases:
+        name = name_of(case)
+        if only and not re.search(only, name):
+            continue
+        rows = {s[0].name: [] for s in servers}
+        for r in range(rounds):
+            order = servers if r % 2 == 0 else servers[::-1]
+            for server, target, span, write_ok in order:
+                rows[server.name].append(measure(server, target, case, seconds, span, write_ok)[:2])
+        ours = rows[servers[0][0].name]
+        for server, *_ in servers:
+            theirs = rows[server.name]
+            rate = statistics.median(t[0] for t in theirs)
+            cpu = statistics.median(t[1] for t in theirs)
+            speedup = interval([a[0] / b[0] for a, b in zip(ours, theirs)])
+            cost = interval([a[1] / b[1] for a, b in zip(ours, theirs)])
+            line = f"  {name:28} {server.name:16} {rate:10.0f}/s {cpu:7.2f} us"
+            if server is not servers[0][0]:
+                line += f"   rate x{speedup[0]:.2f} [{speedup[1]:.2f}, {speedup[2]:.2f}]   time x{cost[0]:.3f} [{cost[1]:.3f}, {cost[2]:.3f}]"
+            print(line, flush=True)
+            results.append({"part": part, "case": name, "server": server.name, "rounds": theirs,
+                            "rate_ratio": speedup, "time_ratio": cost})
+
+
+def data_image(path, size):
+    with open(path, "wb") as f:
+        piece = os.urandom(1 << 20)
+        for _ in range(size >> 20):
+            f.write(piece)
+
+
+def main():
+    a = parse()
+    parts = a.part or ["nbd", "fuse", "policy"]
+    seconds = a.seconds or (1 if a.quick else 3)
+    fs2d, mkfs2, results, skipped = BIN / "fs2d", BIN / "mkfs2", [], []
+    for program in (fs2d, mkfs2):
+        if not program.exists():
+            sys.exit(f"{program}: build first: cargo build --release -p fs2d -p fs2-tools")
+    if not shutil.which("fio"):
+        print("skipped: no fio", file=sys.stderr)
+        sys.exit(77)
+    work = Path(tempfile.mkdtemp(prefix="fs2-peers-", dir=a.dir))
+    os.environ["FS2_RUNTIME_DIR"] = str(work / "run")
+    os.environ.setdefault("FS2_LOG", "warn")
+    running, undo = [], []
+
+    def start(name, commands):
+        server = Server(name, commands)
+        running.append(server)
+        return server
+
+    def serve(name, image, *more):
+        sock = work / f"{name.replace(' ', '-')}.sock"
+        command = [fs2d, "serve", image, "--frontend", "nbd", "--listen", f"unix:{sock}", "--control", f"{sock}.ctl", *more, *a.args.split()]
+        return start(name, [(command, listens(sock))]), nbd(sock)
+
+    def nbd(sock, export=""):
+        return ["--ioengine=nbd", f"--uri=nbd+unix:///{export}?socket={sock}"]
+
+    def end():
+        while running:
+            running.pop().stop()
+        while undo:
+            undo.pop()()
+
+    def have(*programs):
+        missing = [p for p in programs if not shutil.which(p)]
+        if missing:
+            skipped.append(f"{programs[0]}: {', '.join(missing)} not found")
+        return not missing
+
+    try:
+        if {"nbd", "fuse"} & set(parts):
+            # One each: the servers lock or cache theirs, and writes of one must not be another's.
+            for name in ("fs2d", "nbdkit", "qemu-nbd", "nbd-server"):
+                data_image(work / f"{name}.img", a.size)
+        if "nbd" in parts:
+            span, servers = (0, a.size), []
+            servers.append((*serve("fs2d", work / "fs2d.img", "--passive", "--policy", "none"), span, True))
+            if have("nbdkit"):
+                sock = work / "nbdkit.sock"
+                servers.append((start("nbdkit", [(["nbdkit", "-f", "-U", sock, "file", work / "nbdkit.img"], listens(sock))]), nbd(sock), span, True))
+            if have("qemu-nbd"):
+                sock = work / "qemu.sock"
+                command = ["qemu-nbd", "-k", sock, "-t", "-e", "8", "-f", "raw", work / "qemu-nbd.img"]
+                servers.append((start("qemu-nbd", [(command, listens(sock))]), nbd(sock), span, True))
+            if have("nbd-server"):
+                sock, config = work / "nbds.sock", work / "nbds.conf"
+                config.write_text(f"[generic]\nuser = root\ngroup = root\nunixsock = {sock}\nlistenaddr = 127.0.0.1\nport = 10977\n"
+                                  f"[x]\nexportname = {work}/nbd-server.img\n")
+                # It goes into the background; what stays is a shell that waits for it, and takes it along.
+                stay = f"nbd-server -C {config} -p {work}/nbds.pid; trap 'kill $(cat {work}/nbds.pid)' TERM; while :; do sleep 0.1; done"
+                server = start("nbd-server", [(["bash", "-c", stay], listens(sock))])
+                server.pid_file = work / "nbds.pid"
+                servers.append((server, nbd(sock, "x"), span, True))
+            run("nbd", servers, cases(a.quick, False), a.rounds or (3 if a.quick else 5), seconds, a.case, 0, results)
+            end()
+        if "fuse" in parts:
+            servers = []
+            if os.geteuid() or not Path("/dev/fuse").exists() or not Path("/dev/loop-control").exists():
+                skipped.append("fuse: needs root, /dev/fuse and loop devices")
+            else:
+                def loop(file):
+                    dev = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", file], check=True, capture_output=True, text=True).stdout.strip()
+                    undo.append(lambda: subprocess.run(["losetup", "-d", dev]))
+                    queue = Path("/sys/block") / dev[5:] / "queue"
+                    for key, value in (("scheduler", "none"), ("rotational", "0"), ("read_ahead_kb", "128")):
+                        (queue / key).write_text(value)
+                    return [f"--filename={dev}", "--direct=1", "--ioengine=libaio"]
+                ours = work / "ours"
+                ours.mkdir()
+                command = [fs2d, "serve", work / "fs2d.img", "--passive", "--policy", "none", "--frontend", "fuse", "--fuse-dir", ours, "--control", work / "f.ctl", *a.args.split()]
+                server = start("fs2d", [(command, (ours / "volume").exists)])
+                servers.append((server, loop(ours / "volume"), (0, a.size), True))
+                if have("nbdkit", "nbdfuse"):
+                    theirs, sock = work / "theirs", work / "nbdkit2.sock"
+                    theirs.mkdir()
+                    commands = [(["nbdkit", "-f", "-U", sock, "file", work / "nbdkit.img"], listens(sock)),
+                                (["nbdfuse", theirs, f"nbd+unix:///?socket={sock}"], (theirs / "nbd").exists)]
+                    server = start("nbdkit+nbdfuse", commands)
+                    undo.append(lambda: subprocess.run(["fusermount3", "-u", theirs], capture_output=True))
+                    servers.append((server, loop(theirs / "nbd"), (0, a.size), True))
+                run("fuse", servers, cases(a.quick, True), a.rounds or (3 if a.quick else 5), seconds, a.case, 0, results)
+                while undo:
+                    undo.pop()()
+            end()
+        if "policy" in parts:
+            image = million(work, mkfs2)
+            copy = work / "million-none.img"
+            subprocess.run(["cp", "--sparse=always", image, copy], check=True)
+            rest, hits = (PLAIN * BLOCK, MILLION * BLOCK), (COPIED * BLOCK, MILLION * BLOCK)
+            fs2, none = serve("fs2", image, "--policy", "fs2", "--space", "30%", "--require-active"), serve("none", copy, "--policy", "none", "--space", "30%", "--require-active")
+            for title, span in (("policy, no hits", rest), ("policy, hits", hits)):
+                pair = [(*fs2, span, False), (*none, span, False)]
+                chosen = [c for c in cases(True, False)] if a.quick else [("randread", "4k", d, 1) for d in (1, 32)]
+                run(title, pair, chosen, a.rounds or (3 if a.quick else 9), seconds, a.case, 0, results)
+            end()
+    finally:
+        end()
+        shutil.rmtree(work, ignore_errors=True)
+    for line in skipped:
+        print(f"skipped: {line}")
+    if a.json:
+        Path(a.json).write_text(json.dumps({"results": results, "skipped": skipped, "kernel": os.uname().release, "cpus": os.cpu_count()}, indent=1))
+
+
+def million(work, mkfs2):
+    """A volume with a million replicas. All of its blocks are holes, in use by the bitmaps' word alone."""
+    image = work / "million.img"
+    with open(image, "wb") as f:
+        f.truncate(BLOCKS * BLOCK)
+    def sh(*command):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"{command[0]}: {done.stdout[-500:]}{done.stderr[-500:]}")
+    sh("mke2fs", "-q", "-F", "-t", "ext2", "-b", BLOCK, "-m", 0, "-N", 4096, image)
+    for first in (COPIED, PLAIN):
+        sh("debugfs", "-w", "-R", f"setb {first} {MILLION}", image)
+    sh(mkfs2, "--space", "30%", image)
+    sh(mkfs2, "replicate", image, "--blocks", f"{COPIED}-{COPIED + MILLION - 1}", "--near", NEAR)
+    # What was copied is zeros: as holes they take no memory.
+    sh("fallocate", "--dig-holes", image)
+    return image
+
+
+if __name__ == "__main__":
+    main()

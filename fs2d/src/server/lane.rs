@@ -1,0 +1,149 @@
+//! One thread's way into the machine: many requests under one lock, and their I/O on that thread.
+//!
+//! Invariants:
+//!
+//! - L1: a lane never waits for a device. What it dispatched and cannot do from memory it hands to a worker.
+//! - L2: answers are given outside the lock, those for the lane's own sink together.
+
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, MutexGuard};
+
+use super::{Core, Errno, Job, Server, Waiter};
+use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
+use fs2_store::AlignedBuf;
+
+/// I/Os dispatched under one lock. A guess: twice what most clients have in flight; more would make the
+/// first wait for the last.
+const BATCH: usize = 64;
+
+/// Rounds of dispatch, I/O and completion in one run: then the lane's client is looked at again.
+const ROUNDS: usize = 8;
+
+pub(super) struct MachineLane {
+    server: Arc<Server>,
+    sink: Arc<dyn Sink>,
+    pushed: Vec<(ClientRequest, Tag)>,
+    jobs: Vec<Job>,
+    done: Vec<(Job, Result<(), i32>)>,
+    own: Vec<Answer>,
+    others: Vec<(Waiter, AlignedBuf, Result<(), Errno>)>,
+}
+
+impl MachineLane {
+    pub(super) fn new(server: Arc<Server>, sink: Arc<dyn Sink>) -> MachineLane {
+        MachineLane {
+            server,
+            sink,
+            pushed: Vec::new(),
+            jobs: Vec::new(),
+            done: Vec::new(),
+            own: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+
+    fn owe(&mut self, waiter: Waiter, buffer: AlignedBuf, result: Result<(), Errno>) {
+        match waiter {
+            Waiter::Sink(sink, tag) if Arc::ptr_eq(&sink, &self.sink) => {
+                self.own.push(Answer { tag, buffer, result });
+            }
+            waiter => self.others.push((waiter, buffer, result)),
+        }
+    }
+
+    fn gather(&mut self, core: &mut Core) {
+        let server = self.server.clone();
+        while let Some((waiter, buffer, result)) = server.next_answer(core) {
+            self.owe(waiter, buffer, result);
+        }
+    }
+
+    /// Keeps L2: the lock is not held.
+    fn give(&mut self) {
+        if !self.own.is_empty() {
+            self.sink.answers(&mut self.own);
+        }
+        for (waiter, buffer, result) in self.others.drain(..) {
+            waiter.answer(buffer, result);
+        }
+    }
+
+    /// Dispatches, does what memory can do, completes, and again.
+    fn go<'a>(&mut self, server: &'a Server, mut core: MutexGuard<'a, Core>) {
+        if server.tries {
+            for _ in 0..ROUNDS {
+                while self.jobs.len() < BATCH
+                    && let Some(job) = server.dispatch(&mut core)
+                {
+                    self.jobs.push(job);
+                }
+                self.gather(&mut core);
+                if self.jobs.is_empty() {
+                    break;
+                }
+                drop(core);
+                self.give();
+                let mut left = Vec::new();
+                for mut job in self.jobs.drain(..) {
+                    match server.try_now(&mut job) {
+                        Some(result) => self.done.push((job, result)),
+                        None => left.push(job),
+                    }
+                }
+                core = server.lock();
+                for (job, result) in self.done.drain(..) {
+                    server.complete(&mut core, job, result);
+                }
+                for job in left {
+                    // Keeps L1.
+                    core.handed.push_back(job);
+                    server.wake(&core);
+                }
+            }
+            // Keeps S5 where the rounds are used up.
+            if let Some(job) = server.dispatch(&mut core) {
+                core.handed.push_back(job);
+                server.wake(&core);
+            }
+            server.calm(&core);
+        } else if core.at_device < server.drive.depth {
+            // The dispatcher chooses when the device is free.
+            server.wake(&core);
+        }
+        self.gather(&mut core);
+        drop(core);
+        self.give();
+    }
+}
+
+impl Lane for MachineLane {
+    fn push(&mut self, request: ClientRequest, tag: Tag) {
+        self.pushed.push((request, tag));
+    }
+
+    fn run(&mut self) {
+        if self.pushed.is_empty() {
+            return;
+        }
+        let server = self.server.clone();
+        let mut core = server.lock();
+        let now = server.now();
+        let mut pushed = std::mem::take(&mut self.pushed);
+        for (request, tag) in pushed.drain(..) {
+            let waiter = Waiter::Sink(self.sink.clone(), tag);
+            if let Err((waiter, buffer, errno)) = server.take(&mut core, now, request, waiter) {
+                self.owe(waiter, buffer, Err(errno));
+            }
+        }
+        self.pushed = pushed;
+        self.go(&server, core);
+    }
+
+    fn is_pending(&self) -> bool {
+        false
+    }
+
+    fn wait(&mut self, _: Option<BorrowedFd<'_>>) -> bool {
+        false
+    }
+}

@@ -1,0 +1,592 @@
+//! The one place where the machine meets the world: real requests, real I/O, real time.
+//!
+//! Invariants:
+//!
+//! - S1: the volume changes only under the one lock; no I/O is done and no client called under it.
+//! - S2: at most `depth` I/Os are dispatched and not completed; `poll_dispatch` is called only while there are fewer.
+//! - S3: a request's buffer is in its slot, or with the thread that does its I/O, never both.
+//! - S4: every request is answered once, also when the machine is shutting down.
+//! - S5: whoever leaves the machine has tried to dispatch after its last change: nothing that may start is left
+//!   to nobody. What a thread dispatches and does not do itself it hands to a worker.
+//! - S6: some worker wakes when `poll_timeout` says so, at the latest one `LOOK_AT_LEAST_EVERY` later.
+
+mod lane;
+mod slab;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fs2_block::{ConnectionId, Extent, Nanos, Op, Request};
+use fs2_engine::{DetachReport, Io, IoData, IoOp, Outcome, Target, Volume};
+use fs2_store::{AlignedBuf, Store, Stretch};
+use fs2_trace::{Record, RecordFlags};
+
+use crate::service::{Answer, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
+use slab::Slab;
+
+/// How the machine is driven.
+#[derive(Clone, Copy, Debug)]
+pub struct Drive {
+    /// I/Os at the device at a time, at least 1.
+    pub depth: usize,
+    /// Real seconds to one of the engine's: 1 unless a drive is modelled faster than real time.
+    pub time_scale: f64,
+    /// Copying stops while the host has less of its space free, in permille (sparse backings).
+    pub host_reserve: u16,
+    /// Whether the device turns: then one dispatcher feeds it, and what is read next is chosen when the
+    /// head is free, not when a request arrives.
+    pub rotational: bool,
+}
+
+/// Who waits for a request.
+enum Waiter {
+    /// A closure.
+    Completion(Completion),
+    /// A lane's sink, and the request's tag there.
+    Sink(Arc<dyn Sink>, Tag),
+    /// A thread in [`Service::call`].
+    Caller(Arc<CallSlot>),
+}
+
+impl Waiter {
+    fn answer(self, buffer: AlignedBuf, result: Result<(), Errno>) {
+        match self {
+            Waiter::Completion(done) => done(buffer, result),
+            Waiter::Sink(sink, tag) => sink.answers(&mut vec![Answer { tag, buffer, result }]),
+            Waiter::Caller(slot) => slot.answer(buffer, result),
+        }
+    }
+}
+
+/// Where a thread in [`Service::call`] finds its answer.
+#[derive(Default)]
+struct CallSlot {
+    answered: AtomicBool,
+    answer: Mutex<Option<(AlignedBuf, Result<(), Errno>)>>,
+    told: Condvar,
+}
+
+impl CallSlot {
+    fn answer(&self, buffer: AlignedBuf, result: Result<(), Errno>) {
+        let mut slot = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some((buffer, result));
+        self.answered.store(true, Ordering::Release);
+        drop(slot);
+        self.told.notify_one();
+    }
+
+    fn wait(&self) -> (AlignedBuf, Result<(), Errno>) {
+        let mut slot = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match slot.take() {
+                Some(answer) => {
+                    self.answered.store(false, Ordering::Relaxed);
+                    return answer;
+                }
+                None => slot = self.told.wait(slot).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+thread_local! {
+    /// One call at a time runs on a thread.
+    static CALL: Arc<CallSlot> = Arc::default();
+}
+
+struct Client {
+    request: Request,
+    buffer: Option<AlignedBuf>,
+    waiter: Waiter,
+    arrived: Nanos,
+}
+
+/// An I/O that was dispatched, and its memory.
+struct Job {
+    io: Io,
+    buffer: AlignedBuf,
+    dispatched: Nanos,
+}
+
+struct Core {
+    volume: Volume,
+    clients: Slab<Client>,
+    at_device: usize,
+    /// Dispatched by threads that have better to do than wait for a device.
+    handed: VecDeque<Job>,
+    /// Threads that wait on `work`.
+    idle: usize,
+    /// When one of them wakes of its own.
+    wakes_at: Nanos,
+    stopping: bool,
+    trace: Option<mpsc::SyncSender<Record>>,
+    trace_lost: u64,
+}
+
+/// A served volume.
+pub struct Server {
+    core: Mutex<Core>,
+    /// Something may be dispatched, or it is time to look.
+    work: Condvar,
+    store: Arc<dyn Store>,
+    table: Option<Arc<dyn Store>>,
+    drive: Drive,
+    /// Whether I/O is tried from memory by the thread that dispatched it.
+    tries: bool,
+    start: Instant,
+    connections: AtomicU32,
+    info: ExportInfo,
+    workers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// A worker looks after so long at the latest, whatever the machine says.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+
+/// Workers at most: what is done from memory or by a lane's own ring needs none.
+const WORKERS_MAX: usize = 16;
+
+impl Server {
+    /// Serves `volume` from `store` (and its table from `table`, where that lives apart).
+    pub fn start(
+        volume: Volume,
+        store: Arc<dyn Store>,
+        table: Option<Arc<dyn Store>>,
+        drive: Drive,
+        description: String,
+    ) -> Arc<Server> {
+        let info = ExportInfo {
+            size_bytes: volume.size_bytes(),
+            block_bytes: volume.block_size().bytes(),
+            rotational: drive.rotational,
+            description,
+        };
+        let core = Core {
+            volume,
+            clients: Slab::new(),
+            at_device: 0,
+            handed: VecDeque::new(),
+            idle: 0,
+            wakes_at: NEVER,
+            stopping: false,
+            trace: None,
+            trace_lost: 0,
+        };
+        let server = Arc::new(Server {
+            core: Mutex::new(core),
+            work: Condvar::new(),
+            tries: store.tries() && !drive.rotational,
+            store,
+            table,
+            drive,
+            start: Instant::now(),
+            connections: AtomicU32::new(0),
+            info,
+            workers: Mutex::default(),
+        });
+        let workers = (0..drive.depth.min(WORKERS_MAX))
+            .map(|n| {
+                let server = server.clone();
+                std::thread::Builder::new()
+                    .name(format!("io-{n}"))
+                    .spawn(move || server.work())
+                    .expect("a thread can be started at start-up")
+            })
+            .collect();
+        *server.workers.lock().unwrap_or_else(PoisonError::into_inner) = workers;
+        server
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        // A panic under the lock is a broken invariant: nothing may go on.
+        self.core.lock().unwrap_or_else(|_| std::process::abort())
+    }
+
+    /// The engine's time.
+    pub fn now(&self) -> Nanos {
+        let real = self.start.elapsed().as_nanos() as u64;
+        if self.drive.time_scale == 1.0 {
+            Nanos(real)
+        } else {
+            Nanos((real as f64 / self.drive.time_scale) as u64)
+        }
+    }
+
+    /// Looks at the volume.
+    pub fn with_volume<T>(&self, look: impl FnOnce(&Volume) -> T) -> T {
+        look(&self.lock().volume)
+    }
+
+    /// The backing.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Sends a record of every access from now on; `None` ends it. Records that the receiver is too
+    /// slow for are counted and left out: clients never wait for a trace. Returns how many were lost.
+    pub fn trace_to(&self, sender: Option<mpsc::SyncSender<Record>>) -> u64 {
+        let mut core = self.lock();
+        core.trace = sender;
+        std::mem::take(&mut core.trace_lost)
+    }
+
+    /// What a worker does.
+    fn work(&self) {
+        let mut core = self.lock();
+        loop {
+            core = self.run(core, None);
+            if core.stopping {
+                return;
+            }
+            core = self.rest(core);
+            if core.at_device == 0 {
+                let now = self.now();
+                core.volume.handle_timeout(now);
+            }
+        }
+    }
+
+    /// Waits for work, or until it is time to look, unless another worker waits for that already (S6).
+    fn rest<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        let now = self.now();
+        let look = now + self.engine_time(LOOK_AT_LEAST_EVERY);
+        let at = match core.volume.poll_timeout() {
+            Some(at) => at.min(look),
+            // Requests are under way. Who ends the last of them does not tell.
+            None if core.at_device > 0 => look.min(now + core.volume.config().idle_after),
+            None => look,
+        };
+        core.idle += 1;
+        let first = core.wakes_at > at || core.wakes_at <= now;
+        if first {
+            core.wakes_at = at;
+            let real = Duration::from_nanos((at.since(now).0 as f64 * self.drive.time_scale) as u64 + 1);
+            core = self.work.wait_timeout(core, real).unwrap_or_else(|_| std::process::abort()).0;
+            if core.wakes_at == at {
+                core.wakes_at = NEVER;
+            }
+        } else {
+            core = self.work.wait(core).unwrap_or_else(|_| std::process::abort());
+        }
+        core.idle -= 1;
+        core
+    }
+
+    fn engine_time(&self, real: Duration) -> Nanos {
+        Nanos((real.as_nanos() as f64 / self.drive.time_scale) as u64)
+    }
+
+    /// Wakes a worker, where one rests.
+    fn wake(&self, core: &Core) {
+        // Nobody waits: a system call for nothing.
+        if core.idle > 0 {
+            self.work.notify_one();
+        }
+    }
+
+    /// Keeps S6 when the last I/O has ended: idle time begins now, and nobody may be waiting for its end.
+    fn calm(&self, core: &Core) {
+        if core.volume.is_detaching() {
+            self.work.notify_all();
+        } else if core.at_device == 0
+            && core.idle > 0
+            && core.volume.poll_timeout().is_some_and(|at| at < core.wakes_at)
+        {
+            self.work.notify_one();
+        }
+    }
+
+    /// Runs whatever is ready, until nothing is, or until `mine` was answered: then others go on, or a
+    /// client under load would wait for everyone else's I/O.
+    fn run<'a>(&'a self, mut core: MutexGuard<'a, Core>, mine: Option<&CallSlot>) -> MutexGuard<'a, Core> {
+        loop {
+            core = self.answer(core);
+            let answered = mine.is_some_and(|m| m.answered.load(Ordering::Acquire));
+            let job = match core.handed.pop_front() {
+                // Who wants to go home leaves it to whom it was handed.
+                Some(job) if answered => {
+                    core.handed.push_front(job);
+                    None
+                }
+                Some(job) => Some(job),
+                None => self.dispatch(&mut core),
+            };
+            let Some(mut job) = job else {
+                // A dispatch that needs no I/O answers at once.
+                return self.answer(core);
+            };
+            if answered {
+                // Keeps S5.
+                core.handed.push_back(job);
+                self.wake(&core);
+                return self.answer(core);
+            }
+            drop(core);
+            let result = self.perform(&job.io, &mut job.buffer);
+            core = self.lock();
+            self.complete(&mut core, job, result);
+            self.calm(&core);
+        }
+    }
+
+    /// The next I/O, with its memory; `None` where nothing may start.
+    fn dispatch(&self, core: &mut Core) -> Option<Job> {
+        if core.at_device >= self.drive.depth {
+            return None;
+        }
+        let dispatched = self.now();
+        let io = core.volume.poll_dispatch(dispatched)?;
+        core.at_device += 1;
+        let buffer = match (&io.op, &io.data) {
+            (_, IoData::Client(id)) => core.clients.get_mut(*id).and_then(|c| c.buffer.take()),
+            (IoOp::Read, IoData::None) => Some(AlignedBuf::zeroed(io.extent.len() as usize)),
+            _ => None,
+        };
+        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched })
+    }
+
+    /// An I/O ended: tells the machine and puts the memory back.
+    fn complete(&self, core: &mut Core, job: Job, result: Result<(), i32>) {
+        let now = self.now();
+        let Job { io, buffer, dispatched } = job;
+        core.at_device -= 1;
+        if core.trace.is_some() {
+            self.trace(core, dispatched, now, &io, result);
+        }
+        let data = if io.op == IoOp::Read && result.is_ok() { &buffer[..] } else { &[] };
+        core.volume.complete(now, io.id, Outcome { result, data });
+        if let IoData::Client(id) = io.data
+            && let Some(client) = core.clients.get_mut(id)
+        {
+            client.buffer = Some(buffer);
+        }
+    }
+
+    fn trace(&self, core: &mut Core, dispatched: Nanos, now: Nanos, io: &Io, result: Result<(), i32>) {
+        let op = match io.op {
+            IoOp::Read => Op::Read,
+            IoOp::Write { .. } => Op::Write,
+            IoOp::WriteZeroes { .. } => Op::WriteZeroes,
+            IoOp::Discard => Op::Discard,
+            IoOp::Flush => Op::Flush,
+        };
+        if io.target == Target::Table {
+            return;
+        }
+        let mut record = Record::new(dispatched, op, io.extent);
+        record.service = Some(now.since(dispatched));
+        match io.data {
+            IoData::Client(id) => {
+                if let Some(c) = core.clients.get(id) {
+                    record.at = c.arrived;
+                    record.extent = c.request.extent;
+                    record.source = c.request.connection.0 as u16;
+                    if c.request.extent != io.extent {
+                        record.flags = record.flags.with(RecordFlags::REPLICA);
+                    }
+                }
+            }
+            _ if op == Op::Write => record.flags = record.flags.with(RecordFlags::COPY),
+            _ if op == Op::Read => record.flags = record.flags.with(RecordFlags::HASH),
+            _ => {}
+        }
+        if result.is_err() {
+            record.flags = record.flags.with(RecordFlags::FAILED);
+        }
+        if let Some(sender) = &core.trace
+            && sender.try_send(record).is_err()
+        {
+            core.trace_lost += 1;
+        }
+    }
+
+    fn perform(&self, io: &Io, buffer: &mut AlignedBuf) -> Result<(), i32> {
+        let store: &dyn Store = match (&io.target, &self.table) {
+            (Target::Table, Some(table)) => &**table,
+            _ => &*self.store,
+        };
+        let (at, len) = (io.extent.offset(), io.extent.len());
+        let done = match io.op {
+            IoOp::Read => store.read_at(at, buffer),
+            IoOp::Write { fua } => match &io.data {
+                IoData::Engine(bytes) => store.write_at(at, bytes, fua),
+                _ => store.write_at(at, buffer, fua),
+            },
+            IoOp::WriteZeroes { no_hole, fua } => {
+                store.write_zeroes(at, len, no_hole).and_then(|()| if fua { store.flush() } else { Ok(()) })
+            }
+            IoOp::Discard => store.discard(at, len),
+            IoOp::Flush => store.flush(),
+        };
+        done.map_err(|e| failed_below(io, &e))
+    }
+
+    /// Does an I/O from memory; `None` where a device would have to be waited for.
+    fn try_now(&self, job: &mut Job) -> Option<Result<(), i32>> {
+        let Job { io, buffer, .. } = job;
+        if !self.tries || io.target != Target::Volume {
+            return None;
+        }
+        let at = io.extent.offset();
+        let done = match (io.op, &io.data) {
+            (IoOp::Read, _) => self.store.try_read(at, buffer),
+            (IoOp::Write { fua: false }, IoData::Engine(bytes)) => self.store.try_write(at, bytes),
+            (IoOp::Write { fua: false }, _) => self.store.try_write(at, buffer),
+            _ => return None,
+        };
+        match done {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => None,
+            Err(e) => Some(Err(failed_below(io, &e))),
+        }
+    }
+
+    /// Hands answers to their clients, outside the lock.
+    fn answer<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        // Mostly one or none.
+        while let Some(first) = self.next_answer(&mut core) {
+            let mut more = Vec::new();
+            while let Some(answer) = self.next_answer(&mut core) {
+                more.push(answer);
+            }
+            drop(core);
+            for (waiter, buffer, result) in std::iter::once(first).chain(more) {
+                waiter.answer(buffer, result);
+            }
+            core = self.lock();
+        }
+        core
+    }
+
+    fn next_answer(&self, core: &mut Core) -> Option<(Waiter, AlignedBuf, Result<(), Errno>)> {
+        loop {
+            let reply = core.volume.poll_reply()?;
+            if let Some(client) = core.clients.remove(reply.request) {
+                let buffer = client.buffer.unwrap_or_else(|| AlignedBuf::zeroed(0));
+                return Some((client.waiter, buffer, reply.result.map_err(Errno)));
+            }
+        }
+    }
+
+    /// A request enters the machine; gives back one that is refused at the door.
+    fn take(
+        &self,
+        core: &mut Core,
+        now: Nanos,
+        request: ClientRequest,
+        waiter: Waiter,
+    ) -> Result<(), (Waiter, AlignedBuf, Errno)> {
+        let ClientRequest { connection, op, extent, flags, buffer } = request;
+        let wanted = if matches!(op, Op::Read | Op::Write) { extent.len() } else { 0 };
+        if core.stopping || buffer.len() as u64 != wanted {
+            let errno = if core.stopping { libc::ESHUTDOWN } else { libc::EINVAL };
+            return Err((waiter, buffer, Errno(errno)));
+        }
+        let request = Request { id: core.clients.next_id(), connection, op, extent, flags };
+        let payload = (op == Op::Write).then_some(&buffer[..]);
+        core.volume.submit(now, request, payload);
+        core.clients.insert(Client { request, buffer: Some(buffer), waiter, arrived: now });
+        Ok(())
+    }
+
+    /// Copies stop while a sparse backing's host is short of space. Call now and then.
+    pub fn look_at_host(&self) {
+        if let Some((free, total)) = self.store.host_space() {
+            let short = u128::from(free) * 1000 < u128::from(total) * u128::from(self.drive.host_reserve);
+            self.lock().volume.host_is_short(short);
+        }
+    }
+
+    /// Ends the session: what was taken is answered, the table written, the mark set where that is
+    /// allowed. Frontends have stopped before; later requests are refused.
+    pub fn detach(&self) -> DetachReport {
+        let mut core = self.lock();
+        let now = self.now();
+        core.volume.begin_detach(now);
+        let report = loop {
+            core = self.run(core, None);
+            if let Some(report) = core.volume.detached() {
+                break report;
+            }
+            core.idle += 1;
+            let wait = Duration::from_millis(50);
+            core = self.work.wait_timeout(core, wait).unwrap_or_else(|_| std::process::abort()).0;
+            core.idle -= 1;
+        };
+        core.stopping = true;
+        core.trace = None;
+        drop(core);
+        self.work.notify_all();
+        for worker in std::mem::take(&mut *self.workers.lock().unwrap_or_else(PoisonError::into_inner)) {
+            if worker.join().is_err() {
+                tracing::error!("a worker panicked");
+            }
+        }
+        report
+    }
+}
+
+impl Service for Server {
+    fn info(&self) -> ExportInfo {
+        self.info.clone()
+    }
+
+    fn connect(&self) -> ConnectionId {
+        ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn disconnect(&self, connection: ConnectionId) {
+        self.lock().volume.connection_gone(connection);
+    }
+
+    fn submit(&self, request: ClientRequest, done: Completion) {
+        let mut core = self.lock();
+        let now = self.now();
+        match self.take(&mut core, now, request, Waiter::Completion(done)) {
+            Ok(()) => {
+                core = self.answer(core);
+                self.wake(&core);
+            }
+            Err((waiter, buffer, errno)) => {
+                drop(core);
+                waiter.answer(buffer, Err(errno));
+            }
+        }
+    }
+
+    fn lane(self: Arc<Self>, sink: Arc<dyn Sink>) -> Option<Box<dyn Lane>> {
+        Some(Box::new(lane::MachineLane::new(self, sink)))
+    }
+
+    fn stretches(&self, extent: Extent, limit: usize) -> Result<Vec<Stretch>, Errno> {
+        let store = &self.store;
+        store
+            .stretches(extent.offset(), extent.len(), limit)
+            .map_err(|e| Errno(e.raw_os_error().unwrap_or(libc::EIO)))
+    }
+
+    fn call(&self, request: ClientRequest) -> (AlignedBuf, Result<(), Errno>) {
+        let slot = CALL.with(Arc::clone);
+        // The thread that brings a request runs the machine; what it cannot run, others do.
+        let mut core = self.lock();
+        let now = self.now();
+        match self.take(&mut core, now, request, Waiter::Caller(slot.clone())) {
+            Ok(()) => drop(self.run(core, Some(&slot))),
+            Err((waiter, buffer, errno)) => {
+                drop(core);
+                waiter.answer(buffer, Err(errno));
+            }
+        }
+        slot.wait()
+    }
+}
+
+/// No worker wakes of its own.
+const NEVER: Nanos = Nanos(u64::MAX);
+
+fn failed_below(io: &Io, e: &std::io::Error) -> i32 {
+    tracing::warn!("{:?} of {} failed below: {e}", io.op, io.extent);
+    e.raw_os_error().unwrap_or(fs2_engine::EIO)
+}
