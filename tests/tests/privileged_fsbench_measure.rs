@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use fs2_tests::{KERNEL, Mounted, Need, PlainMount, Scratch, mke2fs, needs};
+use fs2_tools::fsbench::fs2::difference;
 use fs2_tools::fsbench::measure::{
-    Cold, ColdError, ColdMode, DriveSpan, Environment, MemLimit, Method, power_of, residency_of,
+    Cold, ColdError, ColdMode, DriveSpan, Environment, MemLimit, Method, power_called, residency_of,
 };
 use fs2_tools::kernel::mount_at;
 
@@ -178,8 +179,8 @@ fn a_cold_fs2_volume_reads_from_its_modelled_drive() {
     let before = status();
     read_all(&made);
     let after = status();
-    let power = power_of(&after).expect("a built-in profile");
-    let span = DriveSpan::between(&before, &after, 1.0, Some(power)).unwrap();
+    let power = power_called(&after.drive).expect("a built-in profile");
+    let span = DriveSpan::of(&difference(&before, &after), 1.0, Some(power));
     // Requests are of at most 128 KiB read-ahead, thus no fewer than 8 a file.
     assert!(span.reads >= 8 * 4 && span.accesses >= span.reads, "{span:?}");
     assert!(span.t_a_ms > Some(0.0) && span.access_j > Some(0.0), "{span:?}");

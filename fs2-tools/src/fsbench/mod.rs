@@ -27,6 +27,7 @@ use clap::{Parser, Subcommand};
 pub use content::Content;
 pub use control::{Control, Limits};
 pub use error::BenchError;
+use measure::attach::{self, MeasureArgs, Measurer};
 pub use rng::{Rng, Zipf};
 pub use site::Site;
 pub use workload::{Entry, Metric, Needs, OpClass, PassReport, Setup, Verified, Workload};
@@ -43,6 +44,8 @@ Examples:
   fsbench run startx --runs 5 /mnt                five times in one set of files
   fsbench run tpcw-shopping --duration 60s /mnt   a minute of it
   fsbench run cvs-update --set touch=100 /mnt     with one of its parameters changed
+  fsbench run cvs-update --runs 5 --cold remount --mem-limit 24m --json r.json /mnt
+                                                  as the papers do: cold, with little memory
   fsbench clean /mnt                              what a killed run has left
 
 Everything is written below DIR/fsbench.d and removed at the end, also after Ctrl-C. At the end every file is
@@ -111,6 +114,8 @@ struct RunArgs {
     /// Go on with files that --runs 0 --keep has left
     #[arg(long)]
     reuse: bool,
+    #[command(flatten)]
+    measure: MeasureArgs,
 }
 
 fn parse_scale(text: &str) -> Result<f64, String> {
@@ -186,7 +191,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
     };
     let done = match &cli.what {
         What::List => list(out),
-        What::Run(args) => run_one(args, out),
+        What::Run(args) => run_one(args, out, err),
         What::Clean { dir } => clean(dir, out),
     };
     match done {
@@ -215,7 +220,7 @@ fn clean(dir: &std::path::Path, out: &mut dyn Write) -> Result<(), BenchError> {
     writeln!(out, "{}: {what}", dir.display()).map_err(printing)
 }
 
-fn run_one(args: &RunArgs, out: &mut dyn Write) -> Result<(), BenchError> {
+fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), BenchError> {
     let entry = find(&args.name)?;
     let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
     if !entry.presets.contains(&preset.as_str()) {
@@ -233,7 +238,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write) -> Result<(), BenchError> {
             seed: args.seed,
             scale: args.scale,
             set: args.set.clone(),
-            passes: args.runs.saturating_add(args.train),
+            passes: args.measure.runs_max(args.runs).saturating_add(args.train),
         },
         runs: args.runs,
         train: args.train,
@@ -241,8 +246,20 @@ fn run_one(args: &RunArgs, out: &mut dyn Write) -> Result<(), BenchError> {
         keep: args.keep,
         reuse: args.reuse,
     };
-    let outcome = runner::run(&entry, &plan, &mut runner::Plainly)?;
-    table::print(&outcome, out).and_then(|()| out.flush()).map_err(printing)?;
+    preflight::directory(&plan.dir)?;
+    let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
+    let outcome = runner::run(&entry, &plan, &mut measurer)?;
+    let document = measurer.document(&outcome, &plan);
+    if let Some(path) = &args.measure.json {
+        attach::write_document(&document, path)?;
+    }
+    table::print(&outcome, out).map_err(printing)?;
+    attach::print_summary(&document, out).and_then(|()| out.flush()).map_err(printing)?;
+    if !args.measure.quiet_warnings {
+        for warning in &document.warnings {
+            let _ = writeln!(err, "fsbench: warning: {warning}");
+        }
+    }
     runner::failure(&outcome).map_or(Ok(()), Err)
 }
 

@@ -74,6 +74,9 @@ pub trait Around {
         Ok(())
     }
 
+    /// As a pass begins, with what it will count.
+    fn during(&mut self, _progress: Arc<Progress>) {}
+
     /// After each pass, before anything is written back.
     ///
     /// # Errors
@@ -99,56 +102,99 @@ impl Around for Plainly {}
 /// # Errors
 /// Whatever is refused before it or fails in it; a pass that is short; files that are not what was written.
 pub fn run(entry: &Entry, plan: &Plan, around: &mut dyn Around) -> Result<Outcome, BenchError> {
-    preflight::directory(&plan.dir)?;
-    let mut workload = (entry.make)(&plan.setup)?;
-    let (parameters, needs) = (workload.parameters(), workload.needs());
-    let (mut site, prepare) = if plan.reuse {
-        preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..needs })?;
-        let site = Site::reuse(&plan.dir, entry.name, &parameters, plan.setup.seed)?;
-        workload.reopen(&site)?;
-        (site, Duration::ZERO)
-    } else {
-        preflight::room(&plan.dir, &needs)?;
-        let mut site = Site::create(&plan.dir, entry.name, parameters.clone(), plan.setup.seed)?;
-        let prepare = prepared(&mut *workload, &site)?;
-        site.set_pristine(true)?;
-        (site, prepare)
-    };
-    let daemon = Daemon::of(&plan.dir);
-    let mut runs = Vec::new();
-    if plan.runs + plan.train > 0 {
-        site.set_pristine(false)?;
-    }
+    let mut session = Session::open(entry, plan)?;
     for _ in 0..plan.train {
-        runs.push(pass(&mut *workload, &site, plan, around, daemon.as_ref(), true)?);
+        session.pass(around, true)?;
     }
-    while plan.runs > 0 && around.wants_more(&runs, plan.runs) {
-        runs.push(pass(&mut *workload, &site, plan, around, daemon.as_ref(), false)?);
+    while plan.runs > 0 && around.wants_more(session.runs(), plan.runs) {
+        session.pass(around, false)?;
     }
-    let verified = if runs.is_empty() {
-        None
-    } else {
-        let control = Control::new(Limits::default());
-        let _shown = Shown::start("comparing", &control);
-        let verified = workload.verify(&site, &control)?;
-        control.check()?;
-        Some(verified)
-    };
-    let outcome = Outcome {
-        workload: entry.name.into(),
-        setup: plan.setup.clone(),
-        parameters,
-        needs,
-        prepare,
-        runs,
-        verified,
-    };
-    if plan.keep {
-        site.keep(true);
-    } else {
-        site.remove()?;
+    session.end()
+}
+
+/// A benchmark whose passes are asked for one by one. What it made is removed on drop, unless it is kept.
+pub struct Session {
+    plan: Plan,
+    workload: Box<dyn Workload>,
+    site: Site,
+    daemon: Option<Daemon>,
+    outcome: Outcome,
+}
+
+impl Session {
+    /// Checks the place and makes the files, or takes them over.
+    ///
+    /// # Errors
+    /// Why not; what was made is removed.
+    pub fn open(entry: &Entry, plan: &Plan) -> Result<Session, BenchError> {
+        preflight::directory(&plan.dir)?;
+        let mut workload = (entry.make)(&plan.setup)?;
+        let (parameters, needs) = (workload.parameters(), workload.needs());
+        let (site, prepare) = if plan.reuse {
+            preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..needs })?;
+            let site = Site::reuse(&plan.dir, entry.name, &parameters, plan.setup.seed)?;
+            workload.reopen(&site)?;
+            (site, Duration::ZERO)
+        } else {
+            preflight::room(&plan.dir, &needs)?;
+            let mut site = Site::create(&plan.dir, entry.name, parameters.clone(), plan.setup.seed)?;
+            let prepare = prepared(&mut *workload, &site)?;
+            site.set_pristine(true)?;
+            (site, prepare)
+        };
+        let outcome = Outcome {
+            workload: entry.name.into(),
+            setup: plan.setup.clone(),
+            parameters,
+            needs,
+            prepare,
+            runs: Vec::new(),
+            verified: None,
+        };
+        let daemon = Daemon::of(&plan.dir);
+        Ok(Session { plan: plan.clone(), workload, site, daemon, outcome })
     }
-    Ok(outcome)
+
+    /// The passes so far.
+    pub fn runs(&self) -> &[Run] {
+        &self.outcome.runs
+    }
+
+    /// Its directory.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Another pass.
+    ///
+    /// # Errors
+    /// Whatever fails in it.
+    pub fn pass(&mut self, around: &mut dyn Around, training: bool) -> Result<(), BenchError> {
+        self.site.set_pristine(false)?;
+        let daemon = self.daemon.as_ref();
+        let run = pass(&mut *self.workload, &self.site, &self.plan, around, daemon, training)?;
+        self.outcome.runs.push(run);
+        Ok(())
+    }
+
+    /// Compares the files where there was a pass, and removes them unless they are kept.
+    ///
+    /// # Errors
+    /// The file system's; a signal.
+    pub fn end(mut self) -> Result<Outcome, BenchError> {
+        if !self.outcome.runs.is_empty() {
+            let control = Control::new(Limits::default());
+            let _shown = Shown::start("comparing", &control);
+            self.outcome.verified = Some(self.workload.verify(&self.site, &control)?);
+            control.check()?;
+        }
+        if self.plan.keep {
+            self.site.keep(true);
+        } else {
+            self.site.remove()?;
+        }
+        Ok(self.outcome)
+    }
 }
 
 /// Why an outcome does not count: damaged files, a short pass.
@@ -191,6 +237,7 @@ fn pass(
         limits.duration = workload.usual_duration();
     }
     let control = Control::new(limits);
+    around.during(control.progress());
     let shown = Shown::start(if training { "training" } else { "running" }, &control);
     let report = workload.pass(site, &control);
     drop(shown);

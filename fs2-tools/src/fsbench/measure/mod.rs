@@ -20,6 +20,7 @@
 //! ```
 
 mod advice;
+pub mod attach;
 mod cold;
 mod drive;
 mod energy;
@@ -32,7 +33,7 @@ mod stats;
 
 pub use advice::{Circumstances, warnings};
 pub use cold::{Cold, ColdError, ColdMode, ColdProof};
-pub use drive::{DriveSpan, power_of};
+pub use drive::{DriveSpan, power_called};
 pub use energy::{EnergyReading, MeterRecord, POWERCAP, Rapl, RaplSpan, of_meter};
 pub use environment::{BlockDevice, Environment, FileSystem, Fs2Volume};
 pub use histogram::{Histogram, Percentiles};

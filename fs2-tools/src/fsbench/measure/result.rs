@@ -100,12 +100,16 @@ pub struct RunRecord {
     pub started_unix_s: f64,
     /// From its first operation to its last, warm-up excluded, seconds.
     pub elapsed_s: f64,
+    /// How long writing back took that the run left behind, seconds.
+    pub sync_s: f64,
     /// Operations, of all classes that count as such.
     pub ops: u64,
     /// By class.
     pub classes: Vec<ClassRecord>,
     /// Figures of the workload's own, such as `interactions_per_s`.
     pub figures: BTreeMap<String, f64>,
+    /// Why it is shorter than it was meant to be: such a run is a failure.
+    pub short: Option<String>,
     /// What was seen of the cold start.
     pub cold: Option<ColdProof>,
     /// What the drive did, where the directory lies on FS2.
@@ -123,10 +127,10 @@ pub struct ClassRecord {
     pub name: String,
     /// How many.
     pub ops: u64,
-    /// Bytes read or written by them.
-    pub bytes: u64,
-    /// How many failed.
-    pub errors: u64,
+    /// Bytes read by them.
+    pub bytes_read: u64,
+    /// Bytes written by them.
+    pub bytes_written: u64,
     /// Latency; `None` of no operation.
     pub latency: Option<Percentiles>,
     /// The same whole, for adding up.
@@ -134,13 +138,19 @@ pub struct ClassRecord {
 }
 
 impl ClassRecord {
-    /// From a histogram.
-    pub fn new(name: &str, bytes: u64, errors: u64, histogram: Histogram) -> ClassRecord {
+    /// With what is told of its latencies.
+    pub fn new(
+        name: &str,
+        ops: u64,
+        bytes_read: u64,
+        bytes_written: u64,
+        histogram: Histogram,
+    ) -> ClassRecord {
         ClassRecord {
             name: name.into(),
-            ops: histogram.count(),
-            bytes,
-            errors,
+            ops,
+            bytes_read,
+            bytes_written,
             latency: histogram.percentiles(),
             histogram,
         }
@@ -271,9 +281,11 @@ pub(crate) mod tests {
                 kind: RunKind::Measured,
                 started_unix_s: 1e9 + i as f64 * 100.0,
                 elapsed_s: *elapsed_s,
+                sync_s: 0.0,
                 ops: 100,
-                classes: vec![ClassRecord::new("read", 1 << 20, 0, reads)],
+                classes: vec![ClassRecord::new("read", 100, 1 << 20, 0, reads)],
                 figures: BTreeMap::new(),
+                short: None,
                 cold: None,
                 drive: None,
                 energy: vec![

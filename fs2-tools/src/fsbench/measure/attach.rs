@@ -1,0 +1,582 @@
+//! What the measuring asks for on the command line, and what it does around each pass.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::super::control::Progress;
+use super::super::runner::{Around, Outcome, Plan, Run};
+use super::super::{BenchError, Site};
+use super::advice::{Circumstances, warnings};
+use super::cold::{Cold, ColdMode, ColdProof};
+use super::drive::{DriveSpan, power_called};
+use super::energy::{EnergyReading, POWERCAP, RaplSpan, of_meter};
+use super::environment::Environment;
+use super::histogram::Histogram;
+use super::memlimit::MemLimit;
+use super::result::{
+    ClassRecord, Document, OptionFacts, RunKind, RunRecord, SCHEMA, WorkloadFacts, more_is_better,
+};
+use super::stats::{StopRule, Summary, Verdict};
+
+/// Options of whatever runs passes.
+#[derive(clap::Args, Clone, Debug)]
+pub struct MeasureArgs {
+    /// Before each run: `remount` the file system or `drop` all caches of the machine; looked at afterwards, and
+    /// refused where data stayed cached. Needs root
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = ColdMode::None)]
+    pub cold: ColdMode,
+    /// Limit the workload's memory, its page cache included, as 24m or 1g. Needs root and a memory cgroup
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub mem_limit: Option<u64>,
+    /// More runs until half the 95 % interval of the first figure is below this share of its mean, as 5%
+    #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
+    pub until_ci: Option<f64>,
+    /// With --until-ci: no more runs than this
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pub max_runs: u32,
+    /// Write everything that was measured to this file, as one JSON document
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write what was done in each second to this file, as CSV
+    #[arg(long, value_name = "FILE")]
+    pub interval: Option<PathBuf>,
+    /// What a power meter records meanwhile: lines of time,watts
+    #[arg(long, value_name = "FILE.csv")]
+    pub meter: Option<PathBuf>,
+    /// No warnings about outliers, slow first runs and wide intervals; they stay in the JSON document
+    #[arg(long)]
+    pub quiet_warnings: bool,
+}
+
+impl MeasureArgs {
+    /// As many counted runs as there can be where `runs` were asked for.
+    pub fn runs_max(&self, runs: u32) -> u32 {
+        self.rule(runs).runs_max
+    }
+
+    fn rule(&self, runs: u32) -> StopRule {
+        match self.until_ci {
+            None => StopRule { runs_min: runs, runs_max: runs, relative_half: None },
+            // Of fewer than three runs an interval says little.
+            Some(_) => {
+                let runs_min = runs.max(3);
+                StopRule { runs_min, runs_max: self.max_runs.max(runs_min), relative_half: self.until_ci }
+            }
+        }
+    }
+}
+
+impl Default for MeasureArgs {
+    fn default() -> MeasureArgs {
+        MeasureArgs {
+            cold: ColdMode::None,
+            mem_limit: None,
+            until_ci: None,
+            max_runs: 30,
+            json: None,
+            interval: None,
+            meter: None,
+            quiet_warnings: false,
+        }
+    }
+}
+
+/// `4096`, `24m`, `1.5g`: bytes with a binary unit.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no size; give one like 24m or 1g");
+    let lower = text.trim().to_ascii_lowercase();
+    let lower = lower.strip_suffix("ib").or(lower.strip_suffix('b')).unwrap_or(&lower);
+    let split = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());
+    let (number, unit) = lower.split_at(split);
+    let shift = match unit {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(wrong()),
+    };
+    let bytes = number.parse::<f64>().map_err(|_| wrong())? * (1u64 << shift) as f64;
+    if (1.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
+}
+
+/// `5%` or `5`: a share, 0.05.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number: f64 = text
+        .trim()
+        .trim_end_matches('%')
+        .trim()
+        .parse()
+        .map_err(|_| format!("'{text}' is no share; give one like 5%"))?;
+    if number > 0.0 && number < 100.0 {
+        Ok(number / 100.0)
+    } else {
+        Err("give more than 0 % and less than 100 %".into())
+    }
+}
+
+/// What was seen around one pass.
+#[derive(Clone, Debug)]
+struct Seen {
+    started: SystemTime,
+    cold: Option<ColdProof>,
+    energy: Vec<EnergyReading>,
+    mem_used_bytes: Option<u64>,
+}
+
+/// Does what [`MeasureArgs`] ask for around each pass.
+#[derive(Debug)]
+pub struct Measurer {
+    args: MeasureArgs,
+    cold: Cold,
+    limit: Option<MemLimit>,
+    rule: StopRule,
+    environment: Environment,
+    seen: Vec<Seen>,
+    rapl: Option<Result<RaplSpan, String>>,
+    series: Option<Series>,
+    ticking: Option<Ticking>,
+}
+
+fn refused(e: impl std::fmt::Display) -> BenchError {
+    BenchError::Refused(e.to_string())
+}
+
+fn failed(e: impl std::fmt::Display) -> BenchError {
+    BenchError::Failed(e.to_string())
+}
+
+impl Measurer {
+    /// Checks everything that can be before anything is written; `runs` is what the plan has.
+    ///
+    /// # Errors
+    /// What cannot be done here, and what to do instead.
+    pub fn new(args: &MeasureArgs, dir: &Path, runs: u32) -> Result<Measurer, BenchError> {
+        let cold = Cold::plan(args.cold, dir).map_err(refused)?;
+        let limit = args.mem_limit.map(MemLimit::new).transpose().map_err(refused)?;
+        let rule = args.rule(runs);
+        let series = args.interval.as_deref().map(Series::create).transpose()?;
+        Ok(Measurer {
+            cold,
+            limit,
+            rule,
+            environment: Environment::of(dir).map_err(BenchError::at(dir, "looking at it"))?,
+            seen: Vec::new(),
+            rapl: None,
+            series,
+            ticking: None,
+            args: args.clone(),
+        })
+    }
+
+    /// The document of an outcome whose passes it was around.
+    pub fn document(&self, outcome: &Outcome, plan: &Plan) -> Document {
+        let setup = &outcome.setup;
+        let parameters = match &outcome.parameters {
+            serde_json::Value::Object(all) => all
+                .iter()
+                .map(|(k, v)| (k.clone(), v.as_str().map_or_else(|| v.to_string(), str::to_owned)))
+                .collect(),
+            _ => BTreeMap::new(),
+        };
+        let mut document = Document {
+            schema: SCHEMA,
+            program: "fsbench".into(),
+            arguments: std::env::args().collect(),
+            workload: WorkloadFacts {
+                name: outcome.workload.clone(),
+                preset: setup.preset.clone(),
+                seed: setup.seed,
+                parameters,
+            },
+            options: OptionFacts {
+                scale: setup.scale,
+                cold: self.args.cold.to_string(),
+                train: plan.train,
+                runs: plan.runs,
+                runs_max: self.rule.runs_max,
+                until_ci: self.args.until_ci,
+                duration_s: plan.limits.duration.map(|d| d.as_secs_f64()),
+                ops: plan.limits.ops,
+                warmup_s: plan.limits.warmup.as_secs_f64(),
+                mem_limit_bytes: self.args.mem_limit,
+            },
+            environment: self.environment.clone(),
+            runs: outcome
+                .runs
+                .iter()
+                .zip(&self.seen)
+                .enumerate()
+                .map(|(i, (r, s))| record(i, r, s))
+                .collect(),
+            summary: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
+        document.summarise();
+        document.warnings = self.warnings(&document, outcome);
+        document
+    }
+
+    fn warnings(&self, document: &Document, outcome: &Outcome) -> Vec<String> {
+        let (name, more) = main_figure(outcome);
+        let values = document.figure(&name);
+        if document.measured().count() < 2 && self.args.until_ci.is_none() {
+            // One run was asked for: nothing to say of its spread.
+            return Vec::new();
+        }
+        let learns =
+            document.environment.fs2.as_ref().is_some_and(|f| f.policy != "none" && f.liveness == "active");
+        let circumstances = Circumstances {
+            cold: self.args.cold,
+            train: document.options.train,
+            warmup_s: document.options.warmup_s,
+            learns,
+            more_is_better: more,
+            run_s: document.summary.get("elapsed_s").map_or(0.0, |s| s.mean),
+        };
+        warnings(&name, &values, &circumstances, &self.rule)
+    }
+}
+
+/// The figure a workload is known by, and whether more of it is better.
+pub fn main_figure(outcome: &Outcome) -> (String, bool) {
+    let first = outcome.runs.first().and_then(|r| r.report.metrics.first());
+    match first {
+        Some(metric) => (figure_name(&metric.name, &metric.unit), !metric.less_is_better),
+        None => ("ops_per_s".into(), more_is_better("ops_per_s")),
+    }
+}
+
+/// A metric's name as a key of the document: `response time` in ms is `response_time_ms`.
+fn figure_name(name: &str, unit: &str) -> String {
+    let key = |text: &str| -> String {
+        let text = text.replace('/', "_per_");
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
+    };
+    if unit.is_empty() { key(name) } else { format!("{}_{}", key(name), key(unit)) }
+}
+
+fn record(index: usize, run: &Run, seen: &Seen) -> RunRecord {
+    let report = &run.report;
+    // What was written back belongs to the run's accesses, and to its time.
+    let whole_s = (report.elapsed + run.sync).as_secs_f64();
+    let drive = run.fs2.as_ref().map(|used| DriveSpan::of(used, whole_s, power_called(&used.drive)));
+    let mut energy: Vec<EnergyReading> = drive.iter().map(DriveSpan::reading).collect();
+    energy.extend(seen.energy.iter().cloned());
+    RunRecord {
+        run: index as u32 + 1,
+        kind: if run.training { RunKind::Train } else { RunKind::Measured },
+        started_unix_s: seen.started.duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
+        elapsed_s: report.elapsed.as_secs_f64(),
+        sync_s: run.sync.as_secs_f64(),
+        ops: report.ops(),
+        classes: report
+            .classes
+            .iter()
+            .map(|c| ClassRecord::new(&c.name, c.ops, c.bytes_read, c.bytes_written, c.latencies.clone()))
+            .collect(),
+        figures: report.metrics.iter().map(|m| (figure_name(&m.name, &m.unit), m.value)).collect(),
+        short: report.short.clone(),
+        cold: seen.cold,
+        drive,
+        energy,
+        mem_used_bytes: seen.mem_used_bytes,
+    }
+}
+
+/// Files of the site whose caches are looked at: at most so many are listed.
+const LISTED_MAX: usize = 2000;
+
+fn some_files(root: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+                Ok(kind) if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+        if files.len() >= LISTED_MAX {
+            break;
+        }
+    }
+    files.sort();
+    files
+}
+
+impl Around for Measurer {
+    fn before(&mut self, site: &Site, _training: bool) -> Result<(), BenchError> {
+        let proof = match self.cold.mode() {
+            ColdMode::None => None,
+            _ => Some(self.cold.make(&some_files(site.root())).map_err(failed)?),
+        };
+        self.rapl = Some(RaplSpan::begin(Path::new(POWERCAP)));
+        if let Some(limit) = &self.limit {
+            limit.enter().map_err(failed)?;
+        }
+        self.seen.push(Seen {
+            started: SystemTime::now(),
+            cold: proof,
+            energy: Vec::new(),
+            mem_used_bytes: None,
+        });
+        Ok(())
+    }
+
+    fn during(&mut self, progress: Arc<Progress>) {
+        let run = self.seen.len();
+        self.ticking = self.series.as_ref().and_then(|series| series.start(run, progress));
+    }
+
+    fn after(&mut self, _site: &Site, _training: bool) -> Result<(), BenchError> {
+        let ended = SystemTime::now();
+        if let Some(ticking) = self.ticking.take() {
+            ticking.end()?;
+        }
+        let mem_used = self.limit.as_ref().and_then(MemLimit::used_bytes);
+        if let Some(limit) = &self.limit {
+            limit.leave().map_err(failed)?;
+        }
+        let Some(seen) = self.seen.last_mut() else { return Ok(()) };
+        seen.mem_used_bytes = mem_used;
+        seen.energy.extend(self.rapl.take().map(|rapl| match rapl {
+            Ok(span) => span.end(),
+            Err(why) => EnergyReading::unavailable("RAPL package", why),
+        }));
+        seen.energy.extend(self.args.meter.as_deref().map(|path| of_meter(path, seen.started, ended)));
+        Ok(())
+    }
+
+    fn wants_more(&self, runs: &[Run], planned: u32) -> bool {
+        let counted: Vec<&Run> = runs.iter().filter(|r| !r.training).collect();
+        if self.args.until_ci.is_none() {
+            return counted.len() < planned as usize;
+        }
+        let value = |run: &&Run| run.report.metrics.first().map_or(run.report.ops_per_second(), |m| m.value);
+        let values: Vec<f64> = counted.iter().map(value).collect();
+        self.rule.judge(&values) == Verdict::More
+    }
+}
+
+/// What was done in each second, as CSV: one file for all passes.
+#[derive(Debug)]
+struct Series {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+/// A pass being written down.
+#[derive(Debug)]
+struct Ticking {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<io::Result<()>>,
+    path: PathBuf,
+}
+
+impl Series {
+    fn create(path: &Path) -> Result<Series, BenchError> {
+        let mut file = File::create(path).map_err(BenchError::at(path, "creating it"))?;
+        writeln!(file, "run,seconds,ops,bytes_read,bytes_written")
+            .map_err(BenchError::at(path, "writing"))?;
+        Ok(Series { path: path.to_owned(), file: Arc::new(file) })
+    }
+
+    /// A row a second, and one for what is left of the last one.
+    fn start(&self, run: usize, progress: Arc<Progress>) -> Option<Ticking> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let file = Arc::clone(&self.file);
+        let write = move || {
+            let mut out = BufWriter::new(&*file);
+            let began = Instant::now();
+            let mut before = [0u64; 3];
+            for second in 1u64.. {
+                let next = began + Duration::from_secs(second);
+                let waited = stopped.recv_timeout(next.saturating_duration_since(Instant::now()));
+                let now = [&progress.ops, &progress.bytes_read, &progress.bytes_written]
+                    .map(|n| n.load(Ordering::Relaxed));
+                let [ops, read, written] = [0, 1, 2].map(|i| now[i] - before[i]);
+                writeln!(out, "{run},{:.3},{ops},{read},{written}", began.elapsed().as_secs_f64())?;
+                before = now;
+                if waited != Err(mpsc::RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            out.flush()
+        };
+        let thread = std::thread::Builder::new().name("interval".into()).spawn(write).ok()?;
+        Some(Ticking { stop, thread, path: self.path.clone() })
+    }
+}
+
+impl Ticking {
+    fn end(self) -> Result<(), BenchError> {
+        let _ = self.stop.send(());
+        let ended = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread failed")));
+        ended.map_err(BenchError::at(&self.path, "writing"))
+    }
+}
+
+/// Prints what several runs come to; nothing of a single one. An interval, the spread with its mark, and the
+/// median and extremes, as a mean of a long tail says little.
+///
+/// # Errors
+/// The output's.
+pub fn print_summary(document: &Document, out: &mut dyn Write) -> io::Result<()> {
+    if document.measured().count() < 2 {
+        return Ok(());
+    }
+    let width = document.summary.keys().map(|k| k.chars().count()).max().unwrap_or(0).max(6);
+    writeln!(
+        out,
+        "\n{:<width$}{:>5}{:>12}{:>11}{:>8}{:>12}{:>12}{:>12}",
+        "figure", "n", "mean", "95 % ±", "CV %", "median", "min", "max"
+    )?;
+    for (name, s) in &document.summary {
+        // Means and p99 of each class are in the document.
+        if name.ends_with("_p99_ms") || name.ends_with("_mean_ms") {
+            continue;
+        }
+        let cv =
+            s.cv.map_or("-".into(), |cv| format!("{:.1}{}", cv * 100.0, if s.is_wild() { "†" } else { "" }));
+        let half = s.ci95_half.map_or("-".into(), number);
+        writeln!(
+            out,
+            "{name:<width$}{:>5}{:>12}{half:>11}{cv:>8}{:>12}{:>12}{:>12}",
+            s.n,
+            number(s.mean),
+            number(s.median),
+            number(s.min),
+            number(s.max)
+        )?;
+    }
+    if document.summary.values().any(Summary::is_wild) {
+        writeln!(out, "† the runs vary by more than 40 %: read median and extremes")?;
+    }
+    Ok(())
+}
+
+/// Four digits that mean something.
+fn number(v: f64) -> String {
+    match v.abs() {
+        a if a >= 10_000.0 => format!("{v:.0}"),
+        a if a >= 100.0 => format!("{v:.1}"),
+        a if a >= 1.0 => format!("{v:.3}"),
+        _ => format!("{v:.4}"),
+    }
+}
+
+/// Writes a document, all of it or nothing.
+///
+/// # Errors
+/// The file system's.
+pub fn write_document(document: &Document, path: &Path) -> Result<(), BenchError> {
+    let text = document.to_json().map_err(|e| BenchError::Failed(format!("{}: {e}", path.display())))?;
+    write_whole(path, text.as_bytes())
+}
+
+/// Writes a file beside its place, then moves it there.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    let beside = path.with_file_name(name);
+    std::fs::write(&beside, bytes).map_err(BenchError::at(&beside, "writing"))?;
+    std::fs::rename(&beside, path).map_err(BenchError::at(path, "moving it to its place"))
+}
+
+/// The latencies of all counted passes of an outcome, by class.
+pub fn latencies(outcome: &Outcome) -> BTreeMap<String, Histogram> {
+    let mut all: BTreeMap<String, Histogram> = BTreeMap::new();
+    for class in outcome.runs.iter().filter(|r| !r.training).flat_map(|r| &r.report.classes) {
+        all.entry(class.name.clone()).or_default().merge(&class.latencies);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_shares_as_people_type_them() {
+        for (text, bytes) in
+            [("4096", 4096), ("24m", 24 << 20), ("1.5g", 3 << 29), ("8MiB", 8 << 20), ("2kB", 2048)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "m", "-1", "5x", "1e99", "0"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_percent("5%"), Ok(0.05));
+        assert_eq!(parse_percent("2.5"), Ok(0.025));
+        for wrong in ["", "0", "100%", "x", "nan"] {
+            assert!(parse_percent(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_of_figures_are_keys() {
+        assert_eq!(figure_name("response time", "ms"), "response_time_ms");
+        assert_eq!(figure_name("throughput", "ops/s"), "throughput_ops_per_s");
+        assert_eq!(figure_name("hits", ""), "hits");
+    }
+
+    #[test]
+    fn a_document_is_there_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        let document = super::super::result::tests::document(&[1.0, 2.0]);
+        write_document(&document, &path).unwrap();
+        let read = Document::from_json(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(read, document);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        let e = write_document(&document, &dir.path().join("absent/r.json")).unwrap_err();
+        assert!(e.to_string().contains("absent"), "{e}");
+    }
+
+    #[test]
+    fn the_summary_marks_what_varies() {
+        let mut out = Vec::new();
+        print_summary(&super::super::result::tests::document(&[1.0, 9.0, 1.2]), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.contains("elapsed_s") && text.contains('†') && text.contains("median and extremes"),
+            "{text}"
+        );
+        let mut out = Vec::new();
+        print_summary(&super::super::result::tests::document(&[1.0]), &mut out).unwrap();
+        assert!(out.is_empty());
+    }
+
+    #[test]
+    fn a_series_has_a_row_for_what_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("i.csv");
+        let series = Series::create(&path).unwrap();
+        let progress = Arc::new(Progress::default());
+        let ticking = series.start(3, Arc::clone(&progress)).unwrap();
+        progress.ops.store(7, Ordering::Relaxed);
+        progress.bytes_read.store(900, Ordering::Relaxed);
+        ticking.end().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows[0], "run,seconds,ops,bytes_read,bytes_written");
+        // A machine that stood still for a second would have made two rows of it.
+        let sum: u64 = rows[1..].iter().map(|r| r.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
+        assert!(rows[1].starts_with("3,") && sum == 7, "{text}");
+    }
+}

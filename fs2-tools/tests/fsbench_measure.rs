@@ -1,0 +1,93 @@
+//! `fsbench run` with the options that measure, in a directory of any file system.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use fs2_tools::fsbench::measure::{Document, RunKind};
+
+/// Exit code, output, errors.
+fn fsbench(args: &[&str], dir: &Path) -> (i32, String, String) {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = std::iter::once("fsbench").chain(args.iter().copied()).map(OsString::from);
+    let code = fs2_tools::fsbench::run(args.chain([dir.as_os_str().to_owned()]), &mut out, &mut err);
+    (code, String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap())
+}
+
+const SMALL: [&str; 4] = ["run", "cvs-update", "--scale", "0.02"];
+
+#[test]
+fn everything_measured_is_in_one_document() {
+    let dir = tempfile::tempdir().unwrap();
+    let out_dir = tempfile::tempdir().unwrap();
+    let (json, csv) = (out_dir.path().join("r.json"), out_dir.path().join("i.csv"));
+    let args = ["--runs", "3", "--train", "1", "--seed", "5", "--json", json.to_str().unwrap()];
+    let all: Vec<&str> = SMALL.into_iter().chain(args).chain(["--interval", csv.to_str().unwrap()]).collect();
+    let (code, out, err) = fsbench(&all, dir.path());
+    assert_eq!(code, 0, "{out}{err}");
+    let document = Document::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!((document.workload.name.as_str(), document.workload.seed), ("cvs-update", 5));
+    let kinds: Vec<RunKind> = document.runs.iter().map(|r| r.kind).collect();
+    assert_eq!(kinds, [RunKind::Train, RunKind::Measured, RunKind::Measured, RunKind::Measured]);
+    assert_eq!(document.summary["elapsed_s"].n, 3);
+    assert!(document.runs.iter().all(|r| r.ops > 0 && r.elapsed_s > 0.0 && r.short.is_none()));
+    assert!(
+        document.runs.iter().all(|r| r.energy.iter().all(|e| e.joules != Some(0.0))),
+        "unavailable is not 0"
+    );
+    assert!(document.environment.file_system.is_some());
+    let class = &document.runs[1].classes[0];
+    assert_eq!(
+        document.latency(&class.name).count(),
+        document.measured().map(|r| r.classes[0].ops).sum::<u64>()
+    );
+    assert!(out.contains("95 % ±") && out.contains("elapsed_s"), "{out}");
+    let rows = std::fs::read_to_string(&csv).unwrap();
+    let ops: u64 = rows.lines().skip(1).map(|r| r.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(ops, document.runs.iter().map(|r| r.ops).sum::<u64>());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn runs_go_on_until_the_interval_is_narrow_or_the_most_is_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let out_dir = tempfile::tempdir().unwrap();
+    let json = out_dir.path().join("r.json");
+    let run = |share: &str| {
+        let args =
+            ["--until-ci", share, "--max-runs", "4", "--quiet-warnings", "--json", json.to_str().unwrap()];
+        let all: Vec<&str> = SMALL.into_iter().chain(args).collect();
+        let (code, out, err) = fsbench(&all, dir.path());
+        assert_eq!((code, err.as_str()), (0, ""), "{out}");
+        Document::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap()
+    };
+    // No two runs are that equal, and no clock that good.
+    let never = run("0.0001%");
+    assert_eq!(never.measured().count(), 4);
+    assert!(
+        never.warnings.iter().any(|w| w.contains("after 4 runs") && w.contains("--max-runs")),
+        "{:?}",
+        never.warnings
+    );
+    let soon = run("99.9%").measured().count();
+    assert!((3..=4).contains(&soon), "{soon}");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, says) in [
+        (vec!["--mem-limit", "1k"], "at least 4m"),
+        (vec!["--cold", "remount"], "--cold"),
+        (vec!["--until-ci", "x"], "no share"),
+        (vec!["--interval", "/absent/dir/i.csv"], "/absent/dir/i.csv"),
+    ] {
+        let all: Vec<&str> = SMALL.into_iter().chain(args).collect();
+        let (code, _, err) = fsbench(&all, dir.path());
+        // A temporary directory of a machine may be a mount of its own; then root can do it.
+        if code == 0 && says == "--cold" {
+            continue;
+        }
+        assert!(code != 0 && err.contains(says), "{code} {err}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
