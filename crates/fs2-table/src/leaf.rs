@@ -126,6 +126,10 @@ impl Leaf {
         Entry { original: piece.original + k, replica: piece.replica + k, hash: self.hashes[slot] }
     }
 
+    pub(crate) fn hashes(&self, slots: Range<usize>) -> &[u64] {
+        &self.hashes[slots]
+    }
+
     pub(crate) fn warmth(&self, slot: usize) -> Warmth {
         self.warmth[slot]
     }

@@ -45,7 +45,7 @@ pub use header::{
 };
 pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage};
 pub use recovery::{Limits, Recovery, Report};
-pub use table::{EncodedPage, InsertRefused, PageVersion, ReplicaTable, RunCopy};
+pub use table::{EncodedPage, InsertRefused, PageVersion, ReplicaTable, RunCopy, Stretch};
 
 /// xxh3-64 of a block's content, seeded with the volume's key ([`Header::volume_id`]).
 pub fn content_hash(key: u64, block: &[u8]) -> u64 {

@@ -218,6 +218,11 @@ impl Originals {
         self.covering(original).map(move |(_, run)| (run.replica + (original - run.original), run.trust))
     }
 
+    /// The runs that one original is in.
+    pub(crate) fn runs_of(&self, original: u32) -> impl Iterator<Item = Run> {
+        self.covering(original).map(|(_, run)| run)
+    }
+
     /// Where the run lies that begins exactly so.
     pub(crate) fn starting(&self, original: u32, replica: u32) -> Option<Run> {
         self.exact(original, replica).map(|at| self.run(at))

@@ -138,6 +138,16 @@ fn compare(table: &ReplicaTable, model: &Model, at: u32, len: u32) -> Result<(),
     prop_assert!(runs.iter().all(|r| !r.is_empty()) && runs.windows(2).all(|w| w[0].end() <= w[1].start()));
     let blocks: Vec<BlockNo> = runs.iter().flat_map(|r| r.iter()).collect();
     prop_assert_eq!(blocks, model.replicas_in(near).iter().map(|r| r.replica).collect::<Vec<_>>());
+    let of_hashes = table.hashes_in(near).flat_map(|(first, hashes)| (first.0..).zip(hashes.iter().copied()));
+    let in_model = model.replicas_in(near).iter().map(|r| (r.replica.0, r.hash)).collect::<Vec<_>>();
+    prop_assert_eq!(of_hashes.collect::<Vec<_>>(), in_model);
+    let mut entries: Vec<Replica> = table.stretches_of(range).flat_map(|s| s.entries()).collect();
+    entries.sort_unstable_by_key(|r| (r.original, r.replica));
+    prop_assert_eq!(entries, model.originals_in(range));
+    let parts: Vec<BlockRange> = table.copied_in(range).collect();
+    prop_assert!(parts.windows(2).all(|w| w[0].start() <= w[1].start()), "{:?}", parts);
+    let copied: BTreeSet<BlockNo> = parts.iter().flat_map(|p| p.iter()).collect();
+    prop_assert_eq!(copied, model.originals_in(range).iter().map(|r| r.original).collect::<BTreeSet<_>>());
     for original in near.iter() {
         prop_assert_eq!(table.copies_of(original), table.replicas_of(original).count());
     }
@@ -145,6 +155,8 @@ fn compare(table: &ReplicaTable, model: &Model, at: u32, len: u32) -> Result<(),
     let mut of: Vec<_> = table.replicas_of(one).collect();
     of.sort_by_key(|r| r.replica);
     prop_assert_eq!(table.has_replica(one), !of.is_empty());
+    let first = table.first_copy_of(one);
+    prop_assert!(first.map_or(of.is_empty(), |first| of.iter().any(|r| r.replica == first)));
     prop_assert_eq!(of, model.originals_in(BlockRange::one(one)));
     prop_assert_eq!(table.by_replica(BlockNo(at + 2000)), model.get(at + 2000));
     let unverified = |from: u32| {

@@ -3,6 +3,7 @@
 //! Every policy gets a fresh volume, the same drive and the same runs; `docs/evaluation.md` says what each
 //! figure means.
 
+mod passes;
 pub(super) mod report;
 
 use std::fs::File;
@@ -15,7 +16,7 @@ use fs2_disk::{DriveProfile, Power, Scheduler};
 use fs2_sim::replay::{
     Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
 };
-use fs2_trace::{Record, TraceError};
+use fs2_trace::TraceError;
 
 use super::Failure;
 use super::html;
@@ -23,6 +24,7 @@ use super::input::ReadArgs;
 use super::new_file::NewFile;
 use super::profile::load;
 use crate::mkfs2::parse_percent;
+use passes::Passes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -221,14 +223,15 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         bounds: Vec::new(),
         bound_single: Bound::default(),
     };
-    bounds(args, &drive, &map, &mut results)?;
+    let trace = Passes::new(args);
+    bounds(args, &trace, &drive, &map, &mut results)?;
     let policies = policies(args);
     let known = match policies.iter().any(|p| p.needs_known_reads()) {
         true => Some(Arc::new(known_reads(args, &map)?)),
         false => None,
     };
     for policy in policies {
-        results.policies.push(replay(args, policy, known.clone(), &drive, &map, stretch, pictures)?);
+        results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
     Ok(results)
 }
@@ -303,33 +306,6 @@ fn pace(args: &Args) -> Pace {
     Pace::Closed { clients: usize::from(args.clients), think_min: args.think.0, think_max: args.think.1 }
 }
 
-/// Calls `run` with the records of each run: passes over the trace, each cut where its repeats begin.
-fn each_run(
-    args: &Args,
-    passes: u16,
-    split: &[Nanos],
-    mut run: impl FnMut(&mut dyn Iterator<Item = Result<Record, TraceError>>) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
-    let mut skipped = 0;
-    for _ in 0..passes {
-        let mut all = open(args, &args.traces)?;
-        let mut stream = all.by_ref().take(limit(args)).peekable();
-        if split.len() < 2 {
-            run(&mut stream)?;
-        }
-        for (i, from) in split.iter().enumerate().filter(|_| split.len() > 1) {
-            let to = split.get(i + 1).copied().unwrap_or(Nanos(u64::MAX));
-            let inside = |r: &Result<Record, _>| r.as_ref().map_or(true, |r| r.at < to);
-            if i == 0 {
-                while stream.next_if(|r| r.as_ref().is_ok_and(|r| r.at < *from)).is_some() {}
-            }
-            run(&mut std::iter::from_fn(|| stream.next_if(inside)))?;
-        }
-        skipped = all.skipped().count;
-    }
-    Ok(skipped)
-}
-
 fn passes(args: &Args) -> u16 {
     args.runs.unwrap_or(if args.split.len() > 1 { 1 } else { 7 })
 }
@@ -344,8 +320,10 @@ fn known_reads(args: &Args, map: &FreeMap) -> Result<ReadSet, Failure> {
     Ok(known)
 }
 
+#[allow(clippy::too_many_arguments)]
 fn replay(
     args: &Args,
+    trace: &Passes<'_>,
     policy: Scheme,
     known: Option<Arc<ReadSet>>,
     drive: &DriveProfile,
@@ -373,7 +351,7 @@ fn replay(
         replay.keep_samples(html::DOTS_MAX);
     }
     let (mut runs, mut samples) = (Vec::new(), Vec::<Samples>::new());
-    each_run(args, passes(args), &args.split, |records| {
+    trace.each_run(passes(args), &args.split, |records| {
         replay.run(records).map_err(bad_trace)?;
         replay.idle(args.idle_between);
         runs.push(replay.last_run().clone());
@@ -387,7 +365,7 @@ fn replay(
     let mut single_pass = runs.first().cloned().unwrap_or_default();
     if args.split.len() > 1 {
         let mut replay = fresh()?;
-        each_run(args, 1, &[], |records| {
+        trace.each_run(1, &[], |records| {
             single_pass = replay.run(records).map_err(bad_trace)?;
             Ok(())
         })?;
@@ -395,7 +373,13 @@ fn replay(
     Ok(Replayed { name: policy.to_string(), runs, single_pass, samples })
 }
 
-fn bounds(args: &Args, drive: &DriveProfile, map: &FreeMap, results: &mut Results) -> Result<(), Failure> {
+fn bounds(
+    args: &Args,
+    trace: &Passes<'_>,
+    drive: &DriveProfile,
+    map: &FreeMap,
+    results: &mut Results,
+) -> Result<(), Failure> {
     let fresh = || -> Result<Bounds, Failure> {
         let mut bounds = Bounds::new(drive, map.block_size, pace(args));
         if !args.train.is_empty() {
@@ -404,14 +388,14 @@ fn bounds(args: &Args, drive: &DriveProfile, map: &FreeMap, results: &mut Result
         Ok(bounds)
     };
     let mut bounds = fresh()?;
-    results.skipped = each_run(args, passes(args), &args.split, |records| {
+    results.skipped = trace.each_run(passes(args), &args.split, |records| {
         results.bounds.push(bounds.run(records).map_err(bad_trace)?);
         Ok(())
     })?;
     results.bound_single = results.bounds.first().copied().unwrap_or_default();
     if args.split.len() > 1 {
         let mut bounds = fresh()?;
-        each_run(args, 1, &[], |records| {
+        trace.each_run(1, &[], |records| {
             results.bound_single = bounds.run(records).map_err(bad_trace)?;
             Ok(())
         })?;

@@ -223,11 +223,12 @@ impl Policy for Fs2 {
         }
         let bytes = self.shape.block_bytes as usize;
         let id = run.id;
-        for (i, block) in seen.blocks.iter().enumerate() {
-            if !space.has_replica(block) {
+        space.lacking(seen.blocks, &mut |part| {
+            for block in part.iter() {
+                let i = (block.0 - start) as usize;
                 log.push(id, block, seen.hashes[i], seen.data.block(i, bytes));
             }
-        }
+        });
     }
 
     fn idle(&mut self, _: Nanos, log: &mut Log) {

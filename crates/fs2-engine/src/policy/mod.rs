@@ -138,6 +138,10 @@ pub trait Space {
     fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange>;
     /// Whether `block` has a replica already.
     fn has_replica(&self, block: BlockNo) -> bool;
+    /// Tells of the parts of `blocks` without a replica, ascending: what [`Space::has_replica`] says of each.
+    fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
+        blocks.iter().filter(|&b| !self.has_replica(b)).for_each(|b| each(BlockRange::one(b)));
+    }
 }
 
 /// Where the next blocks of the log go.
@@ -168,7 +172,7 @@ pub trait Policy: Send + Sync {
     fn kind(&self) -> PolicyKind;
 
     /// Chooses a copy for a read of `original`: an index into `copies` (first blocks of whole,
-    /// contiguous, trusted copies of all its blocks), or `None` for the original.
+    /// contiguous, trusted copies of all its blocks; never empty), or `None` for the original.
     fn choose(
         &mut self,
         now: Nanos,

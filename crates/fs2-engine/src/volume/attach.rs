@@ -297,6 +297,8 @@ impl Volume {
         Volume {
             contents: Contents::Bytes,
             hashes: Vec::new(),
+            copies: Vec::new(),
+            crowd: None,
             bytes,
             block_size,
             fs_blocks,

@@ -71,6 +71,23 @@ impl Space for View<'_> {
     fn has_replica(&self, block: BlockNo) -> bool {
         self.0.table.copies_of(block) >= usize::from(self.0.config.degree)
     }
+
+    fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
+        if self.0.config.degree > 1 {
+            blocks.iter().filter(|&b| !self.has_replica(b)).for_each(|b| each(BlockRange::one(b)));
+            return;
+        }
+        let mut at = blocks.start();
+        for copied in self.0.table.copied_in(blocks) {
+            if copied.start() > at {
+                each(BlockRange::new(at, copied.start()));
+            }
+            at = copied.end();
+        }
+        if at < blocks.end() {
+            each(BlockRange::new(at, blocks.end()));
+        }
+    }
 }
 
 /// The first `least` blocks in a row that are `free` and not `taken`, or up to `enough`. Runs and what is taken

@@ -12,6 +12,9 @@ impl Volume {
     /// With the numbers, where one is broken.
     pub fn check(&self) {
         self.log.check();
+        if let Some(crowd) = &self.crowd {
+            crowd.check(&self.requests);
+        }
         if matches!(self.standing, Standing::Inactive(_)) {
             assert!(self.table.is_empty(), "an inactive volume has {} replicas", self.table.len());
             assert!(self.log.is_empty(), "an inactive volume copies");

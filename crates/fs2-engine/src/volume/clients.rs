@@ -4,6 +4,7 @@ use fs2_block::{BlockNo, BlockRange, Op, Request, Sector};
 use fs2_ext2::Freeze;
 use fs2_table::Trust;
 
+use super::crowd::Crowd;
 use super::{
     Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source,
     Standing, Target, Volume,
@@ -58,6 +59,7 @@ impl Volume {
             }
         }
         self.requests.insert(seq, pending);
+        Crowd::came(&mut self.crowd, &self.requests, seq);
         self.waiting.insert(seq, ());
     }
 
@@ -83,20 +85,22 @@ impl Volume {
         self.policy.written(blocks);
         // R5: what a read brings is no payload for a copy any more, also of one that still waits: it will be
         // dispatched before this write is.
-        for p in self.requests.values_mut().filter(|p| p.kind == Kind::Read && p.blocks.overlaps(blocks)) {
-            p.tainted = true;
-        }
+        self.taint_reads(blocks);
         self.outlives_discards(blocks);
         self.table_touched(blocks);
     }
 
     /// R2: a discard that still waits frees nothing of what was written or claimed after it.
     fn outlives_discards(&mut self, blocks: BlockRange) {
-        for p in self.requests.values_mut() {
-            if p.kind == Kind::Discard && p.blocks.overlaps(blocks) {
+        Crowd::touching(&mut self.crowd, &mut self.requests, blocks, |p| {
+            if p.kind == Kind::Discard {
                 p.overwritten.push(blocks);
             }
-        }
+        });
+    }
+
+    fn taint_reads(&mut self, blocks: BlockRange) {
+        Crowd::touching(&mut self.crowd, &mut self.requests, blocks, |p| p.tainted |= p.kind == Kind::Read);
     }
 
     /// No copy may be published of what `blocks` held (R5).
@@ -234,11 +238,7 @@ impl Volume {
             self.drop_originals(p.covered);
             self.void_payloads(p.covered);
         }
-        for q in self.requests.values_mut() {
-            if q.kind == Kind::Read && q.blocks.overlaps(p.covered) {
-                q.tainted = true;
-            }
-        }
+        self.taint_reads(p.covered);
         self.table_touched(p.covered);
     }
 
@@ -318,7 +318,6 @@ impl Volume {
             && !p.original_only
             && !p.blocks.is_empty()
             && p.request.extent == p.blocks.extent(self.block_size)
-            && self.table.any_in_originals(p.blocks)
     }
 
     fn may_start(&self, seq: u64) -> bool {
@@ -378,11 +377,21 @@ impl Volume {
         let p = &self.requests[seq];
         let (request, lock, blocks) = (p.request, p.lock, p.blocks);
         if self.may_read_copy(p) {
-            let copies = self.copies_of(blocks);
-            let choice = self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies);
-            if let Some(first) = choice.and_then(|i| copies.get(i).copied()) {
+            let mut copies = std::mem::take(&mut self.copies);
+            copies.clear();
+            copies.extend(self.copies_of(blocks));
+            let choice = match copies.is_empty() {
+                true => None,
+                false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),
+            };
+            let first = choice.and_then(|i| copies.get(i).copied());
+            self.copies = copies;
+            if let Some(first) = first {
                 let target = BlockRange::at(first, blocks.len());
-                let hashes = target.iter().map(|r| self.table.by_replica(r).map_or(0, |e| e.hash)).collect();
+                let mut hashes = vec![0; target.len() as usize];
+                for (from, part) in self.table.hashes_in(target) {
+                    hashes[(from.0 - first.0) as usize..][..part.len()].copy_from_slice(part);
+                }
                 self.table.touch_run(target);
                 let extent = target.extent(self.block_size);
                 let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
@@ -408,13 +417,12 @@ impl Volume {
     }
 
     /// First blocks of the contiguous, trusted copies of all of `blocks`.
-    fn copies_of(&self, blocks: BlockRange) -> Vec<BlockNo> {
+    fn copies_of(&self, blocks: BlockRange) -> impl Iterator<Item = BlockNo> {
         let unverified = self.planted(Plant::UnverifiedServed);
         self.table
             .copy_of_run(blocks)
-            .filter(|c| c.trust == Trust::Verified || unverified)
+            .filter(move |c| c.trust == Trust::Verified || unverified)
             .map(|c| c.first)
-            .collect()
     }
 
     fn start_discard(&mut self, now: Nanos, seq: u64) -> Option<Io> {
@@ -497,6 +505,7 @@ impl Volume {
     pub(super) fn finish(&mut self, seq: u64, result: Result<(), i32>) {
         self.waiting.remove(seq);
         let Some(p) = self.requests.remove(seq) else { return };
+        Crowd::went(&mut self.crowd, &self.requests, seq, p.blocks);
         let mut after = p.ack_after;
         after.retain(|io| self.in_flight.contains_key(io.0));
         if after.is_empty() {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fs2_block::{BlockNo, BlockRange, Nanos, Op};
 use fs2_ext2::Freeze;
-use fs2_table::{BitmapChecksums, Replica, Trust, content_hash};
+use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 
 use super::background::View;
 use super::home::MarkState;
@@ -205,7 +205,7 @@ impl Volume {
         if capture {
             hashes.extend((0..covered.len()).map(|i| self.hash_of(covered, i, data)));
         }
-        let first_copy = self.table.replicas_of(blocks.first()).next().map(|r| r.replica);
+        let first_copy = self.table.first_copy_of(blocks.first());
         let seen = ReadSeen {
             now,
             blocks: covered,
@@ -285,7 +285,13 @@ impl Volume {
 
     /// Originals were read: entries are verified against them, or refuted.
     fn originals_seen(&mut self, blocks: BlockRange, data: Brought<'_>) {
-        if !self.table.any_in_originals(blocks) {
+        // Nearly always every entry is verified and as it should be: that is seen in one pass.
+        let as_it_should_be = |s: &Stretch<'_>| {
+            let from = s.original.0 - blocks.start();
+            s.trust == Trust::Verified
+                && (from..).zip(s.hashes).all(|(i, &h)| self.hash_of(blocks, i, data) == h)
+        };
+        if self.table.stretches_of(blocks).all(|s| as_it_should_be(&s)) {
             return;
         }
         for (i, block) in (0..).zip(blocks.iter()) {

@@ -15,6 +15,7 @@ mod background;
 mod check;
 mod clients;
 mod completion;
+mod crowd;
 mod detach;
 mod digest;
 mod home;
@@ -38,6 +39,7 @@ use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
 use crate::seq_map::SeqMap;
 use crate::stats::{Stats, WatermarkState};
+use crowd::Crowd;
 use home::{Home, MarkState};
 use patience::Patience;
 
@@ -207,6 +209,8 @@ pub struct Volume {
 
     next_seq: u64,
     requests: SeqMap<Pending>,
+    /// Where many requests are outstanding.
+    crowd: Option<Crowd>,
     waiting: SeqMap<()>,
     next_io: u64,
     in_flight: SeqMap<InFlight>,
@@ -246,6 +250,8 @@ pub struct Volume {
     stats: Stats,
     /// Room for a read's hashes, between one read and the next.
     hashes: Vec<u64>,
+    /// Room for the copies a read may be served from, between one choice and the next.
+    copies: Vec<BlockNo>,
 }
 
 impl Volume {

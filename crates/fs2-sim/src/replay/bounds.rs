@@ -17,6 +17,8 @@
 //!
 //! Memory: a number for each block touched, in pages, and two sets of blocks.
 
+use std::ops::Range;
+
 use fs2_block::{BlockRange, BlockSize, Nanos, Op, Sector};
 use fs2_disk::{Disk, DriveProfile};
 use fs2_trace::Record;
@@ -43,21 +45,33 @@ impl Sightings {
         page.map_or(0, |p| p[block as usize % PAGE])
     }
 
+    fn all(&self, blocks: BlockRange) -> bool {
+        pieces(blocks).all(|(page, part)| {
+            let page = self.pages.get(page).and_then(Option::as_ref);
+            page.is_some_and(|p| p[part].iter().all(|&seen| seen != 0))
+        })
+    }
+
     fn set(&mut self, blocks: BlockRange, value: u32) {
-        for block in blocks.iter() {
-            let at = block.0 as usize / PAGE;
-            if at >= self.pages.len() {
-                if value == 0 {
-                    return;
-                }
-                self.pages.resize(at + 1, None);
-            }
-            if value == 0 && self.pages[at].is_none() {
+        for (at, part) in pieces(blocks) {
+            if value == 0 && self.pages.get(at).is_none_or(Option::is_none) {
                 continue;
             }
-            self.pages[at].get_or_insert_with(|| Box::new([0; PAGE]))[block.0 as usize % PAGE] = value;
+            if at >= self.pages.len() {
+                self.pages.resize(at + 1, None);
+            }
+            self.pages[at].get_or_insert_with(|| Box::new([0; PAGE]))[part].fill(value);
         }
     }
+}
+
+/// Pages that blocks lie in, and which of each page.
+fn pieces(blocks: BlockRange) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let (start, end) = (blocks.start() as usize, blocks.end() as usize);
+    (start / PAGE..end.div_ceil(PAGE)).map(move |page| {
+        let first = page * PAGE;
+        (page, start.max(first) - first..end.min(first + PAGE) - first)
+    })
 }
 
 /// What a run of reads costs at least: sums over `reads`.
@@ -221,11 +235,13 @@ impl Bounds {
         self.number += 1;
         let blocks = r.extent.blocks_touched(self.block_size);
         let last = u64::from(self.seen.get(blocks.start()));
-        let reused = blocks.iter().all(|b| self.seen.get(b.0) != 0);
+        let reused = self.seen.all(blocks);
         let reused_w = self.touched.contains_range(blocks.start()..blocks.end());
         // Numbers wrap where a trace has more reads than 32 bits count; 0 stays "never".
         self.seen.set(blocks, (self.number % u64::from(u32::MAX)) as u32 + 1);
-        self.touched.insert_range(blocks.start()..blocks.end());
+        if !reused_w {
+            self.touched.insert_range(blocks.start()..blocks.end());
+        }
 
         let (transfer, whole) = self.least(r);
         let in_order =

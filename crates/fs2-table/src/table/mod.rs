@@ -89,6 +89,29 @@ pub struct RunCopy {
     pub trust: Trust,
 }
 
+/// Entries whose originals and replicas both count up by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch<'a> {
+    /// The first entry's original.
+    pub original: BlockNo,
+    /// Its replica.
+    pub replica: BlockNo,
+    /// Each entry's content hash; never empty.
+    pub hashes: &'a [u64],
+    /// Of all of them.
+    pub trust: Trust,
+}
+
+impl<'a> Stretch<'a> {
+    /// The entries, ascending.
+    pub fn entries(&self) -> impl Iterator<Item = Replica> + use<'a> {
+        let Stretch { original, replica, trust, .. } = *self;
+        let entry =
+            move |(i, &hash)| Replica { original: original.plus(i), replica: replica.plus(i), hash, trust };
+        (0..).zip(self.hashes).map(entry)
+    }
+}
+
 impl ReplicaTable {
     /// An empty table of at most `max_entries` replicas, `degree` for one original.
     ///
@@ -187,6 +210,12 @@ impl ReplicaTable {
             .map(|(replica, _)| self.expect_replica(replica))
     }
 
+    /// Where the first copy of `original` lies.
+    pub fn first_copy_of(&self, original: BlockNo) -> Option<BlockNo> {
+        let may = self.filter.may_have(BlockRange::one(original));
+        may.then(|| self.originals.copies(original.0).next()).flatten().map(|(replica, _)| BlockNo(replica))
+    }
+
     /// Number of copies of `original`, at most [`ReplicaTable::degree`].
     pub fn copies_of(&self, original: BlockNo) -> usize {
         if self.filter.may_have(BlockRange::one(original)) {
@@ -202,16 +231,16 @@ impl ReplicaTable {
         let first = originals.first();
         self.filter
             .may_have(originals)
-            .then(|| self.originals.copies(first.0))
+            .then(|| self.originals.runs_of(first.0))
             .into_iter()
             .flatten()
-            .filter_map(move |(replica, _)| self.follow(originals, replica))
+            .filter_map(move |run| self.follow(originals, run))
     }
 
-    /// Whether the copies from `replica` go on for all of `originals`.
-    fn follow(&self, originals: BlockRange, replica: u32) -> Option<RunCopy> {
-        let mut run = self.originals.run_of(originals.start(), replica)?;
+    /// Whether the copies that begin in `run` go on for all of `originals`.
+    fn follow(&self, originals: BlockRange, mut run: Run) -> Option<RunCopy> {
         let mut trust = run.trust;
+        let replica = run.replica + (originals.start() - run.original);
         while run.end() < originals.end() {
             run = self.originals.starting(run.end(), run.replica + run.len)?;
             trust = trust.max(run.trust);
@@ -221,14 +250,45 @@ impl ReplicaTable {
 
     /// The entries whose original is in `originals`, ascending by original, then replica.
     pub fn originals_in(&self, originals: BlockRange) -> Vec<Replica> {
-        let mut found = Vec::new();
-        if self.filter.may_have(originals) {
-            for run in self.originals.overlapping(originals).map(|run| run.clip(originals)) {
-                found.extend(self.replicas_iter(run.replicas()));
-            }
-            found.sort_unstable_by_key(|r| (r.original, r.replica));
-        }
+        let mut found: Vec<_> =
+            self.runs_in(originals).flat_map(|run| self.replicas_iter(run.replicas())).collect();
+        found.sort_unstable_by_key(|r| (r.original, r.replica));
         found
+    }
+
+    /// The parts of `originals` that have copies, ascending; they overlap where blocks have several.
+    pub fn copied_in(&self, originals: BlockRange) -> impl Iterator<Item = BlockRange> {
+        self.runs_in(originals).map(|run| run.originals())
+    }
+
+    /// The entries whose original is in `originals`, as stretches; in the order of [`ReplicaTable::copied_in`].
+    pub fn stretches_of(&self, originals: BlockRange) -> impl Iterator<Item = Stretch<'_>> {
+        self.runs_in(originals).flat_map(move |run| {
+            self.hashes_in(run.replicas()).map(move |(first, hashes)| Stretch {
+                original: BlockNo(run.original + (first.0 - run.replica)),
+                replica: first,
+                hashes,
+                trust: run.trust,
+            })
+        })
+    }
+
+    /// The hashes of the entries whose replica is in `replicas`, from a first replica on; ascending.
+    pub fn hashes_in(&self, replicas: BlockRange) -> impl Iterator<Item = (BlockNo, &[u64])> {
+        self.places_of(replicas).flat_map(move |place| {
+            let leaf = self.leaf(place);
+            let slots = leaf.lower_bound(replicas.start())..leaf.lower_bound(replicas.end());
+            leaf.pieces(slots).map(move |p| (BlockNo(p.replica), leaf.hashes(p.slot..p.slot + p.len)))
+        })
+    }
+
+    fn runs_in(&self, originals: BlockRange) -> impl Iterator<Item = Run> {
+        self.filter
+            .may_have(originals)
+            .then(|| self.originals.overlapping(originals))
+            .into_iter()
+            .flatten()
+            .map(move |run| run.clip(originals))
     }
 
     /// The entries whose replica is in `replicas`, ascending.

@@ -1,0 +1,90 @@
+//! A trace, pass after pass.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use fs2_block::Nanos;
+use fs2_trace::{Record, TraceError};
+
+use super::{Args, limit, open};
+use crate::replay::Failure;
+
+/// A trace of at most so many requests is decoded once: 7 MiB. Longer ones are read anew for each pass, so that
+/// memory does not grow with them.
+const KEPT_MAX: usize = 1 << 17;
+
+/// The trace of the command line.
+pub(super) struct Passes<'a> {
+    args: &'a Args,
+    kept: RefCell<Kept>,
+}
+
+enum Kept {
+    Undecided,
+    TooMany,
+    /// Every record, and how many lines were skipped.
+    All(Rc<[Record]>, u64),
+}
+
+type Records<'a> = &'a mut dyn Iterator<Item = Result<Record, TraceError>>;
+
+impl<'a> Passes<'a> {
+    pub(super) fn new(args: &'a Args) -> Passes<'a> {
+        Passes { args, kept: RefCell::new(Kept::Undecided) }
+    }
+
+    /// Calls `run` with the records of each run: passes over the trace, each cut where its repeats begin.
+    /// Returns how many lines of the trace were skipped.
+    pub(super) fn each_run(
+        &self,
+        passes: u16,
+        split: &[Nanos],
+        mut run: impl FnMut(Records<'_>) -> Result<(), Failure>,
+    ) -> Result<u64, Failure> {
+        (0..passes).try_fold(0, |_, _| self.pass(|records| cut(records, split, &mut run)))
+    }
+
+    fn pass(&self, take: impl FnOnce(Records<'_>) -> Result<(), Failure>) -> Result<u64, Failure> {
+        if let Kept::All(records, skipped) = &*self.kept.borrow() {
+            take(&mut records.iter().copied().map(Ok))?;
+            return Ok(*skipped);
+        }
+        let mut keep = matches!(&*self.kept.borrow(), Kept::Undecided).then(Vec::new);
+        let mut stream = open(self.args, &self.args.traces)?;
+        let mut records = stream.by_ref().take(limit(self.args)).inspect(|record| {
+            if let (Ok(record), Some(kept)) = (record, &mut keep) {
+                kept.push(*record);
+                if kept.len() > KEPT_MAX {
+                    keep = None;
+                }
+            }
+        });
+        take(&mut records)?;
+        let skipped = stream.skipped().count;
+        *self.kept.borrow_mut() = match keep {
+            Some(records) => Kept::All(records.into(), skipped),
+            None => Kept::TooMany,
+        };
+        Ok(skipped)
+    }
+}
+
+fn cut(
+    records: Records<'_>,
+    split: &[Nanos],
+    mut run: impl FnMut(Records<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if split.len() < 2 {
+        return run(records);
+    }
+    let mut records = records.peekable();
+    for (i, from) in split.iter().enumerate() {
+        let to = split.get(i + 1).copied().unwrap_or(Nanos(u64::MAX));
+        let inside = |r: &Result<Record, _>| r.as_ref().map_or(true, |r| r.at < to);
+        if i == 0 {
+            while records.next_if(|r| r.as_ref().is_ok_and(|r| r.at < *from)).is_some() {}
+        }
+        run(&mut std::iter::from_fn(|| records.next_if(inside)))?;
+    }
+    Ok(())
+}
