@@ -170,7 +170,7 @@ def run(part, servers, cases, rounds, seconds, only, base, results):
             rate = statistics.median(t[0] for t in theirs)
             cpu = statistics.median(t[1] for t in theirs)
             speedup = interval([a[0] / b[0] for a, b in zip(ours, theirs)])
-            cost = interval([a[1] / b[1] for a, b in zip(ours, theirs)])
+            cost = interval([a[1] / max(b[1], 1e-9) for a, b in zip(ours, theirs)])
             line = f"  {name:28} {server.name:16} {rate:10.0f}/s {cpu:7.2f} us"
             if server is not servers[0][0]:
                 line += f"   rate x{speedup[0]:.2f} [{speedup[1]:.2f}, {speedup[2]:.2f}]   time x{cost[0]:.3f} [{cost[1]:.3f}, {cost[2]:.3f}]"

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use fs2_disk::{Disk, DriveProfile};
+use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Standing, Volume};
-use fs2_store::{DelayStore, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo};
+use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
 use fs2_trace::Record;
 
 use crate::runtime;
 use crate::server::{Drive, Server};
-use crate::settings::{DiscardKind, Settings, TrustKind};
+use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 
 /// Why a volume is not served.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +69,8 @@ pub struct Served {
     pub drive: Option<String>,
     /// Whether the drive is modelled in real time.
     pub modelled: bool,
+    /// How bytes reach the backing, for people: page cache or direct, io_uring or threads, how many at a time.
+    pub data_path: String,
     trace: Mutex<Option<Tracing>>,
     record: Option<Recorder>,
     ended: AtomicBool,
@@ -126,6 +128,35 @@ pub fn profile(name: &str) -> Result<DriveProfile, DaemonError> {
     DriveProfile::parse(&text, name).map_err(|e| setting(e.to_string()))
 }
 
+/// An image file goes through the page cache, as it does below nbdkit, qemu-nbd and a loop device: what is read
+/// again costs no access. A device's cache is the file system above, and a turning disk is to be seen as it is.
+fn how_direct(device: &Path, settings: &Settings) -> Direct {
+    match (settings.direct, settings.rotational) {
+        (DirectKind::On, _) => Direct::On,
+        (DirectKind::Off, _) => Direct::Off,
+        (DirectKind::Auto, TurnsKind::Yes) => Direct::Auto,
+        (DirectKind::Auto, _) if device.is_file() => Direct::Off,
+        (DirectKind::Auto, _) => Direct::Auto,
+    }
+}
+
+/// Puts a file's I/O on rings where it may.
+fn on_rings(file: FileStore, how: IoKind) -> Result<Arc<dyn Store>, DaemonError> {
+    if how == IoKind::Threads {
+        return Ok(Arc::new(file));
+    }
+    match UringStore::new(file) {
+        Ok(store) => Ok(Arc::new(store)),
+        Err((_, e)) if how == IoKind::Uring => {
+            Err(DaemonError::Setting(format!("--io uring: this system has no io_uring for us: {e}")))
+        }
+        Err((file, e)) => {
+            tracing::info!("no io_uring ({e}): I/O by threads");
+            Ok(Arc::new(*file))
+        }
+    }
+}
+
 /// Opens `device`, attaches and starts to serve it.
 ///
 /// # Errors
@@ -134,7 +165,9 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     let wait = Some(Duration::from_secs(settings.lock_wait));
     let options =
         OpenOptions { write: true, lock: Lock::Exclusive, lock_wait: wait, ..OpenOptions::default() };
-    let file = FileStore::open(device, options)?;
+    let direct = how_direct(device, settings);
+    let file = FileStore::open(device, OpenOptions { direct, ..options })?;
+    let cached = !file.is_direct() && !file.is_device();
     let written_since = runtime::written_since(device, &file);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
     let mut belief = named.map(profile).transpose()?;
@@ -150,7 +183,7 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
             let recorder = Recorder::begin(file, path)?;
             (recorder.log.clone(), Some(recorder))
         }
-        None => (Arc::new(file), None),
+        None => (on_rings(file, settings.io)?, None),
     };
     let store: Arc<dyn Store> = match (&belief, modelled) {
         (Some(p), true) => Arc::new(DelayStore::new(file, Disk::new(p.clone()), settings.time_scale)),
@@ -160,9 +193,21 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         Some(path) => Some(Arc::new(FileStore::open(path, options)?)),
         None => None,
     };
+    // Nobody behind the page cache sees where a head is, unless the drive is modelled.
+    let rotational = match settings.rotational {
+        TurnsKind::Yes => true,
+        TurnsKind::No => false,
+        TurnsKind::Auto => store.rotational() && (modelled || !cached),
+    };
+    let scheduler = match (rotational, &belief) {
+        (true, Some(_)) => Scheduler::Sptf,
+        (true, None) => Scheduler::CLook,
+        (false, _) => Scheduler::Fcfs,
+    };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let config = EngineConfig {
         policy: settings.policy,
+        scheduler,
         drive: belief.filter(DriveProfile::rotational),
         watermarks: settings.watermarks,
         space: settings.space,
@@ -204,8 +249,13 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     if let Err(e) = runtime::forget_stamp(device) {
         tracing::warn!("the stamp of {named} cannot be removed: {e}");
     }
-    let rotational = store.rotational();
     let depth = settings.depth.map_or(if rotational { 1 } else { 128 }, usize::from);
+    let data_path = format!(
+        "{}, {}, depth {depth}{}",
+        if cached { "page cache" } else { "direct" },
+        if !rotational && store.ring().is_some() { "io_uring" } else { "threads" },
+        if rotational { ", rotational" } else { "" },
+    );
     let drive = Drive {
         depth,
         time_scale: settings.time_scale,
@@ -221,6 +271,7 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         table: settings.table.clone(),
         drive: drive_name,
         modelled,
+        data_path,
         trace: Mutex::new(None),
         record,
         ended: AtomicBool::new(false),

@@ -44,6 +44,39 @@ pub enum DiscardKind {
     Pass,
 }
 
+/// Whether the device turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TurnsKind {
+    /// As far as the system knows.
+    Auto,
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+}
+
+/// Whether the page cache is bypassed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DirectKind {
+    /// For block devices, and where the device turns.
+    Auto,
+    /// Or the volume is not served.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How I/O that waits for a device is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum IoKind {
+    /// By io_uring, where this system permits it, else by threads.
+    Auto,
+    /// By io_uring, or the volume is not served.
+    Uring,
+    /// By threads in preadv and pwritev.
+    Threads,
+}
+
 /// Settings of a served volume; `fs2 mount` takes the same.
 #[derive(Args, Clone, Debug)]
 pub struct Settings {
@@ -114,6 +147,20 @@ pub struct Settings {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: Option<u16>,
 
+    /// Whether the device turns: then requests go to it one by one, the cheapest next, chosen when the head
+    /// is free. auto: as the system says of a block device; an image file does not, since it goes through the
+    /// page cache.
+    #[arg(long, value_enum, default_value_t = TurnsKind::Auto, value_name = "WHETHER")]
+    pub rotational: TurnsKind,
+
+    /// Whether the page cache is bypassed. auto: for block devices and where the device turns.
+    #[arg(long, value_enum, default_value_t = DirectKind::Auto, value_name = "WHETHER")]
+    pub direct: DirectKind,
+
+    /// How I/O that has to wait for a device is done. auto: io_uring where this system permits it.
+    #[arg(long, value_enum, default_value_t = IoKind::Auto, value_name = "HOW")]
+    pub io: IoKind,
+
     /// Wait this many seconds for a former daemon's last I/O to end.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub lock_wait: u64,
@@ -140,6 +187,9 @@ impl Settings {
         put("--trust=", value_name(&self.trust));
         put("--discard=", value_name(&self.discard));
         put("--host-reserve=", percent(self.host_reserve).into());
+        put("--rotational=", value_name(&self.rotational));
+        put("--direct=", value_name(&self.direct));
+        put("--io=", value_name(&self.io));
         put("--degree=", self.degree.to_string().into());
         put("--lock-wait=", self.lock_wait.to_string().into());
         if let Some(drive) = &self.drive {
@@ -247,7 +297,7 @@ mod tests {
         use clap::Parser;
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
                     --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --record /d --require-active \
-                    --depth 3 --degree 2 --lock-wait 0 --paranoid";
+                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
         let two = Only::try_parse_from(again).unwrap();

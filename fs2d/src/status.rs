@@ -93,6 +93,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
         (Some(d), false) => d.clone(),
         (None, _) => "unknown".into(),
     };
+    status.data_path = served.data_path.clone();
     status.uptime_s = served.server.now().as_secs_f64();
     status.trace = served.trace_path();
     status.detach = detach.map(|d| DetachInfo {

@@ -189,6 +189,9 @@ pub struct Status {
     pub policy: String,
     /// The drive: a profile's name, `unknown`, or what is simulated.
     pub drive: String,
+    /// How bytes reach the backing: through the page cache or not, by io_uring or threads, how many I/Os at a
+    /// time.
+    pub data_path: String,
     /// Whether replicas are kept.
     pub liveness: Liveness,
     /// The command that makes an inactive or frozen volume active.
@@ -299,6 +302,7 @@ pub(crate) mod tests {
                 frontend,
                 policy,
                 drive: drive.clone(),
+                data_path: drive.clone(),
                 liveness,
                 remedy: remedy.clone(),
                 free_share,
@@ -357,7 +361,7 @@ pub(crate) mod tests {
             ..Status::default()
         };
         let want = serde_json::json!({
-            "volume": "", "uuid": "", "frontend": "", "policy": "", "drive": "",
+            "volume": "", "uuid": "", "frontend": "", "policy": "", "drive": "", "data_path": "",
             "liveness": "inactive: no mark", "remedy": "mkfs2 /dev/sdb1",
             "free_share": 0.0, "watermark_state": "suspended", "discard_seen": false,
             "hot_region": { "first_block": 8, "last_block": 15 },

@@ -191,6 +191,7 @@ impl Status {
         page.row("frontend", &self.frontend);
         page.row("policy", &self.policy);
         page.row("drive", &self.drive);
+        page.row("data path", &self.data_path);
         let up = duration(self.uptime_s);
         page.row("daemon", &format!("fs2d {}, process {}, up {up}", self.version, self.pid));
         if let Some(trace) = &self.trace {
@@ -314,6 +315,7 @@ mod tests {
             frontend: "ublk /dev/ublkb0".into(),
             policy: "fs2".into(),
             drive: "wd800-repaired".into(),
+            data_path: "direct, threads, depth 1, rotational".into(),
             liveness: Liveness::Active,
             free_share: 0.312,
             watermark_state: WatermarkState::Copying,
@@ -356,6 +358,7 @@ mod tests {
   frontend    ublk /dev/ublkb0
   policy      fs2
   drive       wd800-repaired
+  data path   direct, threads, depth 1, rotational
   daemon      fs2d 0.1.0, process 4242, up 2 h 3 min
 
 space

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::command::{Command, Reply};
 
 /// The version of this contract; see the crate's documentation for when it must change.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// The longest frame anyone may send, in bytes without the length. (A status is about 1 KiB; a guess
 /// with much room.)
@@ -184,10 +184,10 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The bytes of version 1. A change here is a change of the contract: raise `PROTOCOL_VERSION`.
+    /// The bytes of version 2. A change here is a change of the contract: raise `PROTOCOL_VERSION`.
     #[test]
     fn the_bytes_are_those_of_this_version() {
-        assert_eq!(hex(&hello_frame()), "080000004653324301000000");
+        assert_eq!(hex(&hello_frame()), "080000004653324302000000");
         assert_eq!(hex(&command_frame(&Command::Status).unwrap()), "0100000000");
         assert_eq!(hex(&command_frame(&Command::Detach).unwrap()), "0100000001");
         let trace = Command::TraceStart { path: "/t".into() };
@@ -201,7 +201,7 @@ mod tests {
         let frame = reply_frame(&Reply::Status(Box::new(status))).unwrap();
         let want = [
             "00",                     // which reply
-            "0000000000",             // volume, uuid, frontend, policy, drive
+            "000000000000",           // volume, uuid, frontend, policy, drive, data_path
             "06616374697665",         // liveness
             "00",                     // remedy
             "0000000000000000",       // free_share

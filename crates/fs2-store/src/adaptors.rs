@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fs2_block::{ReadAt, WriteAt};
 
-use crate::{ModelTotals, Stamp, Store, Stretch};
+use crate::{ModelTotals, Ring, Stamp, Store, Stretch};
 
 /// A store handed to a pure crate, which reads and writes it through [`ReadAt`] and [`WriteAt`].
 /// Counts the reads, so that a caller can hold an attach to its budget of device reads.
@@ -77,6 +77,9 @@ macro_rules! forward {
             }
             fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
                 (**self).try_write(offset, buf)
+            }
+            fn ring(&self) -> Option<Box<dyn Ring>> {
+                (**self).ring()
             }
             fn tries(&self) -> bool {
                 (**self).tries()

@@ -1,5 +1,5 @@
 //! Backing devices: files, block devices, memory, and decorators that stack on them. The main type is
-//! [`Store`], which [`FileStore`] and [`MemStore`] are. What is stored, and when, is the engine's affair.
+//! [`Store`], which [`FileStore`], [`UringStore`] and [`MemStore`] are. What is stored, and when, is the engine's affair.
 //!
 //! ```
 //! use fs2_store::{MemStore, Store, Stretch};
@@ -24,6 +24,7 @@ mod record;
 mod rng;
 mod stamp;
 mod store;
+mod uring;
 
 pub use adaptors::StoreIo;
 pub use buffer::AlignedBuf;
@@ -34,4 +35,5 @@ pub use logwrites::{FlushEntry, LogStore, LogWriter, Replayed, replay_log};
 pub use mem::MemStore;
 pub use record::{CrashState, Discarded, Event, EventKind, RecordStore, Recording, RecordingFull, Tear};
 pub use stamp::{Stamp, StampOf};
-pub use store::{ModelTotals, Store, Stretch};
+pub use store::{ModelTotals, Ring, RingEnd, RingIo, RingOp, Store, Stretch};
+pub use uring::UringStore;

@@ -1,8 +1,9 @@
 //! The one face of every backing device.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
-use crate::Stamp;
+use crate::{AlignedBuf, Stamp};
 
 /// Whether a stretch of a backing is stored or a hole that reads as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +12,60 @@ pub struct Stretch {
     pub len: u64,
     /// Not stored: reads as zero.
     pub hole: bool,
+}
+
+/// What a [`Ring`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RingOp {
+    /// Fills the buffer.
+    Read,
+    /// Writes it; with `fua`, durable before it ends.
+    Write {
+        /// Force unit access.
+        fua: bool,
+    },
+}
+
+/// I/O to be begun on a [`Ring`].
+#[derive(Debug)]
+pub struct RingIo {
+    /// Comes back with its end.
+    pub tag: u64,
+    /// What.
+    pub op: RingOp,
+    /// From where in the store, in bytes; the buffer has the length.
+    pub offset: u64,
+    /// The memory.
+    pub buffer: AlignedBuf,
+}
+
+/// I/O of a [`Ring`] that ended.
+#[derive(Debug)]
+pub struct RingEnd {
+    /// As it was begun.
+    pub tag: u64,
+    /// The memory.
+    pub buffer: AlignedBuf,
+    /// As [`Store::read_at`] and [`Store::write_at`] have it.
+    pub result: io::Result<()>,
+}
+
+/// I/O that one thread begins now and waits for later. Stays with that thread.
+pub trait Ring {
+    /// Begins; at the latest when the thread next waits does the device know of it.
+    ///
+    /// # Errors
+    /// The same back, where this is not for a ring (edges that want reading first, no room): do it by the
+    /// store's own calls, on a thread that may wait.
+    fn begin(&mut self, io: RingIo) -> Result<(), RingIo>;
+
+    /// I/Os begun and not taken back.
+    fn pending(&self) -> usize;
+
+    /// Tells the device what was begun and takes what has ended. With `wait`, and I/O pending, waits until
+    /// some ended or `input` has something to read (or may have had since it was last watched: read without
+    /// waiting); true where it does.
+    fn wait(&mut self, input: Option<BorrowedFd<'_>>, wait: bool, ended: &mut Vec<RingEnd>) -> bool;
 }
 
 /// A backing device: positional, blocking, usable from several threads at once.
@@ -56,6 +111,11 @@ pub trait Store: Send + Sync {
     fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
         let _ = (offset, buf);
         Ok(false)
+    }
+
+    /// A ring for the calling thread, where the store has such.
+    fn ring(&self) -> Option<Box<dyn Ring>> {
+        None
     }
 
     /// Whether [`Store::try_read`] and [`Store::try_write`] are worth trying.

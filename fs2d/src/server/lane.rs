@@ -2,15 +2,18 @@
 //!
 //! Invariants:
 //!
-//! - L1: a lane never waits for a device. What it dispatched and cannot do from memory it hands to a worker.
+//! - L1: a lane waits for a device only in [`Lane::wait`]. What it dispatched and cannot do from memory it begins on
+//!   its ring, or hands to a worker.
 //! - L2: answers are given outside the lock, those for the lane's own sink together.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
-use super::{Core, Errno, Job, Server, Waiter};
+use fs2_engine::{IoData, IoOp, Target};
+use fs2_store::{AlignedBuf, Ring, RingEnd, RingIo, RingOp};
+
+use super::{Core, Errno, Job, Server, Waiter, failed_below};
 use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
-use fs2_store::AlignedBuf;
 
 /// I/Os dispatched under one lock. A guess: twice what most clients have in flight; more would make the
 /// first wait for the last.
@@ -24,6 +27,11 @@ pub(super) struct MachineLane {
     sink: Arc<dyn Sink>,
     pushed: Vec<(ClientRequest, Tag)>,
     jobs: Vec<Job>,
+    ring: Option<Box<dyn Ring>>,
+    /// Jobs on the ring, by their tag there; their buffers are with it.
+    flying: Vec<Option<Job>>,
+    unused: Vec<usize>,
+    ended: Vec<RingEnd>,
     done: Vec<(Job, Result<(), i32>)>,
     own: Vec<Answer>,
     others: Vec<(Waiter, AlignedBuf, Result<(), Errno>)>,
@@ -31,11 +39,17 @@ pub(super) struct MachineLane {
 
 impl MachineLane {
     pub(super) fn new(server: Arc<Server>, sink: Arc<dyn Sink>) -> MachineLane {
+        // A head that turns is fed by its dispatcher alone.
+        let ring = if server.drive.rotational { None } else { server.store.ring() };
         MachineLane {
             server,
             sink,
             pushed: Vec::new(),
             jobs: Vec::new(),
+            ring,
+            flying: Vec::new(),
+            unused: Vec::new(),
+            ended: Vec::new(),
             done: Vec::new(),
             own: Vec::new(),
             others: Vec::new(),
@@ -68,9 +82,48 @@ impl MachineLane {
         }
     }
 
+    /// Begins a job on the ring; gives back what is not for it.
+    fn fly(&mut self, mut job: Job) -> Option<Job> {
+        let Some(ring) = &mut self.ring else { return Some(job) };
+        let op = match (job.io.op, &job.io.data) {
+            _ if job.io.target != Target::Volume => return Some(job),
+            (IoOp::Read, _) => RingOp::Read,
+            (IoOp::Write { fua }, IoData::Client(_)) => RingOp::Write { fua },
+            _ => return Some(job),
+        };
+        let at = self.unused.pop().unwrap_or_else(|| {
+            self.flying.push(None);
+            self.flying.len() - 1
+        });
+        let buffer = std::mem::replace(&mut job.buffer, AlignedBuf::zeroed(0));
+        match ring.begin(RingIo { tag: at as u64, op, offset: job.io.extent.offset(), buffer }) {
+            Ok(()) => {
+                self.flying[at] = Some(job);
+                None
+            }
+            Err(refused) => {
+                self.unused.push(at);
+                job.buffer = refused.buffer;
+                Some(job)
+            }
+        }
+    }
+
+    /// What the ring has ended is done.
+    fn land(&mut self) {
+        for end in self.ended.drain(..) {
+            let at = end.tag as usize;
+            let Some(mut job) = self.flying.get_mut(at).and_then(Option::take) else { continue };
+            self.unused.push(at);
+            job.buffer = end.buffer;
+            let result = end.result.map_err(|e| failed_below(&job.io, &e));
+            self.done.push((job, result));
+        }
+    }
+
     /// Dispatches, does what memory can do, completes, and again.
     fn go<'a>(&mut self, server: &'a Server, mut core: MutexGuard<'a, Core>) {
-        if server.tries {
+        if server.tries || self.ring.is_some() {
             for _ in 0..ROUNDS {
                 while self.jobs.len() < BATCH
                     && let Some(job) = server.dispatch(&mut core)
@@ -90,6 +143,7 @@ impl MachineLane {
                         None => left.push(job),
                     }
                 }
+                let left: Vec<Job> = left.into_iter().filter_map(|job| self.fly(job)).collect();
                 core = server.lock();
                 for (job, result) in self.done.drain(..) {
                     server.complete(&mut core, job, result);
@@ -140,10 +194,31 @@ impl Lane for MachineLane {
     }
 
     fn is_pending(&self) -> bool {
-        false
+        self.ring.as_ref().is_some_and(|ring| ring.pending() > 0)
     }
 
-    fn wait(&mut self, _: Option<BorrowedFd<'_>>) -> bool {
-        false
+    fn wait(&mut self, input: Option<BorrowedFd<'_>>) -> bool {
+        let Some(ring) = self.ring.as_mut().filter(|ring| ring.pending() > 0) else { return false };
+        let ready = ring.wait(input, true, &mut self.ended);
+        self.land();
+        if self.done.is_empty() {
+            return ready;
+        }
+        let server = self.server.clone();
+        let mut core = server.lock();
+        for (job, result) in self.done.drain(..) {
+            server.complete(&mut core, job, result);
+        }
+        self.go(&server, core);
+        ready
+    }
+}
+
+impl Drop for MachineLane {
+    fn drop(&mut self) {
+        // A thread that panics leaves nothing at the device that the machine waits for.
+        while self.is_pending() {
+            self.wait(None);
+        }
     }
 }

@@ -13,6 +13,7 @@ mod sys;
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,7 @@ use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 
 pub use error::OpenError;
+pub(crate) use stripes::Mask;
 use stripes::Stripes;
 
 use crate::store::{check_range, check_read};
@@ -80,8 +82,8 @@ const USUAL_ALIGN: u32 = 4096;
 
 /// A regular file or block device.
 ///
-/// Reads and writes block the calling thread in pread and pwrite. A store over io_uring would be another
-/// implementation of [`Store`] over the same open file and locks.
+/// Reads and writes block the calling thread in pread and pwrite; [`UringStore`](crate::UringStore) puts the
+/// same open file and locks on rings.
 pub struct FileStore {
     file: File,
     /// Keeps the file below a loop device locked.
@@ -208,6 +210,31 @@ impl FileStore {
     /// Whether it is a block device.
     pub fn is_device(&self) -> bool {
         self.is_device
+    }
+
+    pub(crate) fn raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// Whether a buffer on a page's boundary goes from or to these bytes in one call without reading around it.
+    pub(crate) fn is_plain(&self, offset: u64, len: u64, write: bool) -> bool {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.size);
+        inside && (self.write || !write) && self.aligned(offset, len)
+    }
+
+    /// For a write that ends later: see [`Stripes::try_shared`].
+    pub(crate) fn try_stripes(&self, mask: Mask) -> bool {
+        self.stripes.try_shared(mask)
+    }
+
+    pub(crate) fn release_stripes(&self, mask: Mask) {
+        self.stripes.release_shared(mask);
+    }
+
+    /// Writes what [`FileStore::is_plain`] while its stripes are held already.
+    pub(crate) fn write_held(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
+        self.check_write(offset, buf.len() as u64)?;
+        self.put(offset, buf, fua)
     }
 
     fn is_cached(&self) -> bool {

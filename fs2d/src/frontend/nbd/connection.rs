@@ -210,8 +210,15 @@ impl Connection {
     }
 
     fn fill(&self, input: &mut Input, batch: &mut Batch) -> Result<(), End> {
-        self.before_input(batch)?;
-        let got = input.fill(|buf| self.outbox.socket.recv(buf))?;
+        let got = loop {
+            self.before_input(batch)?;
+            let wait = !batch.lane.is_pending();
+            match input.fill(|buf| self.outbox.socket.recv_into(&mut [IoSliceMut::new(buf)], wait)) {
+                // What the lane saw was taken already.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => {}
+                got => break got?,
+            }
+        };
         batch.seen = Instant::now();
         match got {
             _ if self.outbox.is_stopping() => Err(End::Stopped),
@@ -293,13 +300,19 @@ impl Connection {
         let mut at = have;
         while at < buffer.len() {
             self.before_input(batch)?;
+            let wait = !batch.lane.is_pending();
             let rest = &mut buffer[at..];
             let wanted = rest.len();
             let mut got = 0;
-            input.fill(|ahead| {
-                got = self.outbox.socket.recv_into(&mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)])?;
+            let filled = input.fill(|ahead| {
+                let bufs = &mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)];
+                got = self.outbox.socket.recv_into(bufs, wait)?;
                 Ok(got.saturating_sub(wanted))
-            })?;
+            });
+            match filled {
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => continue,
+                filled => filled?,
+            };
             if got == 0 {
                 return Err(if self.outbox.is_stopping() { End::Stopped } else { End::Eof });
             }

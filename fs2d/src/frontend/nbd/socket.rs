@@ -9,7 +9,6 @@ use nix::errno::Errno;
 use nix::sys::socket::sockopt::{KeepAlive, PeerCredentials, ReceiveTimeout, SendTimeout, TcpNoDelay};
 use nix::sys::socket::{self, MsgFlags, Shutdown};
 use nix::sys::time::{TimeVal, TimeValLike};
-use nix::sys::uio::readv;
 
 /// Owns the descriptor; all calls take `&self`, the kernel serialises what must be.
 #[derive(Debug)]
@@ -30,13 +29,15 @@ impl Socket {
 
     /// Waits for bytes; 0 at the end of the stream. `WouldBlock` where a timeout passed.
     pub(super) fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.recv_into(&mut [IoSliceMut::new(buf)])
+        self.recv_into(&mut [IoSliceMut::new(buf)], true)
     }
 
-    /// As [`Socket::recv`], into several buffers in turn.
-    pub(super) fn recv_into(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    /// As [`Socket::recv`], into several buffers in turn; without `wait`, `WouldBlock` where there is nothing.
+    pub(super) fn recv_into(&self, bufs: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
+        let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         loop {
-            match readv(&self.0, bufs) {
+            let received = socket::recvmsg::<()>(self.0.as_raw_fd(), bufs, None, flags);
+            match received.map(|r| r.bytes) {
                 Err(Errno::EINTR) => {}
                 r => return Ok(r?),
             }
