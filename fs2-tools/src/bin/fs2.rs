@@ -31,7 +31,7 @@ struct Cli {
 enum FrontendArg {
     /// The best this machine has.
     Auto,
-    /// The kernel's NBD client on the daemon's socket (needs nbd-client and the nbd module).
+    /// The kernel's NBD client on the daemon's socket (needs the nbd module); survives the daemon's death.
     Nbd,
     /// A FUSE file below a loop device.
     Fuse,
@@ -56,6 +56,9 @@ EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
         /// How the kernel reaches the daemon.
         #[arg(long, value_enum, default_value = "auto")]
         frontend: FrontendArg,
+        /// Connections of an NBD device. With several, fewer of the blocks the file system frees come back.
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+        connections: u16,
         /// Options of the ext2 mount, such as noatime.
         #[arg(short = 'o', value_name = "OPTIONS")]
         options: Vec<String>,
@@ -89,6 +92,12 @@ EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
         /// Where it is mounted.
         dir: PathBuf,
     },
+    /// What `fs2 mount` leaves beside a daemon whose device survives it.
+    #[command(hide = true)]
+    Supervise {
+        /// The mount's record.
+        record: PathBuf,
+    },
     /// The daemon itself, as `fs2 mount` starts it.
     #[command(hide = true)]
     Daemon(Box<fs2d::cli::Serve>),
@@ -105,13 +114,15 @@ fn main() -> ExitCode {
     };
     match cli.command {
         What::Demo(options) => fs2_tools::demo::main(&options),
-        What::Mount { device, dir, frontend, options, settings, json } => {
-            let frontend = match frontend {
-                FrontendArg::Auto => None,
-                FrontendArg::Nbd => Some(FrontendKind::Nbd),
-                FrontendArg::Fuse => Some(FrontendKind::Fuse),
+        What::Mount { device, dir, frontend, connections, options, settings, json } => {
+            let (frontend, why) = match frontend {
+                FrontendArg::Auto => volume::best_frontend(),
+                FrontendArg::Nbd => (FrontendKind::Nbd, None),
+                FrontendArg::Fuse => (FrontendKind::Fuse, None),
             };
-            mount(&Plan { device, dir, frontend, settings: *settings, options }, json)
+            let plan =
+                Plan { device, dir, frontend: Some(frontend), settings: *settings, connections, options };
+            mount(&plan, why.as_deref(), json)
         }
         What::Umount { dir } => umount(&dir),
         What::Status { dir, json, control } => status(dir, control, json),
@@ -120,6 +131,10 @@ fn main() -> ExitCode {
                 println!("{}: the file system discarded {bytes} bytes", dir.display());
                 ExitCode::SUCCESS
             }
+            Err(e) => failed(&e, 1),
+        },
+        What::Supervise { record } => match volume::supervise(&record) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(e) => failed(&e, 1),
         },
         What::Daemon(serve) => fs2d::cli::run(&serve),
@@ -131,7 +146,8 @@ fn failed(e: &VolumeError, code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn mount(plan: &Plan, json: bool) -> ExitCode {
+/// `why`: why no better frontend.
+fn mount(plan: &Plan, why: Option<&str>, json: bool) -> ExitCode {
     match volume::mount(plan) {
         Ok((_, status)) if json => {
             println!("{}", status.to_json());
@@ -145,6 +161,9 @@ fn mount(plan: &Plan, json: bool) -> ExitCode {
                 record.dir.display(),
                 status.policy
             );
+            if let Some(why) = why {
+                println!("by {}: {why}", record.frontend);
+            }
             match &status.liveness {
                 Liveness::Active => println!("active: {} replicas", status.replicas),
                 other => println!("{other}"),

@@ -22,6 +22,7 @@ pub(super) fn open(base: &Path, image: &Path, settings: &Settings) -> Result<Box
         dir: dir.clone(),
         frontend: None,
         settings: settings.clone(),
+        connections: 1,
         // What was read is to be read only: no time stamps.
         options: vec!["noatime".into()],
     };
@@ -49,7 +50,10 @@ impl Mounted {
 
 impl System for Mounted {
     fn frontend(&self) -> String {
-        "through the kernel: FUSE, loop device, mount".into()
+        match self.record.as_ref().map(|r| r.frontend.as_str()) {
+            Some("nbd") => "through the kernel: NBD, mount".into(),
+            _ => "through the kernel: FUSE, loop device, mount".into(),
+        }
     }
 
     fn cold(&mut self) -> Result<(), DemoError> {

@@ -1,6 +1,6 @@
-//! Loop devices, mounts and what sysfs says of them: what a command asks of the Linux kernel.
+//! Loop and NBD devices, mounts and what sysfs says of them: what a command asks of the Linux kernel.
 //!
-//! The main types are [`LoopDevice`] and [`MountGuard`]; each undoes on drop what it did. Which
+//! The main types are [`LoopDevice`], [`NbdDevice`] and [`MountGuard`]; each undoes on drop what it did. Which
 //! device is to be mounted where, and what is on it, is their caller's affair.
 //!
 //! ```
@@ -12,11 +12,14 @@
 mod loopdev;
 mod mountinfo;
 mod mounting;
+mod nbd;
+mod netlink;
 mod watchdog;
 
 pub use loopdev::{LoopDevice, LoopEntry, LoopOptions, loop_of_file, loops};
 pub use mountinfo::{Mount, mount_at, mount_holding, mounts, parse_mountinfo};
 pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, remount_cold, unmount};
+pub use nbd::{NbdDevice, NbdOptions, NbdWatch, nbd_available, nbd_disconnect, nbd_number, nbd_reconnect};
 pub use watchdog::FuseWatchdog;
 
 use std::io;

@@ -1,29 +1,30 @@
 //! A volume from the administrator's side: mounted with a daemon behind it, found again, unmounted.
 //!
 //! `mount` starts a daemon for the device, waits until it answers, puts a loop device on the file that
-//! its FUSE mount shows (or nbd-client on its socket), and mounts ext2 on that. What was set up is
-//! written down in the runtime directory, so that `umount` and `status` find it by the directory.
+//! its FUSE mount shows (or the kernel's NBD client on its socket, and a supervisor beside the daemon),
+//! and mounts ext2 on that. What was set up is written down in the runtime directory, so that `umount` and `status` find it by the directory.
 
+mod daemon;
+mod frontend;
 mod record;
+mod supervisor;
 
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process, Stdio};
-use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, Liveness, Reply, Status};
 use fs2d::settings::{FrontendKind, Settings};
 
+pub use frontend::best_frontend;
 pub use record::{MountRecord, all_records, find_record};
+pub use supervisor::supervise;
 
-use crate::kernel::{LoopDevice, LoopOptions, MountOptions, mount_ext2, unmount};
-
-/// How long a daemon may take until it answers; the wait for its lock comes on top.
-const START_PATIENCE: Duration = Duration::from_secs(120);
-
-/// How long a daemon may take to end once it was asked.
-const END_PATIENCE: Duration = Duration::from_secs(120);
+use crate::kernel::{
+    LoopDevice, LoopOptions, MountOptions, NbdDevice, NbdOptions, mount_ext2, nbd_disconnect, nbd_number,
+    unmount,
+};
+use daemon::{Daemon, wait_gone};
 
 /// Why a volume is not mounted, or not unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,8 @@ pub struct Plan {
     pub frontend: Option<FrontendKind>,
     /// Passed to the daemon.
     pub settings: Settings,
+    /// Connections of an NBD device, 1 to 16; see [`NbdOptions::connections`].
+    pub connections: u16,
     /// Options after `-o`; `discard` is added for an active volume unless `nodiscard` is among them.
     pub options: Vec<String>,
 }
@@ -93,7 +96,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             dir.display()
         )));
     }
-    let frontend = plan.frontend.unwrap_or(FrontendKind::Fuse);
+    let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let runtime = fs2d::runtime::make_runtime_dir().map_err(io_error("runtime directory"))?;
     let key = fs2d::runtime::key_of(&device).map_err(io_error(device.display().to_string()))?;
     let place = |ending: &str| runtime.join(format!("{key}.{ending}"));
@@ -106,20 +109,24 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         frontend: frontend.to_string(),
         block_device: PathBuf::new(),
         carrier: place(if frontend == FrontendKind::Fuse { "fuse" } else { "nbd" }),
+        connections: plan.connections,
+        again: Vec::new(),
         path: place("mount"),
     };
-    let mut daemon = Daemon::start(plan, frontend, &record)?;
-    record.pid = daemon.child.id();
+    record.again = text_of(daemon_args(frontend, &record, &supervisor::again(&plan.settings)))?;
+    // It tells of one session.
+    let _ = std::fs::remove_file(&record.log);
+    let mut daemon = Daemon::start(&record, &daemon_args(frontend, &record, &plan.settings))?;
+    record.pid = daemon.pid();
     let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;
     let active = status.liveness == Liveness::Active;
     let discard = active && !plan.options.iter().any(|o| o.split(',').any(|o| o == "nodiscard"));
     let options = MountOptions { read_only: false, discard, extra: plan.options.clone() };
+    // A turning drive: what is modelled, or what lies below.
+    let rotational = plan.settings.drive.as_deref().map_or_else(|| turns(&device), |d| !d.starts_with("ssd"));
     match frontend {
         FrontendKind::Fuse => {
             let file = record.carrier.join("volume");
-            // A turning drive: what is modelled, or what lies below.
-            let rotational =
-                plan.settings.drive.as_deref().map_or_else(|| turns(&device), |d| !d.starts_with("ssd"));
             let loopdev = LoopDevice::attach(&file, &LoopOptions { rotational, ..LoopOptions::default() })
                 .map_err(io_error("loop device"))?;
             for warning in loopdev.warnings() {
@@ -133,10 +140,17 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             loopdev.keep();
         }
         FrontendKind::Nbd => {
-            let nbd = NbdDevice::attach(&record.carrier)?;
-            record.block_device = nbd.path.clone();
-            let mounted = mount_ext2(&nbd.path, &dir, options).map_err(io_error("mount"))?;
+            let options_of_nbd =
+                NbdOptions { connections: plan.connections, rotational, ..NbdOptions::default() };
+            let nbd = NbdDevice::attach(&record.carrier, &record.backend(), &options_of_nbd)
+                .map_err(io_error("NBD device"))?;
+            for warning in nbd.warnings() {
+                eprintln!("fs2: {warning}");
+            }
+            record.block_device = nbd.path();
+            let mounted = mount_ext2(&nbd.path(), &dir, options).map_err(io_error("mount"))?;
             record.write().map_err(io_error(record.path.display().to_string()))?;
+            supervisor::start(&record).inspect_err(|_| record.forget())?;
             mounted.keep();
             nbd.keep();
         }
@@ -159,110 +173,29 @@ fn turns(device: &Path) -> bool {
     true
 }
 
-/// A daemon being started; ended on drop unless it is kept.
-struct Daemon {
-    child: Child,
-    kept: bool,
-}
-
-impl Daemon {
-    fn start(plan: &Plan, frontend: FrontendKind, record: &MountRecord) -> Result<Daemon, VolumeError> {
-        let log = std::fs::File::create(&record.log).map_err(io_error(record.log.display().to_string()))?;
-        let me = std::env::current_exe().map_err(io_error("this program's path"))?;
-        let mut command = Process::new(me);
-        command.arg("daemon").arg(&record.device).arg("--frontend").arg(frontend.to_string());
-        command.arg("--control").arg(&record.control);
-        match frontend {
-            FrontendKind::Fuse => command.arg("--fuse-dir").arg(&record.carrier),
-            FrontendKind::Nbd => command.arg("--listen").arg(format!("unix:{}", record.carrier.display())),
-        };
-        command.args(plan.settings.to_args());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
-        // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
-        unsafe {
-            command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
-        }
-        let child = command.spawn().map_err(io_error("starting the daemon"))?;
-        Ok(Daemon { child, kept: false })
-    }
-
-    fn wait_ready(&mut self, record: &MountRecord, lock_wait: u64) -> Result<Status, VolumeError> {
-        let until = Instant::now() + START_PATIENCE + Duration::from_secs(lock_wait);
-        loop {
-            if let Ok(mut client) = Client::connect(&record.control)
-                && let Ok(Reply::Status(status)) = client.ask(&Command::Status)
-                // A former daemon of the same device answers at the same place: not what was asked for.
-                && status.pid == self.child.id()
-            {
-                return Ok(*status);
-            }
-            let ended = self.child.try_wait().map_err(io_error("waiting for the daemon"))?;
-            if ended.is_some() || Instant::now() > until {
-                let log = std::fs::read_to_string(&record.log).unwrap_or_default();
-                let tail: Vec<&str> = log.lines().rev().take(3).collect();
-                let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
-                let said = said.strip_prefix("fs2d: ").unwrap_or(&said).to_owned();
-                self.kept = ended.is_some();
-                return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
-            }
-            std::thread::sleep(Duration::from_millis(20));
+/// The arguments of `fs2 daemon`.
+fn daemon_args(frontend: FrontendKind, record: &MountRecord, settings: &Settings) -> Vec<OsString> {
+    let mut args: Vec<OsString> = vec![record.device.clone().into()];
+    args.extend(["--frontend".into(), frontend.to_string().into(), "--control".into()]);
+    args.push(record.control.clone().into());
+    match frontend {
+        FrontendKind::Fuse => args.extend(["--fuse-dir".into(), record.carrier.clone().into()]),
+        FrontendKind::Nbd => {
+            args.extend(["--listen".into(), format!("unix:{}", record.carrier.display()).into()]);
         }
     }
-
-    fn keep(mut self) {
-        self.kept = true;
-    }
+    args.extend(settings.to_args());
+    args
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        if !self.kept {
-            let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
-            let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-            let _ = self.child.wait();
-        }
-    }
-}
-
-/// A kernel NBD device made by nbd-client; disconnected on drop unless it is kept.
-struct NbdDevice {
-    path: PathBuf,
-    kept: bool,
-}
-
-impl NbdDevice {
-    fn attach(socket: &Path) -> Result<NbdDevice, VolumeError> {
-        let free = (0..16).map(|n| PathBuf::from(format!("/dev/nbd{n}"))).find(|p| {
-            let name = p.file_name().map(PathBuf::from).unwrap_or_default();
-            p.exists() && !Path::new("/sys/block").join(name).join("pid").exists()
-        });
-        let Some(path) = free else {
-            return Err(VolumeError::Other(
-                "this kernel has no free /dev/nbd: modprobe nbd, or --frontend fuse".into(),
-            ));
-        };
-        let run = Process::new("nbd-client").arg("-unix").arg(socket).arg(&path).args(["-b", "512"]).output();
-        match run {
-            Ok(out) if out.status.success() => Ok(NbdDevice { path, kept: false }),
-            Ok(out) => Err(VolumeError::Other(format!(
-                "nbd-client: {}",
-                String::from_utf8_lossy(&out.stderr).trim()
-            ))),
-            Err(e) => Err(VolumeError::Io { what: "nbd-client (package nbd-client)".into(), source: e }),
-        }
-    }
-
-    fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for NbdDevice {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = Process::new("nbd-client").arg("-d").arg(&self.path).output();
-        }
-    }
+/// They are written down, for a daemon started later.
+fn text_of(args: Vec<OsString>) -> Result<Vec<String>, VolumeError> {
+    args.into_iter()
+        .map(|a| {
+            a.into_string()
+                .map_err(|a| VolumeError::Other(format!("{} is no UTF-8; use another path", a.display())))
+        })
+        .collect()
 }
 
 /// How an unmount ended.
@@ -288,12 +221,16 @@ pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
     if mounted.is_some_and(|m| m.source == record.block_device.as_os_str()) {
         unmount(&record.dir, false).map_err(io_error("umount"))?;
     }
-    if record.frontend == "nbd" {
-        let _ = Process::new("nbd-client").arg("-d").arg(&record.block_device).output();
+    let dismissed = supervisor::dismiss(&record);
+    if let Some(number) = nbd_number(&record.block_device) {
+        nbd_disconnect(number, &record.backend()).map_err(io_error("NBD device"))?;
     }
+    let mut pid = record.pid;
     let asked = Client::connect(&record.control).and_then(|mut c| c.ask(&Command::Detach));
     let (clean, why_not) = match asked {
         Ok(Reply::Status(status)) => {
+            // Another than the record's, where that one was replaced meanwhile.
+            pid = status.pid;
             let detach = status.detach.unwrap_or_default();
             (detach.marked, detach.why_not)
         }
@@ -301,37 +238,14 @@ pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
         Ok(Reply::Done) => (true, None),
         Err(e) => (false, Some(e.to_string())),
     };
-    wait_gone(record.pid)?;
-    // Where this process started the daemon itself, it is a child of ours still to be waited for.
-    let pid = nix::unistd::Pid::from_raw(record.pid as i32);
-    let _ = nix::sys::wait::waitpid(pid, Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+    wait_gone(pid)?;
+    dismissed.wait();
     // A daemon that was killed leaves its FUSE mount behind.
     if record.frontend == "fuse" && crate::kernel::mount_at(&record.carrier).ok().flatten().is_some() {
         let _ = unmount(&record.carrier, true);
     }
     record.forget();
     Ok(Unmounted { record, clean, why_not })
-}
-
-fn wait_gone(pid: u32) -> Result<(), VolumeError> {
-    let until = Instant::now() + END_PATIENCE;
-    while is_alive(pid) {
-        if Instant::now() > until {
-            return Err(VolumeError::Other(format!(
-                "daemon {pid} does not end; its volume stays locked until it does"
-            )));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
-}
-
-/// Whether the process runs: not gone, and no zombie.
-fn is_alive(pid: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => !stat.rsplit(") ").next().is_some_and(|s| s.starts_with('Z')),
-        Err(_) => false,
-    }
 }
 
 /// Makes everything read from the volume come from its daemon again: unmounts it, drops the block

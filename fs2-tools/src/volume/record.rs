@@ -24,11 +24,26 @@ pub struct MountRecord {
     pub block_device: PathBuf,
     /// The FUSE mount or the NBD socket below it.
     pub carrier: PathBuf,
+    /// Connections of an NBD device.
+    #[serde(default)]
+    pub connections: u16,
+    /// The arguments that start the daemon again, should it die.
+    #[serde(default)]
+    pub again: Vec<String>,
     /// This record's own file.
     pub path: PathBuf,
 }
 
 impl MountRecord {
+    pub(super) fn read(path: &Path) -> io::Result<MountRecord> {
+        serde_json::from_str(&std::fs::read_to_string(path)?).map_err(io::Error::other)
+    }
+
+    /// The word by which its NBD device is known as this volume's.
+    pub(super) fn backend(&self) -> String {
+        format!("fs2 {}", self.path.display())
+    }
+
     pub(super) fn write(&self) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
         let tmp = self.path.with_extension("mount.new");
@@ -53,7 +68,7 @@ pub fn all_records() -> Vec<MountRecord> {
     let mut all: Vec<MountRecord> = entries
         .flatten()
         .filter(|e| e.path().extension().is_some_and(|x| x == "mount"))
-        .filter_map(|e| serde_json::from_str(&std::fs::read_to_string(e.path()).ok()?).ok())
+        .filter_map(|e| MountRecord::read(&e.path()).ok())
         .collect();
     all.sort_by(|a, b| a.dir.cmp(&b.dir));
     all

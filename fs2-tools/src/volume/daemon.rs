@@ -1,0 +1,114 @@
+//! A daemon as its starter sees it.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use fs2_control::{Client, Command, Reply, Status};
+use nix::unistd::Pid;
+
+use super::{MountRecord, VolumeError, io_error};
+
+/// How long a daemon may take until it answers; the wait for its lock comes on top.
+const START_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long a daemon may take to end once it was asked.
+const END_PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process of this program, apart from its starter: a session of its own, its words to the record's log.
+pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, VolumeError> {
+    let log = std::fs::File::options().append(true).create(true).open(&record.log);
+    let log = log.map_err(io_error(record.log.display().to_string()))?;
+    let me = std::env::current_exe().map_err(io_error("this program's path"))?;
+    let mut command = Process::new(me);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
+    // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
+    }
+    command.spawn().map_err(io_error("starting a process"))
+}
+
+/// A daemon being started; ended on drop unless it is kept.
+pub(super) struct Daemon {
+    child: Child,
+    kept: bool,
+}
+
+impl Daemon {
+    /// `args` are those of `fs2 daemon`.
+    pub(super) fn start(record: &MountRecord, args: &[OsString]) -> Result<Daemon, VolumeError> {
+        let args = [&[OsString::from("daemon")], args].concat();
+        Ok(Daemon { child: apart(record, &args)?, kept: false })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(super) fn wait_ready(&mut self, record: &MountRecord, lock_wait: u64) -> Result<Status, VolumeError> {
+        let until = Instant::now() + START_PATIENCE + Duration::from_secs(lock_wait);
+        loop {
+            if let Ok(mut client) = Client::connect(&record.control)
+                && let Ok(Reply::Status(status)) = client.ask(&Command::Status)
+                // A former daemon of the same device answers at the same place: not what was asked for.
+                && status.pid == self.child.id()
+            {
+                return Ok(*status);
+            }
+            let ended = self.child.try_wait().map_err(io_error("waiting for the daemon"))?;
+            if ended.is_some() || Instant::now() > until {
+                let log = std::fs::read_to_string(&record.log).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(3).collect();
+                let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
+                let said = said.strip_prefix("fs2d: ").unwrap_or(&said).to_owned();
+                self.kept = ended.is_some();
+                return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Leaves it running.
+    pub(super) fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if !self.kept {
+            let _ = nix::sys::signal::kill(
+                Pid::from_raw(self.child.id() as i32),
+                nix::sys::signal::Signal::SIGTERM,
+            );
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Waits for a daemon's end.
+pub(super) fn wait_gone(pid: u32) -> Result<(), VolumeError> {
+    let until = Instant::now() + END_PATIENCE;
+    while is_alive(pid) {
+        if Instant::now() > until {
+            return Err(VolumeError::Other(format!(
+                "daemon {pid} does not end; its volume stays locked until it does"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Where this process started the daemon itself, it is a child of ours still to be waited for.
+    let _ = nix::sys::wait::waitpid(Pid::from_raw(pid as i32), Some(nix::sys::wait::WaitPidFlag::WNOHANG));
+    Ok(())
+}
+
+/// Whether the process runs: not gone, and no zombie.
+pub(super) fn is_alive(pid: u32) -> bool {
+    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => !stat.rsplit(") ").next().is_some_and(|s| s.starts_with('Z')),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,277 @@
+//! The process that `mount` leaves beside a daemon whose death the kernel's block device survives (NBD): it starts the
+//! daemon anew and connects it with the device, whose requests wait meanwhile.
+//!
+//! The new daemon attaches as any does. The volume is mounted, so its superblock is not clean and its mark erased: it is
+//! served as a plain device, nothing is copied and no replica read, until the next clean attach.
+//!
+//! Invariants:
+//! 1. While the flag (a file beside the record) exists, the volume is to be served; `umount` removes it before it ends
+//!    the daemon, so no daemon is started for a volume that is being unmounted.
+//! 2. The supervisor holds a lock on the flag until its end, so `umount` can wait for that.
+//! 3. What a daemon may do only once (write a record, refuse an inactive volume) is not among what a later one is told.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fs2d::settings::Settings;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+use super::daemon::{Daemon, apart};
+use super::{MountRecord, VolumeError, io_error};
+use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
+
+/// Daemons started in a row before the device is given up.
+const TRIES: u32 = 5;
+
+/// A daemon that lived so long did not die of what the one before died of. Guess.
+const GOOD_LIFE: Duration = Duration::from_secs(60);
+
+/// How long `umount` waits for the supervisor's end, once the daemon has ended. Guess.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+fn flag_of(record: &MountRecord) -> PathBuf {
+    record.path.with_extension("supervised")
+}
+
+/// PR_SET_IO_FLUSHER of linux/prctl.h.
+const SET_IO_FLUSHER: i32 = 57;
+
+/// What a later daemon is told, of what the first was.
+pub(super) fn again(settings: &Settings) -> Settings {
+    Settings { record: None, trace: None, require_active: false, ..settings.clone() }
+}
+
+/// Leaves a supervisor beside a mounted volume whose record is written.
+pub(super) fn start(record: &MountRecord) -> Result<(), VolumeError> {
+    let flag = flag_of(record);
+    File::create(&flag).map_err(io_error(flag.display().to_string()))?;
+    let started = apart(record, &[OsString::from("supervise"), record.path.clone().into()]);
+    if started.is_err() {
+        let _ = std::fs::remove_file(&flag);
+    }
+    started.map(drop)
+}
+
+/// A supervisor that starts no daemon any more.
+pub(super) struct Dismissed(Option<File>);
+
+/// Tells the supervisor, if there is one, that the volume's end has begun.
+pub(super) fn dismiss(record: &MountRecord) -> Dismissed {
+    let flag = flag_of(record);
+    let file = File::open(&flag).ok();
+    let _ = std::fs::remove_file(&flag);
+    Dismissed(file)
+}
+
+impl Dismissed {
+    /// Waits for its end, the daemon's end being past.
+    pub(super) fn wait(self) {
+        let Some(mut file) = self.0 else { return };
+        let until = Instant::now() + END_PATIENCE;
+        while let Err((back, _)) = Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            if Instant::now() > until {
+                return;
+            }
+            file = back;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Supervises the volume of a record until it is unmounted; what `fs2 supervise` does.
+///
+/// # Errors
+/// What the system says; that the daemon could not be kept alive, after which the device fails every request.
+pub fn supervise(path: &Path) -> Result<(), VolumeError> {
+    let mut record = MountRecord::read(path).map_err(io_error(path.display().to_string()))?;
+    let flag = flag_of(&record);
+    let file = match File::open(&flag) {
+        // It was unmounted at once.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file.map_err(io_error(flag.display().to_string()))?,
+    };
+    let _lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((_, e)) => return Err(io_error(flag.display().to_string())(e.into())),
+    };
+    dont_wait_for_own_writes();
+    let watch = match record.frontend.as_str() {
+        "nbd" => Some(NbdWatch::start().map_err(io_error("netlink"))?),
+        _ => None,
+    };
+    let mut tries = 0;
+    let mut born = Instant::now();
+    loop {
+        if Process::of(record.pid).is_some_and(|daemon| watched(&record, &daemon, watch.as_ref())) {
+            continue;
+        }
+        // One that this process started would stay a zombie.
+        let _ = waitpid(Pid::from_raw(record.pid as i32), Some(WaitPidFlag::WNOHANG));
+        // Keeps 1.
+        if !flag.exists() {
+            return Ok(());
+        }
+        if born.elapsed() > GOOD_LIFE {
+            tries = 0;
+        }
+        if tries == TRIES {
+            give_up(&record);
+            return Err(VolumeError::Other(format!(
+                "{}: the daemon ended {TRIES} times in a row; {} fails every request from now on: unmount it, then \
+                 chkfs2 -f -p {}",
+                record.device.display(),
+                record.block_device.display(),
+                record.device.display()
+            )));
+        }
+        eprintln!(
+            "fs2 supervise: daemon {} of {} ended; starting another",
+            record.pid,
+            record.device.display()
+        );
+        std::thread::sleep(pause(tries));
+        tries += 1;
+        born = Instant::now();
+        if let Err(e) = restart(&mut record, &flag) {
+            eprintln!("fs2 supervise: try {tries} of {TRIES}: {e}");
+        }
+    }
+}
+
+/// Seconds before the next try: none, then 1, 2, 4, 8.
+fn pause(tries: u32) -> Duration {
+    Duration::from_secs(if tries == 0 { 0 } else { 1 << (tries - 1).min(3) })
+}
+
+/// Waits for the daemon's end or a connection's; true where the daemon lives on.
+fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>) -> bool {
+    let ended = daemon.ended_or(watch.map(|w| w.as_fd().as_raw_fd()));
+    if ended {
+        return false;
+    }
+    let dead = watch.map(NbdWatch::dead);
+    match (dead, nbd_number(&record.block_device)) {
+        (Some(Ok(dead)), Some(number)) if dead.contains(&number) => {
+            // The death of all connections is mostly the daemon's: a moment later that is known.
+            if daemon.ended_within(Duration::from_millis(200)) {
+                return false;
+            }
+            eprintln!("fs2 supervise: {} lost a connection", record.block_device.display());
+            if let Err(e) = reconnect(record) {
+                eprintln!("fs2 supervise: {e}");
+            }
+        }
+        (Some(Err(e)), _) => {
+            eprintln!("fs2 supervise: netlink: {e}");
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        _ => {}
+    }
+    true
+}
+
+fn restart(record: &mut MountRecord, flag: &Path) -> Result<(), VolumeError> {
+    let args: Vec<OsString> = record.again.iter().map(OsString::from).collect();
+    let mut daemon = Daemon::start(record, &args)?;
+    let status = daemon.wait_ready(record, 0)?;
+    // Keeps 1. Dropping it ends it.
+    if !flag.exists() {
+        return Ok(());
+    }
+    record.pid = daemon.pid();
+    record.write().map_err(io_error(record.path.display().to_string()))?;
+    reconnect(record).map_err(io_error("connecting the new daemon"))?;
+    eprintln!("fs2 supervise: daemon {} serves {}: {}", record.pid, record.device.display(), status.liveness);
+    daemon.keep();
+    Ok(())
+}
+
+fn reconnect(record: &MountRecord) -> io::Result<()> {
+    match nbd_number(&record.block_device) {
+        Some(number) => nbd_reconnect(number, &record.carrier, &record.backend(), record.connections),
+        None => Ok(()),
+    }
+}
+
+/// What waits for the device fails now rather than later.
+fn give_up(record: &MountRecord) {
+    if let Some(number) = nbd_number(&record.block_device)
+        && let Err(e) = nbd_disconnect(number, &record.backend())
+    {
+        eprintln!("fs2 supervise: {e}");
+    }
+}
+
+/// A supervisor that waits for memory which the kernel can free only by writing to its volume waits for ever. Where the right is
+/// missing it remains so.
+fn dont_wait_for_own_writes() {
+    // SAFETY: the call takes numbers only.
+    unsafe { libc::prctl(SET_IO_FLUSHER, 1_u64, 0_u64, 0_u64, 0_u64) };
+}
+
+/// A process, known by more than its number.
+struct Process(OwnedFd);
+
+impl Process {
+    /// `None` where it has ended.
+    fn of(pid: u32) -> Option<Process> {
+        // SAFETY: the call takes numbers only.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        // SAFETY: the kernel has just opened it for us, and nobody else knows it.
+        (fd >= 0).then(|| Process(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    }
+
+    /// Waits until it has ended, or there is something to read from `other`; true where it has ended.
+    fn ended_or(&self, other: Option<i32>) -> bool {
+        self.poll(other, -1)
+    }
+
+    fn ended_within(&self, time: Duration) -> bool {
+        self.poll(None, time.as_millis() as i32)
+    }
+
+    fn poll(&self, other: Option<i32>, millis: i32) -> bool {
+        let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // A negative descriptor is passed over.
+        let mut fds = [watched(self.0.as_raw_fd()), watched(other.unwrap_or(-1))];
+        loop {
+            // SAFETY: the pointer and the count are those of the array, which outlives the call.
+            let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
+            if n >= 0 || Errno::last() != Errno::EINTR {
+                return fds[0].revents != 0;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_watched_to_its_end() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id()).unwrap();
+        assert!(!process.ended_within(Duration::from_millis(1)));
+        let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        io::Write::write_all(&mut &writer, b"x").unwrap();
+        assert!(!process.ended_or(Some(reader.as_raw_fd())));
+        child.kill().unwrap();
+        assert!(process.ended_or(None));
+        child.wait().unwrap();
+        assert!(Process::of(child.id()).is_none());
+    }
+
+    #[test]
+    fn tries_are_spaced() {
+        let pauses: Vec<u64> = (0..TRIES).map(|n| pause(n).as_secs()).collect();
+        assert_eq!(pauses, [0, 1, 2, 4, 8]);
+    }
+}

@@ -1,0 +1,118 @@
+//! `fs2 mount --frontend nbd` in a guest whose kernel has NBD: the device is made, mended and unmade over netlink,
+//! without nbd-client, systemd or udev.
+
+use fs2_tests::{Guest, Need, needs, tool};
+
+/// A volume of ours with files on /dev/vda, their digests in /tmp/sums.
+const VOLUME: &str = r#"
+mke2fs -q -t ext2 /dev/vda && mkdir /tmp/m && mount -t ext2 /dev/vda /tmp/m
+for dir in 0 1 2 3 4 5 6; do mkdir /tmp/m/d$dir && (cd /tmp/m/d$dir && head -c 900000 /dev/urandom | split -b $((50001 + dir * 30000))); done
+(cd /tmp/m && find . -type f -exec md5sum {} + | sort) > /tmp/sums
+umount /tmp/m
+mkfs2 -q /dev/vda
+same() { (cd /tmp/m && find . -path ./lost+found -prune -o -path ./new -prune -o -type f -exec md5sum {} + | sort) | cmp - /tmp/sums; }
+left() { # nothing is left of a mount
+    [ -z "$(ls /run/fs2 | grep -v stamp)" ] || { ls -la /run/fs2; return 1; }
+    [ ! -e /sys/block/nbd0/pid ]
+    ! pgrep -x fs2 || { ps axf; return 1; }
+}
+"#;
+
+fn guest(tools: &[&'static str], modules: &[&'static str], script: &str) {
+    let programs: Vec<Need> = tools.iter().map(|&t| Need::Program(t)).collect();
+    if !(needs(&[Need::Root, Need::Guest]) && needs(&programs)) {
+        return;
+    }
+    let guest = tools
+        .iter()
+        .fold(Guest::new(modules).seconds(300), |g, t| g.file(&tool(t).expect("it was found before")));
+    let left = guest.run(&format!("{VOLUME}{script}"));
+    println!("{}", left.log());
+}
+
+#[test]
+fn mounted_without_nbd_client() {
+    guest(
+        &[],
+        &["nbd"],
+        r#"
+        fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | tee said
+        grep -q 'nbd on /dev/nbd0' said && grep -q '^active' said
+        findmnt /tmp/m && grep -q 'discard' /proc/mounts
+        for setting in rotational:1 scheduler:'[none]' read_ahead_kb:128 discard_granularity:512 write_cache:'write back' fua:1; do
+            grep -qF "${setting#*:}" "/sys/block/nbd0/queue/${setting%%:*}" || { echo "$setting"; cat "/sys/block/nbd0/queue/${setting%%:*}"; false; }
+        done
+        same; same
+        fs2 status /tmp/m
+        mkdir /tmp/m/new && dd if=/dev/urandom of=/tmp/m/new/big bs=64k count=400 conv=fsync status=none
+        sum=$(md5sum < /tmp/m/new/big)
+        rm -r /tmp/m/d0 && sed -i '\#^[0-9a-f]*  ./d0/#d' /tmp/sums
+        fs2 trim /tmp/m
+        [ "$(status discards /tmp/m)" -gt 0 ]
+        [ "$(status copies_written /tmp/m)" -gt 0 ]
+        fs2 umount /tmp/m && left
+        e2fsck -fn /dev/vda
+        # Again, with four connections: clean, so active, and what was copied is there.
+        fs2 mount --frontend nbd --connections 4 --policy torture /dev/vda /tmp/m | tee said
+        grep -q '^active' said
+        [ "$(grep -c 'NBD connection [0-9]* of process' /run/fs2/*.log)" = 4 ]
+        same && [ "$sum" = "$(md5sum < /tmp/m/new/big)" ]
+        for i in 1 2 3 4 5 6; do (cat /tmp/m/d$i/* | md5sum > /tmp/out.$i) & done; wait
+        fs2 umount /tmp/m && left
+        e2fsck -fn /dev/vda && chkfs2 -f -n /dev/vda
+        "#,
+    );
+}
+
+#[test]
+fn programs_survive_the_daemons_death() {
+    guest(
+        &["fsx"],
+        &["nbd"],
+        r#"
+        fs2 mount --frontend nbd --connections 2 --policy torture /dev/vda /tmp/m | grep '^active'
+        # A request under way when the daemon dies waits for this time-out, which is half a minute otherwise.
+        echo 3000 > /sys/block/nbd0/queue/io_timeout
+        daemon() { fs2 status --json /tmp/m 2> /dev/null | grep -o '"pid":[0-9]*' | cut -d: -f2; }
+        same
+        until_true 30 [ "$(status copies_written /tmp/m)" -gt 0 ]
+        mkdir /tmp/m/new && sync
+        (for seed in $(seq 100); do
+            fsx -N 1000 -S "$seed" /tmp/m/new/fsx > fsx.out 2>&1 || { echo "fsx: $?"; cat fsx.out; touch failed; break; }
+            [ ! -e enough ] || [ "$seed" -lt 2 ] || { echo "fsx: $seed times 1000 operations"; break; }
+        done; touch fsx.done) &
+        (while [ ! -e enough ]; do
+            dd if=/dev/urandom of=/tmp/m/new/dd bs=64k count=50 conv=fsync status=none &&
+            dd if=/tmp/m/new/dd of=/tmp/m/new/copy bs=64k conv=fsync status=none && cmp /tmp/m/new/dd /tmp/m/new/copy ||
+                { echo "dd: $?"; touch failed; break; }
+            rm /tmp/m/new/dd /tmp/m/new/copy; touch dd.round
+        done; touch dd.done) &
+        # The page cache would hide the device.
+        (while [ ! -e enough ]; do sync; echo 1 > /proc/sys/vm/drop_caches; sleep 0.3; done) &
+        killed=0
+        while [ ! -e failed ] && [ $killed -lt 3 ]; do
+            rm -f dd.round; until_true 100 test -e dd.round
+            pid=$(daemon)
+            kill -KILL "$pid"
+            killed=$((killed + 1))
+            another() { local now; now=$(daemon) && [ -n "$now" ] && [ "$now" != "$pid" ]; }
+            until_true 100 another
+        done
+        touch enough
+        wait
+        echo "killed $killed times"
+        [ ! -e failed ] && same
+        grep 'fs2 supervise' /run/fs2/*.log
+        # Frozen until the next clean attach: nothing is copied, no replica read, whatever is freed.
+        rm /tmp/m/new/fsx && fs2 trim /tmp/m > /dev/null || true
+        fs2 status /tmp/m | head -n 8
+        fs2 status /tmp/m | grep -q 'inactive'
+        [ "$(status copies_written /tmp/m)" = 0 ] && [ "$(status reads_from_replica /tmp/m)" = 0 ]
+        [ "$(status reads /tmp/m)" -gt 0 ]
+        fs2 umount /tmp/m; left
+        chkfs2 -f -p /dev/vda || [ $? = 1 ]
+        fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | grep '^active'
+        same && fs2 umount /tmp/m && left
+        "#,
+    );
+}
