@@ -4,10 +4,15 @@
 mod cvs;
 mod files;
 mod mapping;
+mod startx;
+mod surge;
+mod tpcw;
 
 use super::Entry;
 
 /// Every workload of this module.
 pub fn entries() -> Vec<Entry> {
-    vec![cvs::ENTRY]
+    let mut all = vec![cvs::ENTRY, startx::ENTRY, surge::ENTRY];
+    all.extend(tpcw::ENTRIES);
+    all
 }

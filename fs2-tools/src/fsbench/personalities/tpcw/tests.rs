@@ -1,0 +1,89 @@
+use super::*;
+use crate::fsbench::control::Limits;
+
+fn setup(set: &[(&str, &str)]) -> Setup {
+    let set = set.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+    Setup { preset: "ci".into(), seed: 3, scale: 1.0, set, passes: 2 }
+}
+
+#[test]
+fn every_mix_is_whole_and_is_drawn_as_it_says() {
+    for mix in [Mix::Browsing, Mix::Shopping, Mix::Ordering] {
+        let weights = INTERACTIONS.map(|i| i.share[mix as usize]);
+        let total: f64 = weights.iter().sum();
+        assert!((total - 100.0).abs() < 1e-9, "{mix:?}: {total}");
+        let mut rng = Rng::new(1);
+        let n = 100_000.0;
+        let mut counts = [0f64; 14];
+        for _ in 0..n as u64 {
+            counts[rng.weighted(&weights)] += 1.0;
+        }
+        let x: f64 =
+            counts.iter().zip(&weights).map(|(c, w)| (c - w / 100.0 * n).powi(2) / (w / 100.0 * n)).sum();
+        // The 99th percentile of chi square with 13 degrees.
+        assert!(x < 27.69, "{mix:?}: {x}");
+    }
+}
+
+#[test]
+fn pictures_have_the_intended_sizes() {
+    let t = Tpcw::new(&setup(&[("items", "20000")]), Mix::Shopping).unwrap();
+    let mut counts = [0f64; 5];
+    for f in t.pictures.files.iter().skip(1).step_by(2) {
+        counts[PICTURES.iter().position(|(kb, _)| kb << 10 == f.len).unwrap()] += 1.0;
+    }
+    let n: f64 = counts.iter().sum();
+    assert_eq!(n, 20_000.0);
+    let x: f64 = counts.iter().zip(PICTURES).map(|(c, (_, p))| (c - p * n).powi(2) / (p * n)).sum();
+    // The 99th percentile of chi square with 4 degrees.
+    assert!(x < 13.28, "{x}");
+}
+
+#[test]
+fn what_is_written_is_found_again_round_after_round_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = Site::create(dir.path(), "tpcw-ordering", serde_json::Value::Null, 3).unwrap();
+    let mut t = Tpcw::new(&setup(&[("customers", "300"), ("items", "60")]), Mix::Ordering).unwrap();
+    let control = Control::new(Limits::default());
+    t.prepare(&site, &control).unwrap();
+    {
+        let open = t.store.open(&site).unwrap();
+        let shop = Shop::new(&site, &open, 300, 60);
+        let mut rng = Rng::new(5);
+        let mut user = User::new(&shop, &mut rng);
+        let rows = open.rows(store::Table::Orders);
+        for _ in 0..8 {
+            for which in 0..INTERACTIONS.len() {
+                let (read, _) = shop.interact(which, &mut user, &mut rng).unwrap();
+                assert!(read > 0 || which == 9, "{}", INTERACTIONS[which].name);
+            }
+        }
+        assert_eq!(open.rows(store::Table::Orders), rows + 8);
+        // Beyond the log's end.
+        let mut buffer = vec![0; 64 << 10];
+        for _ in 0..40 {
+            open.commit(1000, &mut buffer).unwrap();
+        }
+    }
+    let verified = t.verify(&site, &control).unwrap();
+    assert_eq!((verified.damaged, verified.examples.clone()), (0, vec![]));
+
+    // One byte of one page, and one of the log.
+    for name in ["db/order_line", "db/log"] {
+        let path = site.path(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let verified = t.verify(&site, &control).unwrap();
+    assert_eq!(verified.damaged, 2, "{:?}", verified.examples);
+}
+
+#[test]
+fn shops_that_cannot_be_are_refused() {
+    for wrong in [("customers", "5"), ("items", "0"), ("clients", "0"), ("think", "-1.0"), ("session", "nan")]
+    {
+        assert!(Tpcw::new(&setup(&[wrong]), Mix::Shopping).is_err(), "{wrong:?}");
+    }
+    assert!(Tpcw::new(&setup(&[("customers", "10"), ("items", "10")]), Mix::Shopping).is_ok());
+}

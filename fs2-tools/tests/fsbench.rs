@@ -1,0 +1,216 @@
+//! `fsbench` on a temporary directory: every workload small, its files compared; bad input; what is left.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn fsbench() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fsbench"));
+    command.stdin(Stdio::null()).env("NO_COLOR", "1");
+    command
+}
+
+#[track_caller]
+fn ended(output: &Output, code: i32) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{out}{err}");
+    (out, err)
+}
+
+#[track_caller]
+fn run(args: &[&str], dir: &Path, code: i32) -> (String, String) {
+    let output = fsbench().arg("run").args(args).arg(dir).output().expect("fsbench");
+    ended(&output, code)
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// A directory with something in it that is not fsbench's.
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("mine"), b"stays").expect("a file");
+    dir
+}
+
+#[track_caller]
+fn nothing_left(dir: &Path) {
+    assert_eq!(names_in(dir), ["mine"]);
+    assert_eq!(std::fs::read(dir.join("mine")).expect("the file"), b"stays");
+}
+
+/// Runs a workload twice; every file is as written, and nothing is left.
+#[track_caller]
+fn works(args: &[&str]) -> String {
+    let dir = place();
+    let mut all = vec!["--runs", "2", "--seed", "7"];
+    all.extend(args);
+    let (out, err) = run(&all, dir.path(), 0);
+    assert!(out.contains("as written") && out.contains("run 2"), "{out}{err}");
+    nothing_left(dir.path());
+    out
+}
+
+#[test]
+fn cvs_update_reads_two_trees() {
+    let out = works(&["cvs-update", "--scale", "0.05", "--set", "touch=5"]);
+    // 125 files: each stated once and mapped twice; 8 directories with six probes and reads.
+    let count = |name: &str| {
+        let line = out.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {out}"));
+        line[24..].split_whitespace().next().expect("a count").parse::<u64>().expect("a number")
+    };
+    assert_eq!((count("working files"), count("map ,v")), (125, 250));
+    assert_eq!((count("CVS files"), count("probes")), (32, 16));
+    assert_eq!((count("listings"), count("locks"), count("read whole")), (16, 16, 10));
+}
+
+#[test]
+fn startx_loads_and_reads() {
+    let out = works(&["startx", "--scale", "0.1", "--set", "think_min_us=0", "--set", "think_max_us=500"]);
+    assert!(out.contains("searches in vain") && out.contains("faults"), "{out}");
+}
+
+#[test]
+fn surge_answers_and_logs() {
+    let out = works(&["surge", "--scale", "0.05", "--duration", "1s", "--set", "off=0.002"]);
+    assert!(out.contains("request ") && out.contains("page "), "{out}");
+}
+
+#[test]
+fn tpcw_orders_in_every_mix() {
+    for mix in ["tpcw-browsing", "tpcw-shopping", "tpcw-ordering"] {
+        let out = works(&[mix, "--scale", "0.02", "--ops", "300", "--set", "think=0.001"]);
+        assert!(out.contains("home"), "{out}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_before_anything_is_written() {
+    let dir = place();
+    let path = dir.path();
+    let said = |args: &[&str], code| run(args, path, code).1;
+    assert!(said(&["cvs-updat"], 2).contains("cvs-update"));
+    assert!(said(&["startx", "--preset", "huge"], 2).contains("paper"));
+    assert!(said(&["startx", "--set", "colour=red"], 2).contains("processes"));
+    assert!(said(&["startx", "--scale", "0"], 2).contains("0.001"));
+    assert!(said(&["cvs-update", "--scale", "1000"], 1).contains("free"));
+    assert!(said(&["surge", "--set", "users=10000", "--set", "hosts=100"], 1).contains("ulimit"));
+    nothing_left(path);
+    assert!(run(&["startx"], &path.join("absent"), 1).1.contains("no such directory"));
+    assert!(run(&["startx"], &path.join("mine"), 1).1.contains("not a directory"));
+    nothing_left(path);
+}
+
+#[test]
+fn help_and_list_name_what_there_is() {
+    let (help, _) = ended(&fsbench().args(["run", "--help"]).output().expect("fsbench"), 0);
+    assert!(help.contains("Examples:") && help.contains("--scale"), "{help}");
+    let (list, _) = ended(&fsbench().arg("list").output().expect("fsbench"), 0);
+    for name in ["cvs-update", "startx", "surge", "tpcw-browsing", "tpcw-shopping", "tpcw-ordering"] {
+        assert!(list.lines().any(|l| l.split_whitespace().next() == Some(name)), "{name}: {list}");
+    }
+}
+
+/// Starts a run that goes on until it is ended, and waits until it has made its directory's first files.
+fn started(dir: &Path, ready: &str) -> std::process::Child {
+    let mut child = fsbench()
+        .args(["run", "surge", "--scale", "0.05", "--duration", "1h"])
+        .arg(dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("fsbench");
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::metadata(dir.join(ready)).map_or(0, |m| m.len()) == 0 {
+        assert!(Instant::now() < until, "{ready} does not come about");
+        assert!(child.try_wait().expect("a child").is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child
+}
+
+#[test]
+fn ctrl_c_cleans_up() {
+    // While files are made, and while the log tells that requests are being answered.
+    for ready in ["fsbench.d/FSBENCH", "fsbench.d/access1.log"] {
+        for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+            let dir = place();
+            let child = started(dir.path(), ready);
+            kill(Pid::from_raw(child.id() as i32), signal).expect("a signal");
+            let (_, err) = ended(&child.wait_with_output().expect("its end"), code);
+            assert!(err.contains("stopped by"), "{err}");
+            nothing_left(dir.path());
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_named_and_can_be_removed() {
+    let dir = place();
+    let mut child = started(dir.path(), "fsbench.d/FSBENCH");
+    let (_, err) = run(&["startx"], dir.path(), 1);
+    assert!(err.contains(&format!("process {}", child.id())), "{err}");
+    let busy = fsbench().arg("clean").arg(dir.path()).output().expect("fsbench");
+    ended(&busy, 1);
+    child.kill().expect("a kill");
+    child.wait().expect("its end");
+    let (_, err) = run(&["startx"], dir.path(), 1);
+    assert!(err.contains("fsbench clean"), "{err}");
+    ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
+    nothing_left(dir.path());
+    ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
+}
+
+#[test]
+fn a_directory_that_vanishes_is_an_error_that_names_it() {
+    let dir = place();
+    let child = started(dir.path(), "fsbench.d/access1.log");
+    std::fs::rename(dir.path().join("fsbench.d/host0"), dir.path().join("fsbench.d/gone")).expect("a rename");
+    let (_, err) = ended(&child.wait_with_output().expect("its end"), 1);
+    assert!(err.contains("host0"), "{err}");
+    nothing_left(dir.path());
+}
+
+#[test]
+fn damage_fails_the_run() {
+    let dir = place();
+    let small = ["startx", "--scale", "0.1", "--set", "think_max_us=0", "--set", "think_min_us=0"];
+    let mut prepare = small.to_vec();
+    prepare.extend(["--runs", "0", "--keep"]);
+    run(&prepare, dir.path(), 0);
+    let victim = dir.path().join("fsbench.d/bin/p00");
+    let mut bytes = std::fs::read(&victim).expect("a program");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&victim, bytes).expect("damage");
+    let mut again = small.to_vec();
+    again.push("--reuse");
+    let (out, err) = run(&again, dir.path(), 1);
+    assert!(err.contains("bin/p00") && err.contains(&format!("byte {last} ")), "{out}{err}");
+    assert_eq!(names_in(dir.path()), ["mine"], "a reused site is removed after its run");
+}
+
+#[test]
+fn prepared_files_serve_one_later_run_of_the_same_kind() {
+    let dir = place();
+    let args = ["cvs-update", "--scale", "0.02"];
+    let with = |more: &[&'static str]| [&args[..], more].concat();
+    run(&with(&["--runs", "0", "--keep"]), dir.path(), 0);
+    let (_, err) = run(&with(&["--reuse", "--seed", "2"]), dir.path(), 1);
+    assert!(err.contains("seed 1"), "{err}");
+    let (out, _) = run(&with(&["--reuse", "--keep"]), dir.path(), 0);
+    assert!(out.contains("as written"), "{out}");
+    let (_, err) = run(&with(&["--reuse"]), dir.path(), 1);
+    assert!(err.contains("a run has changed it"), "{err}");
+    ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
+    nothing_left(dir.path());
+}
