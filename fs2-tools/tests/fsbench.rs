@@ -102,7 +102,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_written() {
     assert!(said(&["startx", "--preset", "huge"], 2).contains("paper"));
     assert!(said(&["startx", "--set", "colour=red"], 2).contains("processes"));
     assert!(said(&["startx", "--scale", "0"], 2).contains("0.001"));
-    assert!(said(&["cvs-update", "--scale", "1000"], 1).contains("free"));
+    assert!(said(&["cvs-update", "--set", "ageing_mib=100000000"], 1).contains("free"));
     assert!(said(&["surge", "--set", "users=10000", "--set", "hosts=100"], 1).contains("ulimit"));
     nothing_left(path);
     assert!(run(&["startx"], &path.join("absent"), 1).1.contains("no such directory"));

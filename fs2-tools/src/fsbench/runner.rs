@@ -132,8 +132,10 @@ impl Session {
         let (parameters, needs) = (workload.parameters(), workload.needs());
         let (site, prepare) = if plan.reuse {
             preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..needs })?;
-            let site = Site::reuse(&plan.dir, entry.name, &parameters, plan.setup.seed)?;
+            let mut site = Site::reuse(&plan.dir, entry.name, &parameters, plan.setup.seed)?;
             workload.reopen(&site)?;
+            // From here on it is as if made by this run.
+            site.keep(plan.keep);
             (site, Duration::ZERO)
         } else {
             preflight::room(&plan.dir, &needs)?;

@@ -53,9 +53,9 @@ fn what_is_written_is_found_again_round_after_round_of_the_log() {
         let mut user = User::new(&shop, &mut rng);
         let rows = open.rows(store::Table::Orders);
         for _ in 0..8 {
-            for which in 0..INTERACTIONS.len() {
+            for (which, interaction) in INTERACTIONS.iter().enumerate() {
                 let (read, _) = shop.interact(which, &mut user, &mut rng).unwrap();
-                assert!(read > 0 || which == 9, "{}", INTERACTIONS[which].name);
+                assert!(read > 0 || which == 9, "{}", interaction.name);
             }
         }
         assert_eq!(open.rows(store::Table::Orders), rows + 8);
