@@ -20,6 +20,7 @@ mod detach;
 mod digest;
 mod home;
 mod patience;
+mod state;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use crate::stats::{Stats, WatermarkState};
 use crowd::Crowd;
 use home::{Home, MarkState};
 use patience::Patience;
+use state::{Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Urgent, Waiter};
 
 /// Whether replicas are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,135 +54,6 @@ pub enum Standing {
     Frozen(Freeze),
     /// Plain pass-through.
     Inactive(Inactive),
-}
-
-/// What a request turned out to be when it arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Zeroes,
-    Discard,
-}
-
-#[derive(Clone, Debug)]
-struct Pending {
-    request: Request,
-    kind: Kind,
-    /// The request's bytes, widened to whole blocks.
-    lock: Extent,
-    /// Blocks of the file system it touches.
-    blocks: BlockRange,
-    /// Blocks of the file system it covers whole.
-    covered: BlockRange,
-    active: bool,
-    /// When it arrived.
-    arrived: Nanos,
-    /// A read: the original only (its copy failed).
-    original_only: bool,
-    /// A read: a write of what it reads arrived before it ended.
-    tainted: bool,
-    /// A discard: what was written or claimed since it arrived.
-    overwritten: Vec<BlockRange>,
-    /// Groups whose bitmap must be loaded first.
-    groups: Vec<u32>,
-    /// Copies and punches into blocks that this bitmap write claims (R3).
-    ack_after: Vec<IoId>,
-}
-
-/// Where a read is served from.
-#[derive(Clone, Debug)]
-enum Source {
-    Original,
-    Copy { first: BlockNo, hashes: Vec<u64> },
-}
-
-#[derive(Clone, Debug)]
-struct CopyJob {
-    target: BlockRange,
-    /// Original, hash, and whether the payload still is what the original holds.
-    blocks: Vec<(BlockNo, u64, bool)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Waiter {
-    Client(RequestId),
-    MarkErased,
-    Detach,
-}
-
-#[derive(Clone, Debug)]
-enum Purpose {
-    Client {
-        seq: u64,
-        source: Source,
-    },
-    Flush(Vec<Waiter>),
-    Copy(CopyJob),
-    Punch,
-    LoadGroup(u32),
-    /// Hash an original against its unverified entry, or as a sample against a verified one.
-    Verify {
-        block: BlockNo,
-        alarm: bool,
-    },
-    /// Originals that the policy wants to see; `void` once one of them changed.
-    Fetch {
-        blocks: BlockRange,
-        void: bool,
-    },
-    EraseMark,
-    EraseOldSlot,
-    /// The superblock below, before table pages are written; `stale` once a client writes it.
-    LookBelow {
-        stale: bool,
-    },
-    TablePage {
-        page: u32,
-    },
-    Detach(detach::Step),
-}
-
-#[derive(Clone, Debug)]
-struct InFlight {
-    purpose: Purpose,
-    target: Target,
-    op: IoOp,
-    extent: Extent,
-    dispatched: Nanos,
-}
-
-/// Bytes of the volume that an I/O in flight holds.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    io: IoId,
-    extent: Extent,
-    exclusive: bool,
-}
-
-/// An I/O of the engine's own that waits for its turn, before everything else.
-#[derive(Clone, Debug)]
-struct Urgent {
-    target: Target,
-    op: IoOp,
-    extent: Extent,
-    data: IoData,
-    purpose: Purpose,
-}
-
-#[derive(Clone, Debug)]
-struct Ack {
-    request: RequestId,
-    result: Result<(), i32>,
-    after: Vec<IoId>,
-}
-
-/// Whether anyone has the bytes of clients' blocks: chosen when the volume is attached, for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contents {
-    Bytes,
-    /// A trace over a modelled drive: writes come without payload, reads without bytes.
-    Unseen,
 }
 
 /// A volume. See the module, and the crate for how it is driven.

@@ -7,131 +7,25 @@
 //!   fewer, at the moment it could begin.
 //! - L3: the engine learns of the drive by completions only: when each I/O was dispatched and ended.
 
+mod settings;
+mod sums;
+
 use std::sync::Arc;
 
 use fs2_block::{
     BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, Sector,
 };
-use fs2_disk::{Disk, DriveProfile, Energy, Queue, Scheduler, Service};
-use fs2_engine::policy::{Policy, Shape};
-use fs2_engine::{Brought, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
+use fs2_disk::{Disk, Energy, Queue, Scheduler, Service};
+use fs2_engine::policy::Shape;
+use fs2_engine::{Brought, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
 use fs2_trace::Record;
 
 use super::baselines::Ground;
-use super::belief::{Belief, Secrets};
+use super::belief::Secrets;
 use super::redirect::{OwnIo, Redirect};
-use super::samples::{Samples, kind_of};
-use super::{FreeMap, Image, ReadSet, Run, Scheme};
-
-/// When requests arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// At the trace's times.
-    Open,
-    /// Each when the one `clients` before it was answered and the think time of the trace has passed.
-    Closed {
-        /// Requests outstanding at most, at least 1.
-        clients: usize,
-        /// Shorter gaps between requests were the recording's service, not thought.
-        think_min: Nanos,
-        /// Longer gaps count as this.
-        think_max: Nanos,
-    },
-}
-
-impl Pace {
-    /// The think time before a request of a closed loop, given the one before it in the trace: the gap
-    /// between them less the recorded service, within what counts as thought.
-    pub(super) fn think(&self, before: Option<&Record>, record: &Record) -> Nanos {
-        let (Pace::Closed { think_min, think_max, .. }, Some(before)) = (self, before) else {
-            return Nanos(0);
-        };
-        let gap = record.at.since(before.at).since(before.service.unwrap_or_default());
-        if gap < *think_min { Nanos(0) } else { gap.min(*think_max) }
-    }
-
-    /// One request at a time, think times from 5 to 100 ms kept.
-    pub fn closed() -> Pace {
-        Pace::Closed { clients: 1, think_min: Nanos::from_millis(5), think_max: Nanos::from_millis(100) }
-    }
-}
-
-/// How a trace is replayed.
-#[derive(Clone)]
-pub struct Settings {
-    /// The drive that judges.
-    pub drive: DriveProfile,
-    /// The engine's settings: policy, what it believes of the drive, space, seed.
-    pub engine: EngineConfig,
-    /// One of the literature's schemes, instead of the engine's policy.
-    pub scheme: Option<Scheme>,
-    /// What the workload reads, for schemes that are told beforehand.
-    pub known: Option<Arc<ReadSet>>,
-    /// A policy of the caller's own, instead of the engine's or the scheme's.
-    pub policy: Option<Box<dyn Policy>>,
-    /// I/Os at the device at a time, at least 1.
-    pub depth: usize,
-    /// When requests arrive.
-    pub pace: Pace,
-    /// Where a scheme of the simulator's own puts requests instead; the daemon has no such thing.
-    pub redirect: Option<Box<dyn Redirect>>,
-    /// The volume is this many times as large as the traced one, all groups further apart.
-    pub stretch: u32,
-    /// What the drive has that nobody told the engine.
-    pub secrets: Secrets,
-}
-
-impl Settings {
-    /// The engine's defaults, believing the truth about the drive; one I/O at a time, open loop.
-    pub fn new(drive: DriveProfile) -> Settings {
-        Settings {
-            engine: EngineConfig { drive: Some(drive.clone()), ..EngineConfig::default() },
-            drive,
-            scheme: None,
-            known: None,
-            policy: None,
-            depth: 1,
-            pace: Pace::Open,
-            redirect: None,
-            stretch: 1,
-            secrets: Secrets::NONE,
-        }
-    }
-
-    /// The same with an engine that is told this about the drive.
-    pub fn with_belief(mut self, belief: Belief, seed: u64) -> Settings {
-        let (profile, knowledge) = belief.about(&self.drive);
-        (self.engine.drive, self.engine.knowledge) = (Some(profile), knowledge);
-        self.secrets = belief.secrets(seed);
-        self
-    }
-
-    /// The same with a policy of the engine's.
-    pub fn with_policy(self, policy: PolicyKind) -> Settings {
-        self.with_scheme(policy.into())
-    }
-
-    /// The same with the engine's policy or scheme of this name.
-    pub fn with_scheme(mut self, scheme: Scheme) -> Settings {
-        match scheme {
-            Scheme::Engine(kind) => (self.engine.policy, self.scheme) = (kind, None),
-            other => (self.engine.policy, self.scheme) = (PolicyKind::None, Some(other)),
-        }
-        self
-    }
-}
-
-/// Why a replay could not begin.
-#[derive(Debug)]
-pub struct ReplayError(pub String);
-
-impl std::fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for ReplayError {}
+use super::samples::Samples;
+use super::{FreeMap, Image, Run};
+pub use settings::{Pace, ReplayError, Settings};
 
 /// The daemon looks after so long at the latest, whatever the engine says; so do we.
 const LOOK_AT_LEAST_EVERY: Nanos = Nanos(1_000_000_000);
@@ -371,72 +265,6 @@ impl Replay {
         &self.run
     }
 
-    /// From the next run on keeps what pictures are drawn from: so many accesses of each run, drawn evenly
-    /// among all, and how the copies grew.
-    pub fn keep_samples(&mut self, dots_max: usize) {
-        self.dots_max = Some(dots_max);
-    }
-
-    /// The samples of the last run and the idle time after it so far.
-    pub fn last_samples(&self) -> Option<&Samples> {
-        self.samples.as_deref()
-    }
-
-    fn begin_run(&mut self) {
-        let before = std::mem::take(&mut self.run);
-        let head = self.samples.as_ref().map_or(Sector(0), |s| s.head());
-        self.samples = self.dots_max.map(|n| Box::new(Samples::new(self.now, head, n)));
-        self.sample_moment(false);
-        let power = self.disk.profile().power();
-        self.energy = Energy::new(power);
-        if std::mem::take(&mut self.prepared) {
-            self.run = Run {
-                copy_sectors: before.copy_sectors,
-                own_read_sectors: before.own_read_sectors,
-                table_sectors: before.table_sectors,
-                own_idle: before.own_idle,
-                ..Run::default()
-            };
-        } else {
-            self.own_energy = Energy::new(power);
-        }
-        self.between_runs = false;
-        self.copies_read = self.volume.stats().reads_from_replica;
-        self.last_answer = self.now;
-    }
-
-    fn finish_sums(&mut self) {
-        self.run.request_joules = self.energy.access_joules();
-        self.run.own_joules = self.own_energy.access_joules();
-        self.run.replicas = self.volume.table().len() as u64;
-        self.run.reads_from_copies = self.volume.stats().reads_from_replica - self.copies_read;
-        self.sample_moment(true);
-    }
-
-    fn sample_moment(&mut self, last: bool) {
-        if let Some(samples) = &mut self.samples {
-            let replicas = self.volume.table().len() as u64;
-            samples.moment(self.now, replicas, self.volume.policy().hot_region(), last);
-        }
-    }
-
-    /// The drive begins with an access of these bytes, or of several pieces of which this is the first and the
-    /// last ends at `end`.
-    fn sample_access(&mut self, io: &Io, at: Extent, end: u64, service: &Service) {
-        let Some(samples) = &mut self.samples else { return };
-        let kind = match &io.data {
-            IoData::Client(request) => {
-                let asked = self.requests.get(request.0 as usize).map(|r| r.offset);
-                kind_of(service.op, asked != Some(at.offset()))
-            }
-            _ if is_request(io) => kind_of(service.op, false),
-            _ => None,
-        };
-        if !at.is_empty() {
-            samples.access(service, at.sector(), Sector(end / fs2_block::SECTOR_BYTES), kind);
-        }
-    }
-
     fn outstanding(&self) -> usize {
         self.requests.len() - self.unused.len()
     }
@@ -647,42 +475,6 @@ impl Replay {
                 self.volume.complete(self.now, io.id, outcome);
             }
             _ => self.volume.complete(self.now, io.id, Outcome::done()),
-        }
-    }
-
-    fn count(&mut self, io: &Io, service: &Service) {
-        let sectors = io.extent.sectors();
-        let run = &mut self.run;
-        if is_request(io) {
-            self.energy.add(service);
-            run.sectors += sectors;
-            run.split.add(service);
-            run.access.add(service.total());
-            if io.op == IoOp::Read {
-                run.reads_split.add(service);
-                run.access_reads.add(service.total());
-            }
-            return;
-        }
-        if io.op == IoOp::Flush {
-            return;
-        }
-        self.count_own(op_of(io), sectors, service, matches!(io.data, IoData::Unseen));
-    }
-
-    fn count_own(&mut self, op: Op, sectors: u64, service: &Service, copy: bool) {
-        let run = &mut self.run;
-        self.own_energy.add(service);
-        if self.between_runs {
-            run.own_idle.add(service)
-        } else {
-            run.own.add(service)
-        }
-        match op {
-            Op::Write if copy => run.copy_sectors += sectors,
-            Op::Write => run.table_sectors += sectors,
-            Op::Read => run.own_read_sectors += sectors,
-            _ => {}
         }
     }
 }

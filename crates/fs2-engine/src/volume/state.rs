@@ -1,0 +1,135 @@
+//! What a volume remembers of requests and I/Os while they last.
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Request, RequestId};
+
+use super::detach;
+use crate::io::{IoData, IoId, IoOp, Target};
+
+/// What a request turned out to be when it arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    Zeroes,
+    Discard,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Pending {
+    pub(super) request: Request,
+    pub(super) kind: Kind,
+    /// The request's bytes, widened to whole blocks.
+    pub(super) lock: Extent,
+    /// Blocks of the file system it touches.
+    pub(super) blocks: BlockRange,
+    /// Blocks of the file system it covers whole.
+    pub(super) covered: BlockRange,
+    pub(super) active: bool,
+    /// When it arrived.
+    pub(super) arrived: Nanos,
+    /// A read: the original only (its copy failed).
+    pub(super) original_only: bool,
+    /// A read: a write of what it reads arrived before it ended.
+    pub(super) tainted: bool,
+    /// A discard: what was written or claimed since it arrived.
+    pub(super) overwritten: Vec<BlockRange>,
+    /// Groups whose bitmap must be loaded first.
+    pub(super) groups: Vec<u32>,
+    /// Copies and punches into blocks that this bitmap write claims (R3).
+    pub(super) ack_after: Vec<IoId>,
+}
+
+/// Where a read is served from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Original,
+    Copy { first: BlockNo, hashes: Vec<u64> },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct CopyJob {
+    pub(super) target: BlockRange,
+    /// Original, hash, and whether the payload still is what the original holds.
+    pub(super) blocks: Vec<(BlockNo, u64, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Waiter {
+    Client(RequestId),
+    MarkErased,
+    Detach,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Purpose {
+    Client {
+        seq: u64,
+        source: Source,
+    },
+    Flush(Vec<Waiter>),
+    Copy(CopyJob),
+    Punch,
+    LoadGroup(u32),
+    /// Hash an original against its unverified entry, or as a sample against a verified one.
+    Verify {
+        block: BlockNo,
+        alarm: bool,
+    },
+    /// Originals that the policy wants to see; `void` once one of them changed.
+    Fetch {
+        blocks: BlockRange,
+        void: bool,
+    },
+    EraseMark,
+    EraseOldSlot,
+    /// The superblock below, before table pages are written; `stale` once a client writes it.
+    LookBelow {
+        stale: bool,
+    },
+    TablePage {
+        page: u32,
+    },
+    Detach(detach::Step),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    pub(super) purpose: Purpose,
+    pub(super) target: Target,
+    pub(super) op: IoOp,
+    pub(super) extent: Extent,
+    pub(super) dispatched: Nanos,
+}
+
+/// Bytes of the volume that an I/O in flight holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    pub(super) io: IoId,
+    pub(super) extent: Extent,
+    pub(super) exclusive: bool,
+}
+
+/// An I/O of the engine's own that waits for its turn, before everything else.
+#[derive(Clone, Debug)]
+pub(super) struct Urgent {
+    pub(super) target: Target,
+    pub(super) op: IoOp,
+    pub(super) extent: Extent,
+    pub(super) data: IoData,
+    pub(super) purpose: Purpose,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Ack {
+    pub(super) request: RequestId,
+    pub(super) result: Result<(), i32>,
+    pub(super) after: Vec<IoId>,
+}
+
+/// Whether anyone has the bytes of clients' blocks: chosen when the volume is attached, for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Contents {
+    Bytes,
+    /// A trace over a modelled drive: writes come without payload, reads without bytes.
+    Unseen,
+}
