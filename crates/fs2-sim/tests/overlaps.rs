@@ -160,3 +160,24 @@ fn a_page_is_written_when_nobody_is_at_its_place() {
         assert_eq!((pages(&s) - before, s.volume.table().dirty_pages()), (1, 0));
     }
 }
+
+/// A client's write to a bitmap waits until the daemon has read it once. That read came when no request could
+/// start: under a load that never let the device idle it never came.
+#[test]
+fn a_bitmap_write_under_load_is_answered() {
+    let mut s = Session::attach(image(&DATA, &[], 0), config());
+    s.policy(Scripted::default());
+    let at = s.volume.layout().unwrap().bitmap_block(0).extent(s.volume.block_size()).offset();
+    let bitmap = s.device[at as usize..][..BLOCK].to_vec();
+    s.submit(Op::Read, 1100 * SIZE, SIZE, None);
+    let write = s.submit(Op::Write, at, SIZE, Some(&bitmap));
+    let mut answered = Vec::new();
+    for _ in 0..20 {
+        // One I/O at a time, and always another request that could be next.
+        s.submit(Op::Read, 1101 * SIZE, SIZE, None);
+        let io = s.dispatch().unwrap();
+        s.complete(io);
+        answered.extend(std::iter::from_fn(|| s.volume.poll_reply()).map(|r| r.request.0));
+    }
+    assert!(answered.contains(&write), "answered: {answered:?}");
+}

@@ -36,6 +36,7 @@ mod originals;
 mod page;
 mod recovery;
 mod table;
+mod vacated;
 
 use fs2_block::BlockNo;
 
@@ -46,6 +47,7 @@ pub use header::{
 pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage};
 pub use recovery::{Limits, Recovery, Report};
 pub use table::{EncodedPage, InsertRefused, PageVersion, ReplicaTable, RunCopy, Stretch};
+pub use vacated::Vacated;
 
 /// xxh3-64 of a block's content, seeded with the volume's key ([`Header::volume_id`]).
 pub fn content_hash(key: u64, block: &[u8]) -> u64 {

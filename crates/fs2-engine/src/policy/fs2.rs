@@ -45,6 +45,18 @@ struct OpenRun {
     end: u32,
 }
 
+/// In this group no `least` blocks in a row were vacant when [`Space::vacated`] said so.
+#[derive(Clone, Copy, Debug, Default)]
+struct Poor {
+    group: u32,
+    /// 0: nothing is known.
+    least: u32,
+    vacated: u64,
+}
+
+/// Groups of which is remembered that they are poor: 64 KiB.
+const POOR_MAX: usize = 1 << 12;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Fs2 {
@@ -59,6 +71,8 @@ pub struct Fs2 {
     /// The next block to copy into, and where its window ends.
     cursor: Option<(u32, u32)>,
     free_run: u32,
+    /// By group, modulo their number: where no long run was vacant.
+    poor: Vec<Poor>,
 }
 
 /// Start of a learnt chance: one half.
@@ -78,6 +92,7 @@ impl Fs2 {
             expected: None,
             cursor: None,
             free_run: (FREE_RUN_BYTES / u64::from(shape.block_bytes)) as u32,
+            poor: vec![Poor::default(); (shape.groups() as usize).clamp(1, POOR_MAX)],
             shape: shape.clone(),
         }
     }
@@ -128,6 +143,23 @@ impl Fs2 {
         groups
     }
 
+    /// The first `free_run` vacant blocks in a row in `part` of a group; groups without are not gone through
+    /// again until something was vacated.
+    fn long_run(&mut self, group: u32, part: BlockRange, space: &dyn Space) -> Option<BlockRange> {
+        let (blocks, least) = (self.shape.group_range(group), self.free_run);
+        let vacated = space.vacated(blocks);
+        let at = group as usize % self.poor.len();
+        let known = self.poor[at];
+        if known.group == group && known.vacated == vacated && (1..=least).contains(&known.least) {
+            return None;
+        }
+        let found = space.first_vacant(part, least, least);
+        if found.is_none() && part == blocks {
+            self.poor[at] = Poor { group, least, vacated };
+        }
+        found
+    }
+
     /// The next vacant stretch from the cursor, in ascending order, of runs that are large enough.
     fn after_cursor(&mut self, want: u32, space: &dyn Space) -> Option<Place> {
         let (at, end) = self.cursor?;
@@ -139,8 +171,10 @@ impl Fs2 {
             let blocks = self.shape.group_range(group);
             let rest = BlockRange::new(at.max(blocks.start()), blocks.end());
             // A run that was begun is filled to its end: it starts at the cursor.
-            let begun = space.first_vacant(rest, 1, want).filter(|r| r.start() == at);
-            if let Some(run) = begun.or_else(|| space.first_vacant(rest, self.free_run, self.free_run)) {
+            let next =
+                BlockRange::new(rest.start(), rest.end().min(rest.start().saturating_add(want.max(1))));
+            let begun = space.first_vacant(next, 1, want).filter(|r| r.start() == at);
+            if let Some(run) = begun.or_else(|| self.long_run(group, rest, space)) {
                 let len = run.len().min(want);
                 self.cursor = Some((run.start() + len, end));
                 return Some(Place::At(BlockRange::new(run.start(), run.start() + len)));
@@ -250,8 +284,7 @@ impl Policy for Fs2 {
                 if !space.is_known(group) {
                     return Place::NeedsGroup(group);
                 }
-                let blocks = self.shape.group_range(group);
-                if let Some(run) = space.first_vacant(blocks, self.free_run, self.free_run) {
+                if let Some(run) = self.long_run(group, self.shape.group_range(group), space) {
                     self.cursor =
                         Some((run.start(), run.start().saturating_add(window).min(self.shape.blocks)));
                     return self.after_cursor(want, space).unwrap_or(Place::Nowhere);

@@ -196,6 +196,10 @@ mod tests {
         fn first_vacant(&self, _: BlockRange, _: u32, _: u32) -> Option<BlockRange> {
             unreachable!("this policy weighs all runs of a region")
         }
+        fn vacated(&self, _: BlockRange) -> u64 {
+            0
+        }
+
         fn has_replica(&self, _: BlockNo) -> bool {
             false
         }

@@ -136,6 +136,9 @@ pub trait Space {
     /// The first `least` vacant blocks in a row, or up to `enough` where more follow, in `within`, a part
     /// of one group. Costs what lies before them; `None` also where the group's bitmap is not loaded.
     fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange>;
+    /// A number that changes whenever some of `blocks` become vacant that were not: what was not found before
+    /// is not there as long as it stays.
+    fn vacated(&self, blocks: BlockRange) -> u64;
     /// Whether `block` has a replica already.
     fn has_replica(&self, block: BlockNo) -> bool;
     /// Tells of the parts of `blocks` without a replica, ascending: what [`Space::has_replica`] says of each.

@@ -304,6 +304,7 @@ impl Volume {
             fs_blocks,
             standing: Standing::Inactive(Inactive::NoTable),
             live: None,
+            vacated: Default::default(),
             table: ReplicaTable::new(0, config.degree),
             home: None,
             mark: MarkState::Gone,

@@ -68,6 +68,10 @@ impl Space for View<'_> {
         first_row(free, taken, least, enough)
     }
 
+    fn vacated(&self, blocks: BlockRange) -> u64 {
+        self.0.vacated.of(blocks).wrapping_add(self.0.table.vacated().of(blocks))
+    }
+
     fn has_replica(&self, block: BlockNo) -> bool {
         self.0.table.copies_of(block) >= usize::from(self.0.config.degree)
     }
@@ -192,10 +196,6 @@ impl Volume {
     pub(super) fn dispatch_background(&mut self, now: Nanos) -> Option<Io> {
         if self.background.is_some() || matches!(self.standing, Standing::Inactive(_)) {
             return None;
-        }
-        // A client waits for these.
-        if let Some(io) = self.load_wanted(now) {
-            return Some(io);
         }
         if !self.is_idle(now) || !(self.policy.eager() || self.requests.is_empty()) {
             return None;

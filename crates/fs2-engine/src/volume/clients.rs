@@ -482,6 +482,7 @@ impl Volume {
             && let Some(live) = &mut self.live
         {
             for run in runs {
+                self.vacated.add(run);
                 self.stats.discarded_blocks += live.discarded(run, connection, any);
             }
         }

@@ -321,8 +321,10 @@ impl Volume {
     }
 
     fn copy_done(&mut self, job: CopyJob, result: Result<(), i32>) {
+        let void_before = self.stats.copies_void;
         if let Err(errno) = result {
             self.stats.copy_errors += 1;
+            self.vacated.add(job.target);
             if errno == ENOSPC {
                 self.copies_off = true;
             }
@@ -343,6 +345,9 @@ impl Volume {
                 }
             }
             self.stats.copies_void += 1;
+        }
+        if self.stats.copies_void > void_before {
+            self.vacated.add(job.target);
         }
     }
 
@@ -368,6 +373,7 @@ impl Volume {
         if live.load_group(group, outcome.brought.bytes()).is_none() {
             return;
         }
+        self.vacated.add(blocks);
         // The load filter's second half: R not in F, O in F.
         let gone: Vec<BlockNo> = self
             .table

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Nanos, Op, Request, RequestId};
 use fs2_ext2::{Freeze, Layout, Liveness};
-use fs2_table::ReplicaTable;
+use fs2_table::{ReplicaTable, Vacated};
 
 pub use attach::{AttachError, AttachOptions, AttachReport, Inactive};
 pub use detach::DetachReport;
@@ -68,6 +68,8 @@ pub struct Volume {
     standing: Standing,
     layout: Option<Arc<Layout>>,
     live: Option<Liveness>,
+    /// Where F grew, or a copy did not become a replica.
+    vacated: Vacated,
     table: ReplicaTable,
     home: Option<Home>,
     mark: MarkState,
@@ -350,6 +352,10 @@ impl Volume {
             self.flush_active = Some(io.id);
             return Some(io);
         }
+        // Keeps I5: a client's bitmap waits for this one read, which others' requests must not pass for ever.
+        if let Some(io) = self.load_wanted(now) {
+            return Some(io);
+        }
         if let Some(io) = self.dispatch_client(now) {
             return Some(io);
         }
@@ -358,8 +364,7 @@ impl Volume {
                 self.step_detach();
                 return self.dispatch_urgent(now);
             }
-            // Keeps I5: a client's bitmap may wait for this one read.
-            return self.load_wanted(now);
+            return None;
         }
         self.dispatch_background(now)
     }

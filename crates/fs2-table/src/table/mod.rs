@@ -20,7 +20,7 @@ use crate::geometry::{entries_for, pages_for};
 use crate::leaf::{FIRST_STEP, Leaf, Warmth};
 use crate::originals::{Originals, Run};
 use crate::page::Entry;
-use crate::{Replica, Trust};
+use crate::{Replica, Trust, Vacated};
 use disk::Dirty;
 pub(crate) use disk::OnDisk;
 use fs2_block::{BlockNo, BlockRange};
@@ -45,6 +45,8 @@ pub struct ReplicaTable {
     originals: Originals,
     filter: Filter,
     dirty: Dirty,
+    /// Where replicas went.
+    vacated: Vacated,
     /// Squeezing pages together found nothing, and no entry has gone since.
     packed: bool,
     /// Ageing steps since the table was made.
@@ -138,6 +140,7 @@ impl ReplicaTable {
             originals: Originals::default(),
             filter: Filter::new(),
             dirty: Dirty::default(),
+            vacated: Vacated::default(),
             packed: false,
             now: FIRST_STEP,
             sweep_hand: 0,
@@ -170,6 +173,11 @@ impl ReplicaTable {
         self.unverified
     }
 
+    /// Where replicas went.
+    pub fn vacated(&self) -> &Vacated {
+        &self.vacated
+    }
+
     /// Bytes of memory, allocators' overhead aside.
     pub fn memory_bytes(&self) -> usize {
         let leaves: usize = self.pages.iter().flat_map(|p| &p.leaf).map(|l| l.memory_bytes()).sum();
@@ -180,6 +188,7 @@ impl ReplicaTable {
             + self.originals.memory_bytes()
             + self.filter.memory_bytes()
             + self.dirty.memory_bytes()
+            + self.vacated.memory_bytes()
     }
 
     /// The entry whose copy lies in `replica`.

@@ -72,6 +72,7 @@ impl ReplicaTable {
 
     /// Takes the entries of a range of replicas out of the pages; index and filter know already.
     fn remove_from_pages(&mut self, replicas: BlockRange) {
+        self.vacated.add(replicas);
         let places = self.places_of(replicas);
         let first = places.start;
         let mut empty = places.end..places.end;
