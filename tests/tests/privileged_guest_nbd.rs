@@ -5,7 +5,7 @@ use fs2_tests::{Guest, Need, needs, tool};
 
 /// A volume of ours with files on /dev/vda, their digests in /tmp/sums.
 const VOLUME: &str = r#"
-mke2fs -q -t ext2 /dev/vda && mkdir /tmp/m && mount -t ext2 /dev/vda /tmp/m
+mke2fs -q -t ext2 /dev/vda ${SIZE:-} && mkdir /tmp/m && mount -t ext2 /dev/vda /tmp/m
 for dir in 0 1 2 3 4 5 6; do mkdir /tmp/m/d$dir && (cd /tmp/m/d$dir && head -c 900000 /dev/urandom | split -b $((50001 + dir * 30000))); done
 (cd /tmp/m && find . -type f -exec md5sum {} + | sort) > /tmp/sums
 umount /tmp/m
@@ -26,7 +26,7 @@ fn guest(tools: &[&'static str], modules: &[&'static str], script: &str) {
     let guest = tools
         .iter()
         .fold(Guest::new(modules).seconds(300), |g, t| g.file(&tool(t).expect("it was found before")));
-    let left = guest.run(&format!("{VOLUME}{script}"));
+    let left = guest.run(&script.replacen("VOLUME", VOLUME, 1));
     println!("{}", left.log());
 }
 
@@ -35,7 +35,7 @@ fn mounted_without_nbd_client() {
     guest(
         &[],
         &["nbd"],
-        r#"
+        r#"VOLUME
         fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | tee said
         grep -q 'nbd on /dev/nbd0' said && grep -q '^active' said
         findmnt /tmp/m && grep -q 'discard' /proc/mounts
@@ -69,7 +69,7 @@ fn programs_survive_the_daemons_death() {
     guest(
         &["fsx"],
         &["nbd"],
-        r#"
+        r#"VOLUME
         fs2 mount --frontend nbd --connections 2 --policy torture /dev/vda /tmp/m | grep '^active'
         # A request under way when the daemon dies waits for this time-out, which is half a minute otherwise.
         echo 3000 > /sys/block/nbd0/queue/io_timeout
@@ -112,6 +112,70 @@ fn programs_survive_the_daemons_death() {
         fs2 umount /tmp/m; left
         chkfs2 -f -p /dev/vda || [ $? = 1 ]
         fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | grep '^active'
+        same && fs2 umount /tmp/m && left
+        "#,
+    );
+}
+
+#[test]
+fn a_full_volume_gives_its_space_back() {
+    guest(
+        &[],
+        &["nbd"],
+        r#"SIZE=64M VOLUME
+        fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | grep '^active'
+        mkdir /tmp/m/new
+        used() { df --output=pcent /tmp/m | tail -n 1 | tr -dc 0-9; }
+        n=0
+        while [ "$(used)" -lt 97 ]; do
+            n=$((n + 1))
+            dd if=/dev/urandom of=/tmp/m/new/$n bs=1M count=4 conv=fsync status=none
+            if [ $((n % 4)) = 0 ]; then
+                # Cold, so that the volume is asked and has something to copy.
+                echo 1 > /proc/sys/vm/drop_caches
+                same
+            fi
+            [ $n -lt 20 ]
+        done
+        (cd /tmp/m/new && md5sum *) > /tmp/new.sums
+        echo "97 % after $n files: $(status copies_written /tmp/m) copied, $(status reclaimed /tmp/m) reclaimed, $(status invalidated /tmp/m) invalidated"
+        [ $n -gt 8 ]
+        [ "$(status copies_written /tmp/m)" -gt 1000 ] && [ $(($(status invalidated /tmp/m) + $(status reclaimed /tmp/m))) -gt 1000 ]
+        echo 1 > /proc/sys/vm/drop_caches
+        same && (cd /tmp/m/new && md5sum --quiet -c /tmp/new.sums)
+        fs2 status /tmp/m | sed -n '/^space/,/^$/p'
+        # What is freed is known to be free again, by discards.
+        before=$(status discards /tmp/m)
+        (cd /tmp/m/new && rm $(seq 1 2 "$n") && md5sum *) > /tmp/new.sums
+        sync && fstrim /tmp/m
+        [ "$(status discards /tmp/m)" -gt "$before" ]
+        copied=$(status copies_written /tmp/m)
+        more() { echo 1 > /proc/sys/vm/drop_caches; same; [ "$(status copies_written /tmp/m)" -gt $((copied + 100)) ]; }
+        until_true 100 more
+        (cd /tmp/m/new && md5sum --quiet -c /tmp/new.sums)
+        fs2 umount /tmp/m && left
+        e2fsck -fn /dev/vda && chkfs2 -f -n /dev/vda
+        "#,
+    );
+}
+
+#[test]
+fn auto_takes_what_the_kernel_has_and_says_why() {
+    guest(
+        &[],
+        &["loop"],
+        r#"SIZE=64M VOLUME
+        # Neither loaded nor to be had: the machine's modprobe finds no modules of this kernel.
+        ! fs2 mount --frontend nbd /dev/vda /tmp/m > said 2>&1
+        grep 'no NBD driver' said && ! pgrep -x fs2
+        fs2 mount /dev/vda /tmp/m | tee said
+        grep -q '(fuse on /dev/loop0' said && grep -q '^by fuse: .*no NBD driver' said
+        same && fs2 umount /tmp/m && left
+        # To be had: it is loaded on demand.
+        printf '#!/bin/sh\nbusybox insmod /tmp/modules/$2.ko\n' > modprobe && chmod +x modprobe
+        PATH=/tmp/share:$PATH
+        fs2 mount /dev/vda /tmp/m | tee said
+        grep -q '(nbd on /dev/nbd0' said
         same && fs2 umount /tmp/m && left
         "#,
     );
