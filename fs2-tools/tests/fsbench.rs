@@ -94,6 +94,31 @@ fn tpcw_orders_in_every_mix() {
 }
 
 #[test]
+fn postmark_reads_what_it_wrote() {
+    for processes in ["processes=1", "processes=4"] {
+        let small = ["--scale", "0.2", "--set", "most=9000", "--set", "least=500"];
+        let out = works(&[&["postmark", "--set", processes], &small[..]].concat());
+        assert!(out.contains("throughput MB/s") && out.contains("append"), "{out}");
+    }
+}
+
+#[test]
+fn the_walks_see_every_file() {
+    works(&["find", "--scale", "0.05"]);
+    works(&["log", "--scale", "0.05"]);
+}
+
+#[test]
+fn compile_and_reclaim_leave_what_they_should() {
+    let quick = ["--set", "cpu_min_ms=0", "--set", "cpu_max_ms=2"];
+    works(&[&["compile", "--scale", "0.2"], &quick[..]].concat());
+    let out = works(&["reclaim", "--scale", "0.05", "--set", "objects=0"]);
+    assert!(out.contains("cleaning s") && !out.contains("compilation"), "{out}");
+    let out = works(&["reclaim", "--scale", "0.02", "--set", "objects=2"]);
+    assert!(out.contains("compilation s"), "{out}");
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_before_anything_is_written() {
     let dir = place();
     let path = dir.path();
@@ -104,6 +129,8 @@ fn what_cannot_be_run_is_refused_before_anything_is_written() {
     assert!(said(&["startx", "--scale", "0"], 2).contains("0.001"));
     assert!(said(&["cvs-update", "--set", "ageing_mib=100000000"], 1).contains("free"));
     assert!(said(&["surge", "--set", "users=10000", "--set", "hosts=100"], 1).contains("ulimit"));
+    let trace = path.join("trace");
+    assert!(said(&["startx", "--record", trace.to_str().expect("text")], 1).contains("FS2 volume"));
     nothing_left(path);
     assert!(run(&["startx"], &path.join("absent"), 1).1.contains("no such directory"));
     assert!(run(&["startx"], &path.join("mine"), 1).1.contains("not a directory"));
@@ -115,9 +142,17 @@ fn help_and_list_name_what_there_is() {
     let (help, _) = ended(&fsbench().args(["run", "--help"]).output().expect("fsbench"), 0);
     assert!(help.contains("Examples:") && help.contains("--scale"), "{help}");
     let (list, _) = ended(&fsbench().arg("list").output().expect("fsbench"), 0);
-    for name in ["cvs-update", "startx", "surge", "tpcw-browsing", "tpcw-shopping", "tpcw-ordering"] {
+    let papers = ["cvs-update", "startx", "surge", "tpcw-browsing", "tpcw-shopping", "tpcw-ordering"];
+    for name in papers.into_iter().chain(["postmark", "find", "compile", "log", "reclaim"]) {
         assert!(list.lines().any(|l| l.split_whitespace().next() == Some(name)), "{name}: {list}");
     }
+}
+
+#[test]
+fn a_workload_s_parameters_are_listed() {
+    let (out, _) = ended(&fsbench().args(["list", "startx"]).output().expect("fsbench"), 0);
+    assert!(out.contains("--preset modern") && out.contains("--set libraries=458"), "{out}");
+    ended(&fsbench().args(["list", "nothing"]).output().expect("fsbench"), 2);
 }
 
 /// Starts a run that goes on until it is ended, and waits until it has made its directory's first files.

@@ -15,7 +15,8 @@ fn binaries() -> &'static Path {
     DIR.get_or_init(|| {
         let me = std::env::current_exe().expect("this test's own path");
         let dir = me.parent().and_then(Path::parent).expect("TARGET/PROFILE/deps").to_owned();
-        let built = ["fs2d", "fs2", "mkfs2", "chkfs2"].iter().all(|p| dir.join(p).exists());
+        let built =
+            ["fs2d", "fs2", "mkfs2", "chkfs2", "fs2-replay", "fsbench"].iter().all(|p| dir.join(p).exists());
         if !built {
             build(&dir);
         }
@@ -39,7 +40,7 @@ fn build(dir: &Path) {
     assert!(status.success(), "the programs do not build");
 }
 
-/// The path of a built program: `fs2d`, `fs2`, `mkfs2` or `chkfs2`.
+/// The path of a built program, such as `fs2d` or `fsbench`.
 pub fn program(name: &str) -> PathBuf {
     binaries().join(name)
 }

@@ -2,9 +2,9 @@
 //!
 //! The daemon counts from its attach; a pass is the difference of two answers. Means become sums for that.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fs2_control::Status;
+use fs2_control::{Client, Command, Reply, Status};
 use serde::Serialize;
 
 use super::BenchError;
@@ -70,6 +70,15 @@ impl Daemon {
         &self.record
     }
 
+    /// Has it record every request in a trace at `path`, until the answer is dropped or ended.
+    ///
+    /// # Errors
+    /// Where it does not answer, or cannot write there.
+    pub fn record_trace(&self, path: &Path) -> Result<Recording, BenchError> {
+        ask(&self.record.control, &Command::TraceStart { path: path.to_owned() })?;
+        Ok(Recording { control: Some(self.record.control.clone()) })
+    }
+
     /// Its figures since its attach.
     ///
     /// # Errors
@@ -78,6 +87,40 @@ impl Daemon {
         volume::status(&self.record).map_err(|e| {
             BenchError::Failed(format!("{}: its daemon does not answer: {e}", self.record.dir.display()))
         })
+    }
+}
+
+/// A trace being recorded; ended on drop.
+#[derive(Debug)]
+pub struct Recording {
+    control: Option<PathBuf>,
+}
+
+impl Recording {
+    /// Ends it; the trace is whole.
+    ///
+    /// # Errors
+    /// Where the daemon does not answer, or could not write all of it.
+    pub fn end(mut self) -> Result<(), BenchError> {
+        self.control.take().map_or(Ok(()), |control| ask(&control, &Command::TraceStop))
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        if let Some(control) = self.control.take() {
+            // The run has failed already, and says so.
+            let _ = ask(&control, &Command::TraceStop);
+        }
+    }
+}
+
+fn ask(control: &Path, command: &Command) -> Result<(), BenchError> {
+    let failed = |e: &dyn std::fmt::Display| BenchError::Failed(format!("recording a trace: {e}"));
+    match Client::connect(control).and_then(|mut client| client.ask(command)).map_err(|e| failed(&e))? {
+        Reply::Done => Ok(()),
+        Reply::Error { what, .. } => Err(failed(&what)),
+        other => Err(failed(&format!("the daemon answered {other:?}"))),
     }
 }
 

@@ -40,6 +40,7 @@ const USAGE: i32 = 2;
 const EXAMPLES: &str = "\
 Examples:
   fsbench list                                    what there is to run
+  fsbench list cvs-update                         its presets and parameters
   fsbench run cvs-update /mnt                     one of the papers' workloads, at a small size, once
   fsbench run startx --runs 5 /mnt                five times in one set of files
   fsbench run tpcw-shopping --duration 60s /mnt   a minute of it
@@ -63,8 +64,11 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// What there is to run
-    List,
+    /// What there is to run; with a name, its parameters
+    List {
+        /// A workload
+        name: Option<String>,
+    },
     Run(Box<RunArgs>),
     /// Remove what a run that was killed has left in a directory
     Clean {
@@ -114,6 +118,9 @@ struct RunArgs {
     /// Go on with files that --runs 0 --keep has left
     #[arg(long)]
     reuse: bool,
+    /// Have FS2's daemon record the runs' requests, for fs2-replay; the directory must lie on an FS2 volume
+    #[arg(long, value_name = "TRACE")]
+    record: Option<PathBuf>,
     #[command(flatten)]
     measure: MeasureArgs,
 }
@@ -190,7 +197,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
     };
     let done = match &cli.what {
-        What::List => list(out),
+        What::List { name: None } => list(out),
+        What::List { name: Some(name) } => describe(name, out),
         What::Run(args) => run_one(args, out, err),
         What::Clean { dir } => clean(dir, out),
     };
@@ -211,6 +219,26 @@ fn list(out: &mut dyn Write) -> Result<(), BenchError> {
     for e in entries() {
         writeln!(out, "{:<16} {} [{}; presets {}]", e.name, e.summary, e.source, e.presets.join(", "))
             .map_err(printing)?;
+    }
+    Ok(())
+}
+
+/// A workload's parameters, preset by preset.
+fn describe(name: &str, out: &mut dyn Write) -> Result<(), BenchError> {
+    let e = find(name)?;
+    writeln!(out, "{}: {}\nsource: {}", e.name, e.summary, e.source).map_err(printing)?;
+    for preset in e.presets {
+        let setup = Setup { preset: (*preset).into(), seed: 1, scale: 1.0, set: Vec::new(), passes: 1 };
+        let workload = (e.make)(&setup)?;
+        let needs = workload.needs();
+        let (bytes, inodes) = (crate::mkfs2::bytes(needs.bytes), needs.inodes);
+        writeln!(out, "\n--preset {preset}: about {bytes} in {inodes} files and directories")
+            .map_err(printing)?;
+        if let serde_json::Value::Object(parameters) = workload.parameters() {
+            for (name, value) in parameters {
+                writeln!(out, "  --set {name}={value}").map_err(printing)?;
+            }
+        }
     }
     Ok(())
 }
@@ -248,7 +276,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     };
     preflight::directory(&plan.dir)?;
     let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
-    let outcome = runner::run(&entry, &plan, &mut measurer)?;
+    let outcome = runner::run_recorded(&entry, &plan, &mut measurer, args.record.as_deref())?;
     let document = measurer.document(&outcome, &plan);
     if let Some(path) = &args.measure.json {
         attach::write_document(&document, path)?;

@@ -1,14 +1,14 @@
 //! A benchmark from its first check to its last file removed.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::BenchError;
 use super::control::{Control, Limits, Progress};
-use super::fs2::{Daemon, DaemonUse, difference};
+use super::fs2::{Daemon, DaemonUse, Recording, difference};
 use super::preflight;
 use super::site::Site;
 use super::workload::{Entry, Needs, PassReport, Setup, Verified, Workload};
@@ -102,7 +102,31 @@ impl Around for Plainly {}
 /// # Errors
 /// Whatever is refused before it or fails in it; a pass that is short; files that are not what was written.
 pub fn run(entry: &Entry, plan: &Plan, around: &mut dyn Around) -> Result<Outcome, BenchError> {
+    run_recorded(entry, plan, around, None)
+}
+
+/// As [`run`]; FS2's daemon records all passes in a trace at `record`.
+///
+/// # Errors
+/// As [`run`]; where the directory does not lie on an FS2 volume, or the trace cannot be written.
+pub fn run_recorded(
+    entry: &Entry,
+    plan: &Plan,
+    around: &mut dyn Around,
+    record: Option<&Path>,
+) -> Result<Outcome, BenchError> {
+    preflight::directory(&plan.dir)?;
+    if record.is_some() && Daemon::of(&plan.dir).is_none() {
+        return Err(BenchError::Refused(format!(
+            "{}: does not lie on an FS2 volume, whose daemon would record; fs2 mount it, with --policy none for plain ext2",
+            plan.dir.display()
+        )));
+    }
     let mut session = Session::open(entry, plan)?;
+    if let (Some(path), Some(daemon)) = (record, &session.daemon) {
+        write_back(&session.site)?;
+        session.recording = Some(daemon.record_trace(path)?);
+    }
     for _ in 0..plan.train {
         session.pass(around, true)?;
     }
@@ -118,6 +142,7 @@ pub struct Session {
     workload: Box<dyn Workload>,
     site: Site,
     daemon: Option<Daemon>,
+    recording: Option<Recording>,
     outcome: Outcome,
 }
 
@@ -128,6 +153,9 @@ impl Session {
     /// Why not; what was made is removed.
     pub fn open(entry: &Entry, plan: &Plan) -> Result<Session, BenchError> {
         preflight::directory(&plan.dir)?;
+        let daemon = Daemon::of(&plan.dir);
+        // Nothing is written to a volume whose daemon is gone.
+        daemon.as_ref().map(Daemon::status).transpose()?;
         let mut workload = (entry.make)(&plan.setup)?;
         let (parameters, needs) = (workload.parameters(), workload.needs());
         let (site, prepare) = if plan.reuse {
@@ -153,8 +181,7 @@ impl Session {
             runs: Vec::new(),
             verified: None,
         };
-        let daemon = Daemon::of(&plan.dir);
-        Ok(Session { plan: plan.clone(), workload, site, daemon, outcome })
+        Ok(Session { plan: plan.clone(), workload, site, daemon, recording: None, outcome })
     }
 
     /// The passes so far.
@@ -184,6 +211,9 @@ impl Session {
     /// # Errors
     /// The file system's; a signal.
     pub fn end(mut self) -> Result<Outcome, BenchError> {
+        if let Some(recording) = self.recording.take() {
+            recording.end()?;
+        }
         if !self.outcome.runs.is_empty() {
             let control = Control::new(Limits::default());
             let _shown = Shown::start("comparing", &control);

@@ -1,12 +1,15 @@
 //! The papers' workloads, one module each. What is stated, measured or assumed of them is in
 //! `docs/fsbench.md`.
 
+mod compile;
 mod cvs;
 mod files;
 mod mapping;
+mod postmark;
 mod startx;
 mod surge;
 mod tpcw;
+mod users;
 
 use super::Entry;
 
@@ -14,5 +17,7 @@ use super::Entry;
 pub fn entries() -> Vec<Entry> {
     let mut all = vec![cvs::ENTRY, startx::ENTRY, surge::ENTRY];
     all.extend(tpcw::ENTRIES);
+    all.extend([postmark::ENTRY, compile::ENTRY]);
+    all.extend(users::ENTRIES);
     all
 }
