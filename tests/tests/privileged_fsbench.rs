@@ -1,0 +1,142 @@
+//! fsbench's workloads on a real FS2 volume, each cold and with little memory, in one mount after another:
+//! every file as written, the drive's figures told, e2fsck content afterwards.
+
+use std::path::Path;
+
+use fs2_tests::{KERNEL, Mounted, PlainMount, Scratch, e2fsck_clean, mke2fs, needs, run};
+
+const MIB: u64 = 1 << 20;
+
+fn volume(scratch: &Scratch) -> std::path::PathBuf {
+    let image = scratch.path("image");
+    mke2fs(&image, 512 * MIB, &["-t", "ext2", "-m", "0", "-b", "4096"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    image
+}
+
+/// Small forms of all workloads, in the order of the papers.
+const SMALL: [&[&str]; 11] = [
+    &["cvs-update", "--scale", "0.08", "--set", "touch=10", "--set", "cpu_us=0"],
+    &["startx", "--scale", "0.1", "--set", "think_min_us=0", "--set", "think_max_us=1000"],
+    &["surge", "--scale", "0.1", "--ops", "300", "--set", "off=0.002", "--set", "cap=200000"],
+    &["tpcw-browsing", "--scale", "0.02", "--ops", "40", "--set", "think=0.001"],
+    &["tpcw-shopping", "--scale", "0.02", "--ops", "40", "--set", "think=0.001"],
+    &["tpcw-ordering", "--scale", "0.02", "--ops", "40", "--set", "think=0.001"],
+    &["postmark", "--scale", "0.1"],
+    &["find", "--scale", "0.1"],
+    &["compile", "--scale", "0.1", "--set", "cpu_min_ms=0", "--set", "cpu_max_ms=5"],
+    &["log", "--scale", "0.03"],
+    &["reclaim", "--scale", "0.03", "--set", "objects=0"],
+];
+
+#[test]
+fn every_workload_runs_cold_on_a_volume_that_copies() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let dir = scratch.path("mnt");
+    let drive =
+        ["--policy", "torture", "--drive", "wd800-repaired", "--time-scale", "0.01", "--require-active"];
+    // The memory limit needs a memory cgroup; where there is none, fsbench says so and the test goes without.
+    let limited = limit_works(&scratch);
+    println!("memory limit: {}", if limited { "64m" } else { "none: no memory cgroup here" });
+    let mut copies = 0;
+    for chunk in SMALL.chunks(4) {
+        let mounted = Mounted::new(&scratch, &image, &dir, &drive);
+        for args in chunk {
+            let json = scratch.path("result.json");
+            let mut command = scratch.command("fsbench");
+            command.arg("run").args(*args).args(["--runs", "2", "--seed", "11", "--cold", "remount"]);
+            command.args(["--quiet-warnings", "--json"]).arg(&json);
+            if limited {
+                command.args(["--mem-limit", "64m"]);
+            }
+            let said = run(command.arg(&dir)).ended(0).says("as written").says("FS2: policy torture");
+            let document: serde_json::Value =
+                serde_json::from_str(&std::fs::read_to_string(&json).expect("a document")).expect("JSON");
+            let runs = document["runs"].as_array().expect("runs");
+            assert_eq!(runs.len(), 2, "{}", said.out);
+            for run in runs {
+                let drive = &run["drive"];
+                assert!(drive["accesses"].as_u64() > Some(0), "{}: {drive}", args[0]);
+                assert!(drive["t_a_ms"].as_f64() > Some(0.0), "{}: {drive}", args[0]);
+                assert!(drive["access_j"].as_f64() > Some(0.0), "{}: {drive}", args[0]);
+            }
+            assert_eq!(names_in(&dir), ["lost+found"], "{}", args[0]);
+        }
+        let status = mounted.status();
+        for counter in ["hash_mismatches", "replica_errors", "table_errors"] {
+            assert_eq!(status[counter], 0, "{counter} in {status}");
+        }
+        assert_eq!(status["liveness"], "active");
+        copies += status["copies_written"].as_u64().unwrap_or(0);
+        mounted.umount().ended(0);
+        e2fsck_clean(&image);
+    }
+    assert!(copies > 500, "{copies} copies: the volume has hardly done anything");
+}
+
+fn limit_works(scratch: &Scratch) -> bool {
+    let probe = scratch.make_dir("probe");
+    let small = ["find", "--scale", "0.01", "--mem-limit", "64m"];
+    run(scratch.command("fsbench").arg("run").args(small).arg(&probe)).code == 0
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn a_run_is_recorded_for_the_replay() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let dir = scratch.path("mnt");
+    let trace = scratch.path("cvs.fs2trace");
+    let mounted = Mounted::new(&scratch, &image, &dir, &["--policy", "none"]);
+    let mut command = scratch.command("fsbench");
+    command
+        .args(["run", "cvs-update", "--scale", "0.05", "--cold", "remount", "--record"])
+        .arg(&trace)
+        .arg(&dir);
+    run(&mut command).ended(0).says("as written");
+    mounted.umount().ended(0);
+    let info = run(scratch.command("fs2-replay").args(["info", "--json"]).arg(&trace)).ended(0).json();
+    assert!(info.to_string().contains("read"), "{info}");
+    // 125 files of two trees were read from the disk, the comparison at the end was not recorded.
+    let bytes = std::fs::metadata(&trace).expect("the trace").len();
+    assert!(bytes > 500, "{bytes} bytes of trace");
+}
+
+#[test]
+fn volumes_that_cannot_be_written_are_refused() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let bench = |args: &[&str], dir: &Path| run(scratch.command("fsbench").arg("run").args(args).arg(dir));
+    let dir = scratch.path("plain");
+    {
+        let plain = PlainMount::new(&image, &dir, "ro");
+        bench(&["cvs-update"], plain.dir()).ended(1).says("read-only");
+    }
+    bench(&["cvs-update"], &image).ended(1).says("not a directory");
+    {
+        let plain = PlainMount::new(&image, &dir, "rw");
+        bench(&["tpcw-shopping", "--preset", "paper"], plain.dir()).ended(1).says("free");
+        bench(&["find", "--set", "inodes=40000", "--set", "mib=1"], plain.dir()).ended(1).says("inodes");
+        assert_eq!(names_in(plain.dir()), ["lost+found"]);
+    }
+    e2fsck_clean(&image);
+
+    // The daemon is gone: nothing that was set up answers any more.
+    let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &[]);
+    mounted.kill_daemon();
+    bench(&["cvs-update", "--scale", "0.02"], mounted.dir()).ended(1).says("its daemon does not answer");
+}
