@@ -180,3 +180,31 @@ fn auto_takes_what_the_kernel_has_and_says_why() {
         "#,
     );
 }
+
+#[test]
+fn a_daemon_that_cannot_live_fails_the_device() {
+    if !needs(&[Need::Root, Need::Guest]) {
+        return;
+    }
+    let script = r#"SIZE=64M VOLUME
+        fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
+        # No later daemon can start: a directory stands where its control socket must.
+        ctl=$(echo /run/fs2/*.ctl) && rm "$ctl" && mkdir "$ctl"
+        pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)
+        echo 1 > /proc/sys/vm/drop_caches
+        kill -KILL "$pid"
+        # Waits for five tries, then fails.
+        ! cat /tmp/m/d1/* > /dev/null 2> said
+        head -n 3 said && grep -q 'Input/output error' said
+        grep 'fs2' /run/fs2/*.log
+        [ "$(grep -c 'fs2 supervise: try' /run/fs2/*.log)" = 5 ]
+        until_true 60 grep -q 'fails every request from now on: unmount it, then chkfs2 -f -p /dev/vda' /run/fs2/*.log
+        fs2 umount /tmp/m || [ $? = 4 ]
+        rmdir "$ctl" && left
+        chkfs2 -f -p /dev/vda || [ $? = 1 ]
+        fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
+        same && fs2 umount /tmp/m && left
+        "#;
+    let guest = Guest::new(&["nbd"]).seconds(300).tolerates("EXT4-fs error");
+    println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());
+}
