@@ -15,6 +15,7 @@ pub mod rng;
 pub mod runner;
 pub mod site;
 pub mod table;
+pub mod wml;
 pub mod workload;
 
 use std::ffi::OsString;
@@ -47,6 +48,7 @@ Examples:
   fsbench run cvs-update --set touch=100 /mnt     with one of its parameters changed
   fsbench run cvs-update --runs 5 --cold remount --mem-limit 24m --json r.json /mnt
                                                   as the papers do: cold, with little memory
+  fsbench run varmail.f --runtime 60 /mnt         a script in FileBench's language
   fsbench clean /mnt                              what a killed run has left
 
 Everything is written below DIR/fsbench.d and removed at the end, also after Ctrl-C. At the end every file is
@@ -81,7 +83,7 @@ enum What {
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 struct RunArgs {
-    /// A workload's name; see fsbench list
+    /// A workload's name (see fsbench list), or a script in FileBench's language: a path that ends in .f
     name: String,
     /// A directory on the file system to be measured
     dir: PathBuf,
@@ -104,7 +106,7 @@ struct RunArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,
     /// End each run after so long: 90s, 5m
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, alias = "runtime", value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
     /// End each run after so many operations
     #[arg(long, value_name = "N")]
@@ -112,6 +114,9 @@ struct RunArgs {
     /// Begin each run with so long that is not counted
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
     warmup: Duration,
+    /// How to print: `table`, or `filebench` as FileBench prints a run of its language
+    #[arg(long, value_name = "FORM", default_value = "table")]
+    format: Format,
     /// Leave the files; with --runs 0 another command may go on with them
     #[arg(long)]
     keep: bool,
@@ -123,6 +128,15 @@ struct RunArgs {
     record: Option<PathBuf>,
     #[command(flatten)]
     measure: MeasureArgs,
+}
+
+/// How a report is printed.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// Ours.
+    Table,
+    /// FileBench's.
+    Filebench,
 }
 
 fn parse_scale(text: &str) -> Result<f64, String> {
@@ -155,7 +169,9 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 
 /// Every workload by name.
 pub fn entries() -> Vec<Entry> {
-    personalities::entries()
+    let mut all = personalities::entries();
+    all.extend(wml::entries());
+    all
 }
 
 /// Finds a workload by name.
@@ -249,15 +265,24 @@ fn clean(dir: &std::path::Path, out: &mut dyn Write) -> Result<(), BenchError> {
 }
 
 fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), BenchError> {
-    let entry = find(&args.name)?;
-    let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
-    if !entry.presets.contains(&preset.as_str()) {
-        return Err(BenchError::Usage(format!(
-            "{} has no preset '{preset}'; there are {}",
-            entry.name,
-            entry.presets.join(", ")
-        )));
-    }
+    let script = args.name.ends_with(".f");
+    let preset = if script {
+        if args.preset.is_some() {
+            return Err(BenchError::Usage("a script has no presets; change its variables with --set".into()));
+        }
+        "script".to_owned()
+    } else {
+        let entry = find(&args.name)?;
+        let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
+        if !entry.presets.contains(&preset.as_str()) {
+            return Err(BenchError::Usage(format!(
+                "{} has no preset '{preset}'; there are {}",
+                entry.name,
+                entry.presets.join(", ")
+            )));
+        }
+        preset
+    };
     control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
     let plan = runner::Plan {
         dir: args.dir.clone(),
@@ -276,13 +301,31 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     };
     preflight::directory(&plan.dir)?;
     let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
-    let outcome = runner::run_recorded(&entry, &plan, &mut measurer, args.record.as_deref())?;
+    let workload = if script {
+        let path = std::path::Path::new(&args.name);
+        let source = std::fs::read(path).map_err(BenchError::at(path, "reading the script"))?;
+        wml::of_file(&args.name, &String::from_utf8_lossy(&source), &plan.setup)?
+    } else {
+        (find(&args.name)?.make)(&plan.setup)?
+    };
+    if args.format == Format::Filebench && !script && wml::entries().iter().all(|e| e.name != args.name) {
+        return Err(BenchError::Usage("--format filebench is for workloads in FileBench's language".into()));
+    }
+    let record = args.record.as_deref();
+    let outcome = runner::run_workload(&args.name, workload, &plan, &mut measurer, record)?;
     let document = measurer.document(&outcome, &plan);
     if let Some(path) = &args.measure.json {
         attach::write_document(&document, path)?;
     }
-    table::print(&outcome, out).map_err(printing)?;
-    attach::print_summary(&document, out).and_then(|()| out.flush()).map_err(printing)?;
+    match args.format {
+        Format::Table => table::print(&outcome, out).and_then(|()| attach::print_summary(&document, out)),
+        Format::Filebench => {
+            let mut natives = outcome.runs.iter().filter_map(|r| r.report.native.as_deref());
+            natives.try_for_each(|text| out.write_all(text.as_bytes()))
+        }
+    }
+    .and_then(|()| out.flush())
+    .map_err(printing)?;
     if !args.measure.quiet_warnings {
         for warning in &document.warnings {
             let _ = writeln!(err, "fsbench: warning: {warning}");

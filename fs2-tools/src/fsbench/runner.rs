@@ -116,13 +116,28 @@ pub fn run_recorded(
     record: Option<&Path>,
 ) -> Result<Outcome, BenchError> {
     preflight::directory(&plan.dir)?;
+    run_workload(entry.name, (entry.make)(&plan.setup)?, plan, around, record)
+}
+
+/// As [`run_recorded`], with a workload that has no entry: a script.
+///
+/// # Errors
+/// As [`run_recorded`].
+pub fn run_workload(
+    name: &str,
+    workload: Box<dyn Workload>,
+    plan: &Plan,
+    around: &mut dyn Around,
+    record: Option<&Path>,
+) -> Result<Outcome, BenchError> {
+    preflight::directory(&plan.dir)?;
     if record.is_some() && Daemon::of(&plan.dir).is_none() {
         return Err(BenchError::Refused(format!(
             "{}: does not lie on an FS2 volume, whose daemon would record; fs2 mount it, with --policy none for plain ext2",
             plan.dir.display()
         )));
     }
-    let mut session = Session::open(entry, plan)?;
+    let mut session = Session::of(name, workload, plan)?;
     if let (Some(path), Some(daemon)) = (record, &session.daemon) {
         write_back(&session.site)?;
         session.recording = Some(daemon.record_trace(path)?);
@@ -153,27 +168,35 @@ impl Session {
     /// Why not; what was made is removed.
     pub fn open(entry: &Entry, plan: &Plan) -> Result<Session, BenchError> {
         preflight::directory(&plan.dir)?;
+        Session::of(entry.name, (entry.make)(&plan.setup)?, plan)
+    }
+
+    /// As `open`, with a workload that has no entry: a script.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub fn of(name: &str, mut workload: Box<dyn Workload>, plan: &Plan) -> Result<Session, BenchError> {
+        preflight::directory(&plan.dir)?;
         let daemon = Daemon::of(&plan.dir);
         // Nothing is written to a volume whose daemon is gone.
         daemon.as_ref().map(Daemon::status).transpose()?;
-        let mut workload = (entry.make)(&plan.setup)?;
         let (parameters, needs) = (workload.parameters(), workload.needs());
         let (site, prepare) = if plan.reuse {
             preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..needs })?;
-            let mut site = Site::reuse(&plan.dir, entry.name, &parameters, plan.setup.seed)?;
+            let mut site = Site::reuse(&plan.dir, name, &parameters, plan.setup.seed)?;
             workload.reopen(&site)?;
             // From here on it is as if made by this run.
             site.keep(plan.keep);
             (site, Duration::ZERO)
         } else {
             preflight::room(&plan.dir, &needs)?;
-            let mut site = Site::create(&plan.dir, entry.name, parameters.clone(), plan.setup.seed)?;
+            let mut site = Site::create(&plan.dir, name, parameters.clone(), plan.setup.seed)?;
             let prepare = prepared(&mut *workload, &site)?;
             site.set_pristine(true)?;
             (site, prepare)
         };
         let outcome = Outcome {
-            workload: entry.name.into(),
+            workload: name.into(),
             setup: plan.setup.clone(),
             parameters,
             needs,
@@ -261,6 +284,9 @@ fn pass(
     daemon: Option<&Daemon>,
     training: bool,
 ) -> Result<Run, BenchError> {
+    let control = Control::new(Limits::default());
+    workload.restore(&control)?;
+    control.check()?;
     write_back(site)?;
     around.before(site, training)?;
     let before = daemon.map(Daemon::status).transpose()?;

@@ -136,6 +136,15 @@ pub trait Workload: Send {
     /// The file system's; [`BenchError::Interrupted`] where it was stopped by a signal.
     fn pass(&mut self, site: &Site, control: &Control) -> Result<PassReport, BenchError>;
 
+    /// Brings its files back to what a pass begins with, before each pass and before caches are emptied. Workloads that
+    /// go on with what the last pass has left need not.
+    ///
+    /// # Errors
+    /// The file system's; [`BenchError::Interrupted`].
+    fn restore(&mut self, _control: &Control) -> Result<(), BenchError> {
+        Ok(())
+    }
+
     /// Compares every file with what was written.
     ///
     /// # Errors
@@ -236,6 +245,8 @@ pub struct PassReport {
     pub metrics: Vec<Metric>,
     /// Why the pass is shorter than it was meant to be: such a run is a failure.
     pub short: Option<String>,
+    /// The report in the form of the tool the workload comes from, where it comes from one.
+    pub native: Option<String>,
 }
 
 impl PassReport {

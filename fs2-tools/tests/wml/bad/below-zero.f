@@ -1,0 +1,2 @@
+# error: 2:8: this calculation is below zero
+set $x=1 - 2

@@ -1,0 +1,2 @@
+# error: 2:1: define fileset needs `name`
+define fileset path=/tmp

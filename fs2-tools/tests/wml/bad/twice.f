@@ -1,0 +1,2 @@
+# error: 2:25: `name` is given twice
+define fileset name=set,name=other,path=/tmp

@@ -1,0 +1,2 @@
+# error: 2:1: unknown statement `defin`: did you mean `define`?
+defin fileset name=x
