@@ -9,8 +9,10 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId, Sector};
 use fs2_disk::{Disk, DriveProfile};
-use fs2_engine::{AttachOptions, EngineConfig, Outcome, PolicyKind, Volume};
+use fs2_engine::policy::Shape;
+use fs2_engine::{AttachOptions, EngineConfig, Head, Outcome, PolicyKind, Times, Volume};
 use fs2_table::{Replica, ReplicaTable, Trust, content_hash};
+use fs2_trace::Record;
 
 /// A table of `n` replicas in runs of 32, the originals scattered.
 fn table(n: u32) -> ReplicaTable {
@@ -77,6 +79,49 @@ fn request(c: &mut Criterion) {
     });
 }
 
+/// What the daemon does for a 4 KiB read beside moving bytes: looks the block up, chooses a copy, counts the
+/// time and tells the trace. The budget for all of it is 120 ns.
+fn hooks(c: &mut Criterion) {
+    let t = table(1 << 20);
+    let hits: Vec<BlockNo> = t.iter().map(|r| r.original).step_by(97).collect();
+    let shape = Shape { blocks: 1 << 28, group_blocks: 32768, first_block: 0, block_bytes: 4096, seed: 1 };
+    let mut policy = PolicyKind::Fs2.build(&shape);
+    let mut times = Times::default();
+    let head = Head::new(None);
+    let (sender, receiver) = std::sync::mpsc::sync_channel::<Record>(1 << 16);
+    let drain = std::thread::spawn(move || receiver.iter().count());
+    let mut group = c.benchmark_group("lookup, choice, metrics and trace hook of a 4 KiB read");
+    let mut at = 0u32;
+    let mut one = |block: BlockNo| {
+        let now = Nanos(u64::from(block.0));
+        let range = BlockRange::one(block);
+        let mut choice = None;
+        if t.any_in_originals(range) {
+            let copies: Vec<BlockNo> = t.copy_of_run(range).map(|c| c.first).collect();
+            choice = policy.choose(now, &head, Extent::new(u64::from(block.0) * 4096, 4096), block, &copies);
+        }
+        times.add(Nanos(u64::from(block.0 & 0xffff)));
+        let record = Record::new(now, Op::Read, Extent::new(u64::from(block.0) * 4096, 4096));
+        (choice, sender.try_send(record).is_ok())
+    };
+    group.bench_function("no replica", |b| {
+        b.iter(|| {
+            at = at.wrapping_add(0x9e37_79b9) >> 8;
+            one(black_box(BlockNo(at)))
+        });
+    });
+    let mut i = 0;
+    group.bench_function("one replica", |b| {
+        b.iter(|| {
+            i = (i + 1) % hits.len();
+            one(black_box(hits[i]))
+        });
+    });
+    group.finish();
+    drop(sender);
+    drain.join().expect("it only counts");
+}
+
 fn drive(c: &mut Criterion) {
     let profile = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let sectors = profile.capacity_sectors();
@@ -91,5 +136,5 @@ fn drive(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, lookups, hash, request, drive);
+criterion_group!(benches, lookups, hash, hooks, request, drive);
 criterion_main!(benches);

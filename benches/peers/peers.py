@@ -6,9 +6,10 @@ HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
 BIN = Path(os.environ.get("FS2_BIN", TARGET / "release"))
 TICK = os.sysconf("SC_CLK_TCK")
-# The image of a million replicas, in 4 KiB blocks: 16 GiB, of which these are in use.
-BLOCK, BLOCKS, MILLION = 4096, 4 << 20, 1_000_000
-COPIED, PLAIN, NEAR = 200_000, 1_300_000, 2_500_000
+# The image of a million replicas: 16 GiB in 128 groups of 4 KiB blocks. Of 32 groups the files' blocks are copied, of 32
+# others not; of each group the first 768 blocks are left to its metadata.
+BLOCK, GROUP, GROUPS, LEAD = 4096, 32768, 128, 768
+COPIED, PLAIN, NEAR = range(8, 40), range(44, 76), 90 * GROUP
 
 
 def parse():
@@ -16,11 +17,12 @@ def parse():
 parts:
   nbd       fs2d --policy none, nbdkit file, qemu-nbd and nbd-server on a unix socket, fio's nbd engine
   fuse      fs2d --frontend fuse below a loop device, and nbdkit with nbdfuse below one (root)
+  ring      fs2d on a loop device over memory, past the page cache: --io uring and --io threads (root)
   policy    fs2d with policies none and fs2, a million replicas in the table, reads beside them and of them
 examples:
   run.sh --quick                        one depth, two seconds, three rounds
   run.sh --part nbd --json nbd.json     the whole table, and as JSON""")
-    p.add_argument("--part", action="append", choices=["nbd", "fuse", "policy"], help="[default: all]")
+    p.add_argument("--part", action="append", choices=["nbd", "fuse", "ring", "policy"], help="[default: all]")
     p.add_argument("--rounds", type=int, help="rounds of each case [default: 5; policy: 9; quick: 3]")
     p.add_argument("--seconds", type=float, help="of each measurement [default: 3; quick: 1]")
     p.add_argument("--case", help="only cases whose name matches this regular expression")
@@ -152,7 +154,7 @@ def interval(values):
     return statistics.median(v), v[k], v[n - 1 - k]
 
 
-def run(part, servers, cases, rounds, seconds, only, base, results):
+def run(part, servers, cases, rounds, seconds, only, results):
     """servers: (Server, fio's target, span, may be written)"""
     print(f"\n{part}: medians of {rounds} rounds; ratios are of {servers[0][0].name} to each other, round by round")
     for case in cases:
@@ -188,7 +190,7 @@ def data_image(path, size):
 
 def main():
     a = parse()
-    parts = a.part or ["nbd", "fuse", "policy"]
+    parts = a.part or ["nbd", "fuse", "ring", "policy"]
     seconds = a.seconds or (1 if a.quick else 3)
     fs2d, mkfs2, results, skipped = BIN / "fs2d", BIN / "mkfs2", [], []
     for program in (fs2d, mkfs2):
@@ -251,7 +253,7 @@ def main():
                 server = start("nbd-server", [(["bash", "-c", stay], listens(sock))])
                 server.pid_file = work / "nbds.pid"
                 servers.append((server, nbd(sock, "x"), span, True))
-            run("nbd", servers, cases(a.quick, False), a.rounds or (3 if a.quick else 5), seconds, a.case, 0, results)
+            run("nbd", servers, cases(a.quick, False), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
             end()
         if "fuse" in parts:
             servers = []
@@ -278,20 +280,23 @@ def main():
                     server = start("nbdkit+nbdfuse", commands)
                     undo.append(lambda: subprocess.run(["fusermount3", "-u", theirs], capture_output=True))
                     servers.append((server, loop(theirs / "nbd"), (0, a.size), True))
-                run("fuse", servers, cases(a.quick, True), a.rounds or (3 if a.quick else 5), seconds, a.case, 0, results)
+                run("fuse", servers, cases(a.quick, True), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
                 while undo:
                     undo.pop()()
+            end()
+        if "ring" in parts:
+            ring(work, a, seconds, start, nbd, undo, skipped, results)
             end()
         if "policy" in parts:
             image = million(work, mkfs2)
             copy = work / "million-none.img"
             subprocess.run(["cp", "--sparse=always", image, copy], check=True)
-            rest, hits = (PLAIN * BLOCK, MILLION * BLOCK), (COPIED * BLOCK, MILLION * BLOCK)
+            rest, hits = [(g[0] * GROUP * BLOCK, len(g) * GROUP * BLOCK) for g in (PLAIN, COPIED)]
             fs2, none = serve("fs2", image, "--policy", "fs2", "--space", "30%", "--require-active"), serve("none", copy, "--policy", "none", "--space", "30%", "--require-active")
             for title, span in (("policy, no hits", rest), ("policy, hits", hits)):
                 pair = [(*fs2, span, False), (*none, span, False)]
                 chosen = [c for c in cases(True, False)] if a.quick else [("randread", "4k", d, 1) for d in (1, 32)]
-                run(title, pair, chosen, a.rounds or (3 if a.quick else 9), seconds, a.case, 0, results)
+                run(title, pair, chosen, a.rounds or (3 if a.quick else 9), seconds, a.case, results)
             end()
     finally:
         end()
@@ -302,20 +307,45 @@ def main():
         Path(a.json).write_text(json.dumps({"results": results, "skipped": skipped, "kernel": os.uname().release, "cpus": os.cpu_count()}, indent=1))
 
 
+def ring(work, a, seconds, start, nbd, undo, skipped, results):
+    """I/O past the page cache, on a loop device over memory: by io_uring, by threads, and nbdkit's."""
+    if os.geteuid() or not Path("/dev/loop-control").exists():
+        skipped.append("ring: needs root and loop devices")
+        return
+    servers, span = [], (0, a.size)
+    for how in ("uring", "threads"):
+        data_image(work / f"{how}.img", a.size)
+        dev = subprocess.run(["losetup", "--find", "--show", work / f"{how}.img"], check=True, capture_output=True, text=True).stdout.strip()
+        undo.append(lambda dev=dev: subprocess.run(["losetup", "-d", dev]))
+        (Path("/sys/block") / dev[5:] / "queue/rotational").write_text("0")
+        sock = work / f"{how}.sock"
+        command = [BIN / "fs2d", "serve", dev, "--frontend", "nbd", "--listen", f"unix:{sock}", "--control", f"{sock}.ctl",
+                   "--passive", "--policy", "none", "--io", how, *a.args.split()]
+        servers.append((start(f"fs2d {how}", [(command, listens(sock))]), nbd(sock), span, True))
+    run("ring", servers, cases(a.quick, False), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
+
+
 def million(work, mkfs2):
     """A volume with a million replicas. All of its blocks are holes, in use by the bitmaps' word alone."""
     image = work / "million.img"
     with open(image, "wb") as f:
-        f.truncate(BLOCKS * BLOCK)
+        f.truncate(GROUPS * GROUP * BLOCK)
     def sh(*command):
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{command[0]}: {done.stdout[-500:]}{done.stderr[-500:]}")
-    sh("mke2fs", "-q", "-F", "-t", "ext2", "-b", BLOCK, "-m", 0, "-N", 4096, image)
-    for first in (COPIED, PLAIN):
-        sh("debugfs", "-w", "-R", f"setb {first} {MILLION}", image)
+    sh("mke2fs", "-q", "-F", "-t", "ext2", "-O", "^resize_inode", "-b", BLOCK, "-m", 0, "-N", 4096, image)
+    told = subprocess.run(["dumpe2fs", image], capture_output=True, text=True, check=True).stdout
+    free = [int(n) for n in re.findall(r"^  (\d+) free blocks", told, re.M)]
+    script, each = [], GROUP - LEAD
+    for group in (*COPIED, *PLAIN):
+        script += [f"setb {group * GROUP + LEAD} {each}", f"set_bg {group} free_blocks_count {free[group] - each}"]
+    script.append(f"ssv free_blocks_count {sum(free) - each * len((*COPIED, *PLAIN))}")
+    (work / "setb").write_text("\n".join(script) + "\n")
+    sh("debugfs", "-w", "-f", work / "setb", image)
     sh(mkfs2, "--space", "30%", image)
-    sh(mkfs2, "replicate", image, "--blocks", f"{COPIED}-{COPIED + MILLION - 1}", "--near", NEAR)
+    blocks = ",".join(f"{g * GROUP + LEAD}-{(g + 1) * GROUP - 1}" for g in COPIED)
+    sh(mkfs2, "replicate", image, "--blocks", blocks, "--near", NEAR)
     # What was copied is zeros: as holes they take no memory.
     sh("fallocate", "--dig-holes", image)
     return image

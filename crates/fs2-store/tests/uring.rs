@@ -9,8 +9,7 @@ use std::path::Path;
 
 use common::{agree, file_of, scratch, steps};
 use fs2_store::{
-    AlignedBuf, Direct, FileStore, Lock, OpenOptions, RingEnd, RingIo, RingOp, Store, Stretch,
-    UringStore,
+    AlignedBuf, Direct, FileStore, Lock, OpenOptions, RingEnd, RingIo, RingOp, Store, Stretch, UringStore,
 };
 use proptest::prelude::*;
 
