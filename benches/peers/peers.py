@@ -108,31 +108,29 @@ def listens(path):
     return ready
 
 
-def fio(target, case, seconds, span, write_ok):
+# Seconds before anything is measured: fio's start, and what a server does only at first.
+LEAD_IN = 1.0
+
+
+def measure(server, target, case, seconds, span, write_ok):
+    """Requests a second, and microseconds of the server's time a request, both of the same stretch of time."""
     rw, bs, depth, jobs = case
     if not write_ok and "write" in rw:
         raise RuntimeError("this image is not written")
     command = ["fio", "--name=x", f"--rw={rw}", f"--bs={bs}", f"--iodepth={depth}", f"--numjobs={jobs}",
-               "--thread", "--group_reporting", "--time_based", f"--runtime={seconds}", "--ramp_time=0.3",
+               "--thread", "--group_reporting", "--time_based", f"--runtime={seconds}", f"--ramp_time={LEAD_IN}",
                "--norandommap", "--randrepeat=0", f"--offset={span[0]}", f"--size={span[1]}", "--output-format=json", *target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds * 10 + 60)
-    if done.returncode:
-        raise RuntimeError(f"fio: {done.stderr[-300:]} {done.stdout[-300:]}")
-    job = json.loads(done.stdout[done.stdout.index("{"):])["jobs"][0]
-    side = job["read" if "read" in rw else "write"]
-    return side["iops"], side["total_ios"], side["bw_bytes"]
-
-
-def measure(server, target, case, seconds, span, write_ok):
-    """Requests a second and microseconds of server time a request, of the whole run."""
-    before, started = server.cpu(), time.monotonic()
-    try:
-        iops, _, _ = fio(target, case, seconds, span, write_ok)
-    except RuntimeError as e:
-        raise RuntimeError(f"{server.name}: {e}") from None
-    spent = server.cpu() - before
-    # The run-up is served too: its requests are counted at the measured rate.
-    return iops, spent / (iops * (seconds + 0.3)) * 1e6, time.monotonic() - started
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        time.sleep(LEAD_IN + 0.2)
+        before, started = server.cpu(), time.monotonic()
+        time.sleep(seconds * 0.85)
+        spent, passed = server.cpu() - before, time.monotonic() - started
+        out, err = p.communicate(timeout=seconds * 10 + 60)
+    if p.returncode:
+        raise RuntimeError(f"{server.name}: fio: {err[-300:]} {out[-300:]}")
+    job = json.loads(out[out.index("{"):])["jobs"][0]
+    iops = job["read" if "read" in rw else "write"]["iops"]
+    return iops, spent / (iops * passed) * 1e6
 
 
 def name_of(case):
@@ -165,7 +163,7 @@ def run(part, servers, cases, rounds, seconds, only, results):
         for r in range(rounds):
             order = servers if r % 2 == 0 else servers[::-1]
             for server, target, span, write_ok in order:
-                rows[server.name].append(measure(server, target, case, seconds, span, write_ok)[:2])
+                rows[server.name].append(measure(server, target, case, seconds, span, write_ok))
         ours = rows[servers[0][0].name]
         for server, *_ in servers:
             theirs = rows[server.name]

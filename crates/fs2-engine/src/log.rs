@@ -192,7 +192,7 @@ impl Log {
         data: impl Into<Payload<'a>>,
     ) -> bool {
         let data = data.into();
-        if self.bytes + data.len() > self.bytes_max {
+        if !self.has_room(data.len()) {
             self.dropped += 1;
             return false;
         }
@@ -210,6 +210,11 @@ impl Log {
         self.index.insert(original.0, (id, at));
         self.bytes += data.len();
         true
+    }
+
+    /// Whether a payload of so many bytes would be taken.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.bytes + bytes <= self.bytes_max
     }
 
     /// Whether `block` waits here.

@@ -9,6 +9,7 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
+use fs2_block::Nanos;
 use fs2_engine::{IoData, IoOp, Target};
 use fs2_store::{AlignedBuf, Ring, RingEnd, RingIo, RingOp};
 
@@ -122,11 +123,11 @@ impl MachineLane {
     }
 
     /// Dispatches, does what memory can do, completes, and again.
-    fn go<'a>(&mut self, server: &'a Server, mut core: MutexGuard<'a, Core>) {
+    fn go<'a>(&mut self, server: &'a Server, mut core: MutexGuard<'a, Core>, mut now: Nanos) {
         if server.tries || self.ring.is_some() {
             for _ in 0..ROUNDS {
                 while self.jobs.len() < BATCH
-                    && let Some(job) = server.dispatch(&mut core)
+                    && let Some(job) = server.dispatch(&mut core, now)
                 {
                     self.jobs.push(job);
                 }
@@ -145,8 +146,9 @@ impl MachineLane {
                 }
                 let left: Vec<Job> = left.into_iter().filter_map(|job| self.fly(job)).collect();
                 core = server.lock();
+                now = server.now();
                 for (job, result) in self.done.drain(..) {
-                    server.complete(&mut core, job, result);
+                    server.complete(&mut core, now, job, result);
                 }
                 for job in left {
                     // Keeps L1.
@@ -155,7 +157,7 @@ impl MachineLane {
                 }
             }
             // Keeps S5 where the rounds are used up.
-            if let Some(job) = server.dispatch(&mut core) {
+            if let Some(job) = server.dispatch(&mut core, now) {
                 core.handed.push_back(job);
                 server.wake(&core);
             }
@@ -190,7 +192,7 @@ impl Lane for MachineLane {
             }
         }
         self.pushed = pushed;
-        self.go(&server, core);
+        self.go(&server, core, now);
     }
 
     fn is_pending(&self) -> bool {
@@ -206,10 +208,11 @@ impl Lane for MachineLane {
         }
         let server = self.server.clone();
         let mut core = server.lock();
+        let now = server.now();
         for (job, result) in self.done.drain(..) {
-            server.complete(&mut core, job, result);
+            server.complete(&mut core, now, job, result);
         }
-        self.go(&server, core);
+        self.go(&server, core, now);
         ready
     }
 }

@@ -311,7 +311,7 @@ impl Server {
                     None
                 }
                 Some(job) => Some(job),
-                None => self.dispatch(&mut core),
+                None => self.dispatch(&mut core, self.now()),
             };
             let Some(mut job) = job else {
                 // A dispatch that needs no I/O answers at once.
@@ -326,17 +326,16 @@ impl Server {
             drop(core);
             let result = self.perform(&job.io, &mut job.buffer);
             core = self.lock();
-            self.complete(&mut core, job, result);
+            self.complete(&mut core, self.now(), job, result);
             self.calm(&core);
         }
     }
 
     /// The next I/O, with its memory; `None` where nothing may start.
-    fn dispatch(&self, core: &mut Core) -> Option<Job> {
+    fn dispatch(&self, core: &mut Core, dispatched: Nanos) -> Option<Job> {
         if core.at_device >= self.drive.depth {
             return None;
         }
-        let dispatched = self.now();
         let io = core.volume.poll_dispatch(dispatched)?;
         core.at_device += 1;
         let buffer = match (&io.op, &io.data) {
@@ -348,8 +347,7 @@ impl Server {
     }
 
     /// An I/O ended: tells the machine and puts the memory back.
-    fn complete(&self, core: &mut Core, job: Job, result: Result<(), i32>) {
-        let now = self.now();
+    fn complete(&self, core: &mut Core, now: Nanos, job: Job, result: Result<(), i32>) {
         let Job { io, buffer, dispatched } = job;
         core.at_device -= 1;
         if core.trace.is_some() {

@@ -114,7 +114,7 @@ pub struct ReadSeen<'a> {
     pub now: Nanos,
     /// The blocks it covers whole.
     pub blocks: BlockRange,
-    /// Their contents, where they may be captured; nothing where a write came in between.
+    /// Their contents, where they may be captured; nothing where a write came in between or the log is full.
     pub data: Brought<'a>,
     /// Content hashes, in the same order; empty where there is nothing to capture.
     pub hashes: &'a [u64],
@@ -184,6 +184,11 @@ pub trait Policy: Send + Sync {
         first: BlockNo,
         copies: &[BlockNo],
     ) -> Option<usize>;
+
+    /// Whether it ever captures what was read: hashing that costs as much as all else the engine does.
+    fn captures(&self) -> bool {
+        true
+    }
 
     /// A read ended: capture what is worth a copy.
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log);

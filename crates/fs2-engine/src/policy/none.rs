@@ -19,6 +19,10 @@ impl Policy for NoCopies {
         None
     }
 
+    fn captures(&self) -> bool {
+        false
+    }
+
     fn read_seen(&mut self, _: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {}
 
     fn idle(&mut self, _: Nanos, _: &mut Log) {}

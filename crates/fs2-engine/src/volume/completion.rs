@@ -199,7 +199,8 @@ impl Volume {
     ) {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
         let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
-        let capture = self.capture_allowed() && !data.is_nothing() && !table;
+        let room = self.policy.captures() && self.log.has_room(self.block_size.bytes() as usize);
+        let capture = room && self.capture_allowed() && !data.is_nothing() && !table;
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         if capture {
