@@ -375,6 +375,8 @@ impl Parser {
             Token::Int(n) => Term::Int(n),
             Token::Var(v) => Term::Var(v),
             Token::Text(t) => Term::Text(t),
+            // The root, as a path.
+            Token::Sym('/') => Term::Word("/".into()),
             Token::Word(w) => match w.as_str() {
                 "true" => Term::Bool(true),
                 "false" => Term::Bool(false),

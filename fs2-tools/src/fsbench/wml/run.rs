@@ -709,7 +709,7 @@ fn system(command: String) -> Result<(), RunError> {
     match std::process::Command::new("sh").arg("-c").arg(&command).stdin(std::process::Stdio::null()).status()
     {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(failed(format!("{status}; without it: --no-system"))),
+        Ok(status) => Err(failed(status.to_string())),
         Err(error) => Err(failed(format!("cannot be started: {error}"))),
     }
 }
