@@ -202,6 +202,8 @@ def main():
     os.environ["FS2_RUNTIME_DIR"] = str(work / "run")
     os.environ.setdefault("FS2_LOG", "warn")
     running, undo = [], []
+    # What was started ends and what was made goes, also when this is told to stop.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
     def start(name, commands):
         server = Server(name, commands)
