@@ -45,4 +45,6 @@ pub use log::{Batch, Log, Payload, RunId};
 pub use plant::Plant;
 pub use policy::PolicyKind;
 pub use stats::{Modelled, Stats, Times, WatermarkState};
-pub use volume::{AttachError, AttachOptions, AttachReport, DetachReport, Inactive, Standing, Volume};
+pub use volume::{
+    AttachError, AttachOptions, AttachReport, DetachReport, HandOver, Inactive, Standing, Volume,
+};

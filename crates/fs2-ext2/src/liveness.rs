@@ -11,6 +11,8 @@
 //! "Bit 0 frees" appears nowhere: the bitmap in flight may be half a minute old, and the block may be
 //! allocated again already.
 
+mod parts;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -18,6 +20,8 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent};
 use roaring::RoaringBitmap;
+
+pub use parts::LivenessParts;
 
 use crate::Layout;
 

@@ -46,7 +46,7 @@ pub use header::{
 };
 pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage};
 pub use recovery::{Limits, Recovery, Report};
-pub use table::{EncodedPage, InsertRefused, PageVersion, ReplicaTable, RunCopy, Stretch};
+pub use table::{EncodedPage, InsertRefused, PageInMemory, PageVersion, ReplicaTable, RunCopy, Stretch};
 pub use vacated::Vacated;
 
 /// xxh3-64 of a block's content, seeded with the volume's key ([`Header::volume_id`]).

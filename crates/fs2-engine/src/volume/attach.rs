@@ -116,9 +116,9 @@ pub struct AttachReport {
 }
 
 /// The volume's device, and the table's where that lives apart.
-struct Backings<'a> {
-    dev: &'a mut (dyn ReadAt + 'a),
-    table: Option<&'a mut (dyn ReadAt + 'a)>,
+pub(super) struct Backings<'a> {
+    pub(super) dev: &'a mut (dyn ReadAt + 'a),
+    pub(super) table: Option<&'a mut (dyn ReadAt + 'a)>,
 }
 
 impl<'a> Backings<'a> {
@@ -132,17 +132,17 @@ impl<'a> Backings<'a> {
 }
 
 /// Why there is no table to use.
-enum NotFound {
+pub(super) enum NotFound {
     /// It could not be read: a mark may stand in it, and could not be erased before something changes.
     Unread(io::Error),
     /// It was, and there is none that bears a mark.
     Unusable(Inactive),
 }
 
-struct Found {
-    home: Home,
-    header: Header,
-    file: Option<TableFile>,
+pub(super) struct Found {
+    pub(super) home: Home,
+    pub(super) header: Header,
+    pub(super) file: Option<TableFile>,
 }
 
 impl Volume {
@@ -287,7 +287,7 @@ impl Volume {
         (volume, AttachReport { uuid, table: None, verified: 0, unverified: 0 })
     }
 
-    fn assemble(bytes: u64, layout: Option<Arc<Layout>>, config: EngineConfig) -> Volume {
+    pub(super) fn assemble(bytes: u64, layout: Option<Arc<Layout>>, config: EngineConfig) -> Volume {
         let block_size = layout.as_ref().map_or(BlockSize::B4096, |l| l.block_size());
         let fs_blocks = layout.as_ref().map_or(BlockRange::EMPTY, |l| BlockRange::new(0, l.blocks()));
         let policy = match &layout {
@@ -341,6 +341,7 @@ impl Volume {
             last_activity: Nanos(0),
             patience: Patience::new(config.idle_after),
             detach: None,
+            leaving: false,
             policy,
             head: Head::with_knowledge(config.drive.clone(), config.knowledge),
             swept: fs2_block::Sector(0),
@@ -350,7 +351,7 @@ impl Volume {
         }
     }
 
-    fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, NotFound> {
+    pub(super) fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, NotFound> {
         let damaged = |what: String| NotFound::Unusable(Inactive::DamagedTable(what));
         let (bs, groups) = (layout.block_size(), layout.group_count());
         let (target, file, bytes, extents) = match &mut backings.table {

@@ -256,7 +256,7 @@ impl Volume {
     }
 
     fn capture_allowed(&self) -> bool {
-        self.may_copy() && self.detach.is_none()
+        self.may_copy() && self.detach.is_none() && !self.leaving
     }
 
     /// Hashes what a replica read brought; entries that fail it go (R8).

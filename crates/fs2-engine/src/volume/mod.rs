@@ -18,6 +18,7 @@ mod completion;
 mod crowd;
 mod detach;
 mod digest;
+mod hand_over;
 mod home;
 mod patience;
 mod state;
@@ -31,6 +32,7 @@ use fs2_table::{ReplicaTable, Vacated};
 
 pub use attach::{AttachError, AttachOptions, AttachReport, Inactive};
 pub use detach::DetachReport;
+pub use hand_over::HandOver;
 
 use crate::config::EngineConfig;
 use crate::head::Head;
@@ -118,6 +120,8 @@ pub struct Volume {
     patience: Patience,
 
     detach: Option<detach::Detach>,
+    /// Another process is to go on: nothing new begins.
+    leaving: bool,
     policy: Box<dyn Policy>,
     head: Head,
     /// One past the last sector a request was dispatched to, for C-LOOK.
@@ -237,7 +241,7 @@ impl Volume {
         self.patience.arrived(self.reads_for_nobody());
         let late = std::mem::take(&mut self.late_discards);
         let refuse = |errno| Reply { request: request.id, result: Err(errno) };
-        if self.detach.is_some() {
+        if self.detach.is_some() || self.leaving {
             self.replies.push_back(refuse(ESHUTDOWN));
             return;
         }
@@ -311,7 +315,7 @@ impl Volume {
 
     /// When [`Volume::handle_timeout`] and [`Volume::poll_dispatch`] should be called at the latest.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        if self.background.is_some() || self.detach.is_some() || !self.requests.is_empty() {
+        if self.background.is_some() || self.detach.is_some() || self.leaving || !self.requests.is_empty() {
             return None;
         }
         let idle_at = self.last_activity + self.config.idle_after;
@@ -365,6 +369,9 @@ impl Volume {
                 return self.dispatch_urgent(now);
             }
             return None;
+        }
+        if self.leaving {
+            return self.load_wanted(now);
         }
         self.dispatch_background(now)
     }

@@ -212,3 +212,37 @@ fn wanted(page: &Page, verified_allowed: bool) -> OnDisk {
         Some(_) => OnDisk::Unverified,
     }
 }
+
+/// A page for another process that goes on where this one ends.
+#[derive(Clone, Debug)]
+pub struct PageInMemory {
+    /// As [`ReplicaTable::encode_page`] makes it, or `None` where it has no entries.
+    pub bytes: Option<Box<[u8; PAGE_BYTES]>>,
+    /// On disk it is not so: after [`crate::Recovery`] of these bytes, [`ReplicaTable::mark_dirty`] it.
+    pub differs: bool,
+}
+
+impl ReplicaTable {
+    /// Every page ever used, in order of their numbers, as memory has them. Trust is told apart from
+    /// them: a page's flag here is that of the page on disk, where both can be told in one.
+    pub fn pages_in_memory(
+        &self,
+        generation: u64,
+        volume_id: u64,
+    ) -> impl Iterator<Item = (u32, PageInMemory)> {
+        (0..self.pages.len() as u32).map(move |number| {
+            let page = &self.pages[number as usize];
+            let flagged = page.on_disk == OnDisk::Verified;
+            let encoded = self.encode_page(number, generation, volume_id, flagged);
+            let told = match (page.on_disk, &page.leaf) {
+                (OnDisk::Empty, leaf) => leaf.is_none(),
+                (OnDisk::Unverified | OnDisk::Verified, leaf) => {
+                    leaf.is_some() && encoded.verified == flagged
+                }
+                (OnDisk::Unknown, _) => false,
+            };
+            let differs = self.dirty.get(number) || !told;
+            (number, PageInMemory { bytes: page.leaf.is_some().then_some(encoded.bytes), differs })
+        })
+    }
+}

@@ -13,7 +13,7 @@ mod remove;
 mod space;
 mod warmth;
 
-pub use disk::{EncodedPage, PageVersion};
+pub use disk::{EncodedPage, PageInMemory, PageVersion};
 
 use crate::filter::Filter;
 use crate::geometry::{entries_for, pages_for};
