@@ -10,12 +10,13 @@ use clap::{Args, Parser, Subcommand};
 use fs2_control::{Command, Reply};
 use fs2_engine::DetachReport;
 
-use crate::daemon::{DaemonError, Served, Stop, open};
-use crate::frontend::{fuse, nbd};
+use crate::daemon::{DaemonError, Served, Stop, open_with};
+use crate::frontend::{fuse, nbd, ublk};
 use crate::runtime;
 use crate::service::Service;
 use crate::settings::{FrontendKind, Settings};
 use crate::status::status_of;
+use crate::upgrade::{Given, become_program};
 
 /// The FS2 daemon.
 #[derive(Parser, Debug)]
@@ -36,6 +37,8 @@ enum What {
 #[command(after_help = "EXAMPLES:
   fs2d serve /dev/sdb1 --frontend nbd --listen unix:/run/fs2/sdb1.sock
   fs2d serve disk.img --frontend fuse --fuse-dir /run/fs2/disk --drive wd800-repaired
+  fs2d serve /dev/sdb1 --frontend ublk     a block device, /dev/ublkbN; started again after it was killed,
+                                           it goes on with the same one
 
 EXIT CODES: 0 clean end with the mark set, 1 wrong usage, 2 the system or the volume says no,
 4 served, but ended without a mark (the next session begins after chkfs2)")]
@@ -62,9 +65,21 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub fuse_dir: Option<PathBuf>,
 
+    /// Queues of the ublk frontend [default: one a processor, at most 4].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
+
+    /// Requests in each queue of the ublk frontend; each keeps 512 KiB of memory.
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub queue_depth: u16,
+
     /// Control socket [default: RUNTIME/KEY.ctl].
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+
+    /// The descriptor of what a former daemon left, as `fs2 upgrade` has it.
+    #[arg(long, value_name = "FD", hide = true)]
+    pub hand_over: Option<i32>,
 
     /// Everything about the volume itself.
     #[command(flatten)]
@@ -120,17 +135,30 @@ fn log() {
         .try_init();
 }
 
+/// How long a daemon that takes a device over waits at least for its former daemon's last I/O, seconds.
+const LOCK_WAIT: u64 = 60;
+
 enum Frontend {
     Nbd(nbd::Server),
     Fuse(fuse::Server),
+    Ublk(Box<ublk::Server>),
 }
+
+/// How often a device that is to go is looked at while it is mounted.
+const IN_USE_NAP: Duration = Duration::from_millis(100);
 
 impl Frontend {
     fn is_alive(&self) -> bool {
         match self {
             Frontend::Nbd(_) => true,
             Frontend::Fuse(f) => f.is_alive(),
+            Frontend::Ublk(u) => u.is_alive(),
         }
+    }
+
+    /// Whether another daemon can go on with the same device.
+    fn outlives_its_daemon(&self) -> bool {
+        matches!(self, Frontend::Ublk(device) if device.outlives_its_daemon())
     }
 
     fn stop(self) {
@@ -146,6 +174,19 @@ impl Frontend {
                     tracing::error!("the FUSE mount cannot be ended: {e}");
                 }
             }
+            Frontend::Ublk(u) => {
+                let path = u.path();
+                if u.is_in_use() {
+                    // What its file system has not written yet would be lost.
+                    tracing::warn!("{} is mounted: it is served until it is not", path.display());
+                    while u.is_alive() && u.is_in_use() {
+                        std::thread::sleep(IN_USE_NAP);
+                    }
+                }
+                if let Err(e) = u.stop() {
+                    tracing::error!("{} cannot be removed: {e}", path.display());
+                }
+            }
         }
     }
 }
@@ -157,8 +198,19 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> DaemonErr
 
 fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let stop = Arc::new(Stop::default());
+    let mut settings = serve.settings.clone();
+    if serve.frontend == FrontendKind::Ublk {
+        // Threads inherit it.
+        ublk::become_io_flusher();
+        resume(serve, &mut settings)?;
+    }
     catch_signals(&stop)?;
-    let served = Arc::new(open(&serve.device, &serve.settings)?);
+    let given = serve.hand_over.and_then(|fd| {
+        Given::receive(fd)
+            .inspect_err(|why| tracing::warn!("the former daemon's session does not go on: {why}"))
+            .ok()
+    });
+    let served = Arc::new(open_with(&serve.device, &settings, given)?);
     let end = |e| {
         served.end();
         e
@@ -166,9 +218,19 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let (frontend, place) = start_frontend(serve, &served).map_err(end)?;
     let control = control_path(serve).map_err(end)?;
     let last: Arc<Mutex<Option<DetachReport>>> = Arc::default();
+    let next: Arc<Mutex<Option<PathBuf>>> = Arc::default();
+    let outlives = frontend.outlives_its_daemon();
     let handler = {
         let (served, stop, place, last) = (served.clone(), stop.clone(), place.clone(), last.clone());
-        move |command| answer(command, &served, &stop, &place, &last)
+        let next = next.clone();
+        move |command| match command {
+            Command::Upgrade { program } if outlives && program.is_absolute() => {
+                *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+                stop.ask();
+                Reply::Done
+            }
+            command => answer(command, &served, &stop, &place, &last),
+        }
     };
     let listening = fs2_control::serve(&control, handler)
         .map_err(|e| DaemonError::Setting(format!("control socket {}: {e}", control.display())));
@@ -184,11 +246,61 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         served.server.look_at_host();
         frontend.is_alive()
     });
+    let program = next.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let frontend = match (program, frontend) {
+        (Some(program), Frontend::Ublk(device)) => {
+            listening.shutdown();
+            return Err(upgrade(&program, *device, &served));
+        }
+        (_, frontend) => frontend,
+    };
     frontend.stop();
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
     listening.shutdown();
     Ok(report)
+}
+
+/// Becomes another program that goes on with the device. Returns only where that failed: the device then
+/// waits for a daemon that is started again.
+fn upgrade(program: &Path, device: ublk::Server, served: &Served) -> DaemonError {
+    tracing::info!("{} goes on as {}", device.path().display(), program.display());
+    let connection = device.let_go();
+    let left = served.leave(connection).inspect_err(|why| {
+        tracing::warn!("the next daemon cannot go on with this session: {why}");
+    });
+    let failed = become_program(program, left.as_deref().ok());
+    tracing::error!("{}: {failed}; going on as before", program.display());
+    let source = match std::env::current_exe() {
+        Ok(own) => become_program(&own, left.as_deref().ok()),
+        Err(e) => e,
+    };
+    DaemonError::Io { what: "starting this program again".into(), source }
+}
+
+/// What a former daemon's device asks of a session that takes it over.
+fn resume(serve: &Serve, settings: &mut Settings) -> Result<(), DaemonError> {
+    let tag = ublk_tag(&serve.device)?;
+    if !ublk::is_awaited(tag).map_err(io_error("ublk"))? {
+        return Ok(());
+    }
+    tracing::warn!("{} has a device whose daemon ended: taking it over", serve.device.display());
+    // Programs wait for it: nothing that was meant for a fresh start may keep it from being served.
+    settings.require_active = false;
+    settings.lock_wait = settings.lock_wait.max(LOCK_WAIT);
+    for path in [settings.trace.take(), settings.record.take()].into_iter().flatten() {
+        tracing::warn!("{} ended with the former daemon", path.display());
+    }
+    Ok(())
+}
+
+/// By which a daemon of `device` knows the ublk device of a former one.
+///
+/// # Errors
+/// Where the device is missing.
+pub fn ublk_tag(device: &Path) -> Result<u64, DaemonError> {
+    let key = runtime::key_of(device).map_err(io_error(device.display().to_string()))?;
+    Ok(ublk::tag_of(&key))
 }
 
 fn default_place(device: &Path, ending: &str) -> Result<PathBuf, DaemonError> {
@@ -233,6 +345,18 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
                 .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
             let place = format!("fuse {}", server.file().display());
             Ok((Frontend::Fuse(server), place))
+        }
+        FrontendKind::Ublk => {
+            let usual = ublk::Options::default();
+            let options = ublk::Options {
+                queues: serve.queues.unwrap_or(usual.queues),
+                queue_depth: serve.queue_depth,
+                tag: ublk_tag(&serve.device)?,
+                ..usual
+            };
+            let server = ublk::Server::start(service, &options).map_err(io_error("ublk"))?;
+            let place = format!("ublk {}", server.describe());
+            Ok((Frontend::Ublk(Box::new(server)), place))
         }
     }
 }
@@ -294,6 +418,14 @@ fn answer(
             Ok(None) => Reply::error("no trace is being written", served.device.display().to_string(), ""),
             Err(e) => said(e),
         },
+        Command::Upgrade { program } if program.is_absolute() => Reply::error(
+            "this volume's device does not outlive its daemon",
+            place,
+            "fs2 umount, then mount again; with --frontend ublk a daemon can be replaced",
+        ),
+        Command::Upgrade { program } => {
+            Reply::error("not an absolute path", program.display().to_string(), "")
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use fs2_trace::Record;
 use crate::runtime;
 use crate::server::{Drive, Server};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
+use crate::upgrade::{self, Given};
 
 /// Why a volume is not served.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +163,15 @@ fn on_rings(file: FileStore, how: IoKind) -> Result<Arc<dyn Store>, DaemonError>
 /// # Errors
 /// Why not.
 pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
+    open_with(device, settings, None)
+}
+
+/// As [`open`], or goes on with what a former daemon has left, where that fits.
+pub(crate) fn open_with(
+    device: &Path,
+    settings: &Settings,
+    given: Option<Given>,
+) -> Result<Served, DaemonError> {
     let wait = Some(Duration::from_secs(settings.lock_wait));
     let options =
         OpenOptions { write: true, lock: Lock::Exclusive, lock_wait: wait, ..OpenOptions::default() };
@@ -169,6 +179,8 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     let file = FileStore::open(device, OpenOptions { direct, ..options })?;
     let cached = !file.is_direct() && !file.is_device();
     let written_since = runtime::written_since(device, &file);
+    // Under the lock: nobody has written since, or it says so.
+    let given = given.and_then(|g| g.for_store(&file));
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
     let mut belief = named.map(profile).transpose()?;
     if let Some(p) = &mut belief
@@ -220,11 +232,23 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
         ..EngineConfig::default()
     };
     let attach = AttachOptions { written_since, passive: settings.passive };
-    let attached = {
+    let next_connection = given.as_ref().map(|(_, next)| *next);
+    let taken = given.and_then(|(hand_over, _)| {
         let mut io = StoreIo::new(&*store);
-        match &table {
-            Some(t) => Volume::attach(&mut io, Some(&mut StoreIo::new(&**t)), config, &attach),
-            None => Volume::attach(&mut io, None, config, &attach),
+        let mut apart = table.as_ref().map(|t| StoreIo::new(&**t));
+        let apart = apart.as_mut().map(|t| -> &mut dyn fs2_block::ReadAt { t });
+        Volume::take_over(&mut io, apart, config.clone(), hand_over)
+            .inspect_err(|why| tracing::warn!("the former daemon's session does not go on: {why}"))
+            .ok()
+    });
+    let attached = match taken {
+        Some(taken) => Ok(taken),
+        None => {
+            let mut io = StoreIo::new(&*store);
+            match &table {
+                Some(t) => Volume::attach(&mut io, Some(&mut StoreIo::new(&**t)), config, &attach),
+                None => Volume::attach(&mut io, None, config, &attach),
+            }
         }
     };
     let named = device.display().to_string();
@@ -264,6 +288,9 @@ pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
     };
     let description = format!("ext2 volume on {named}");
     let server = Server::start(volume, store, table, drive, description);
+    if let Some(next) = next_connection {
+        server.number_connections_from(next);
+    }
     let served = Served {
         server,
         report,
@@ -348,6 +375,24 @@ impl Served {
     /// How the volume is doing, as the control socket tells it; `frontend` is its name and place.
     pub fn status(&self, frontend: &str) -> fs2_control::Status {
         crate::status::status_of(self, frontend, None)
+    }
+
+    /// The end for a successor's sake: what it needs to go on, or why it cannot. Nothing is written any more.
+    pub(crate) fn leave(&self, connection: fs2_block::ConnectionId) -> Result<Vec<u8>, String> {
+        self.ended.store(true, Ordering::SeqCst);
+        if let Err(e) = self.stop_trace() {
+            tracing::error!("{e}");
+        }
+        self.server.suspend();
+        if let Some(record) = &self.record {
+            record.end();
+        }
+        let store = self.server.store();
+        // What the stamp is to speak of must have reached the device.
+        store.flush().map_err(|e| format!("a flush failed: {e}"))?;
+        let stamp = store.stamp().ok_or("nobody would notice a foreign writer")?;
+        let note = upgrade::note(&stamp, connection);
+        self.server.with_volume(|v| v.left(&note))
     }
 
     /// The clean end: drains, writes the table, sets the mark where that is allowed.

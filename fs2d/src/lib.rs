@@ -39,3 +39,4 @@ pub mod server;
 pub mod service;
 pub mod settings;
 mod status;
+mod upgrade;

@@ -15,6 +15,8 @@ pub enum FrontendKind {
     Nbd,
     /// A file in a FUSE mount, for a loop device on top.
     Fuse,
+    /// A block device of its own by the kernel's ublk driver (Linux 6.0 or later).
+    Ublk,
 }
 
 impl std::fmt::Display for FrontendKind {
@@ -22,6 +24,7 @@ impl std::fmt::Display for FrontendKind {
         f.write_str(match self {
             FrontendKind::Nbd => "nbd",
             FrontendKind::Fuse => "fuse",
+            FrontendKind::Ublk => "ublk",
         })
     }
 }

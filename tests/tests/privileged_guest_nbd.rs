@@ -172,10 +172,14 @@ fn auto_takes_what_the_kernel_has_and_says_why() {
         grep -q '(fuse on /dev/loop0' said && grep -q '^by fuse: .*no NBD driver' said
         same && fs2 umount /tmp/m && left
         # To be had: it is loaded on demand.
-        printf '#!/bin/sh\nbusybox insmod /tmp/modules/$2.ko\n' > modprobe && chmod +x modprobe
-        PATH=/tmp/share:$PATH
+        printf '#!/bin/sh\n[ $2 != ublk_drv ] || [ -e /tmp/ublk ] || exit 1\nbusybox insmod /tmp/modules/$2.ko\n' > modprobe
+        chmod +x modprobe; PATH=/tmp/share:$PATH
         fs2 mount /dev/vda /tmp/m | tee said
-        grep -q '(nbd on /dev/nbd0' said
+        grep -q '(nbd on /dev/nbd0' said && grep -q '^by nbd: no ublk' said
+        same && fs2 umount /tmp/m && left
+        touch /tmp/ublk
+        fs2 mount /dev/vda /tmp/m | tee said
+        grep -q '(ublk on /dev/ublkb0' said
         same && fs2 umount /tmp/m && left
         "#,
     );

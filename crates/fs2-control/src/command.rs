@@ -24,6 +24,13 @@ pub enum Command {
     TraceStop,
     /// Nothing; answered by [`Reply::Done`] when the daemon lives.
     Ping,
+    /// Let another program go on as the daemon, while the volume stays mounted. [`Reply::Done`] says that it
+    /// begins; how it went, the next daemon's status tells.
+    Upgrade {
+        /// The program, an absolute path; it gets the same arguments.
+        #[serde(with = "path_bytes")]
+        program: PathBuf,
+    },
 }
 
 /// What the daemon answers.

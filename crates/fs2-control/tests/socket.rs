@@ -32,6 +32,7 @@ fn handler(command: Command) -> Reply {
         Command::TraceStart { path } => Reply::error("no room", path.display().to_string(), ""),
         Command::Detach => Reply::error("busy", "/dev/x", "unmount it"),
         Command::TraceStop => panic!("a handler's bug, for the test"),
+        Command::Upgrade { program } => Reply::error("not here", program.display().to_string(), ""),
         Command::Ping => Reply::Done,
     }
 }

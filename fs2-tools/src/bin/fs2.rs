@@ -35,6 +35,8 @@ enum FrontendArg {
     Nbd,
     /// A FUSE file below a loop device.
     Fuse,
+    /// A block device of the daemon's own (Linux 6.0 or later with ublk); survives the daemon's death.
+    Ublk,
 }
 
 #[derive(Subcommand, Debug)]
@@ -56,6 +58,9 @@ EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
         /// How the kernel reaches the daemon.
         #[arg(long, value_enum, default_value = "auto")]
         frontend: FrontendArg,
+        /// Queues of a ublk device [default: one a processor, at most 4].
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+        queues: Option<u16>,
         /// Connections of an NBD device. With several, fewer of the blocks the file system frees come back.
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
         connections: u16,
@@ -87,6 +92,19 @@ EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
         #[arg(long, value_name = "SOCKET", conflicts_with = "dir")]
         control: Option<PathBuf>,
     },
+    /// Replace the daemon's program while the volume stays mounted (ublk only).
+    #[command(
+        after_help = "Programs that use the volume wait a moment. The next daemon goes on with the replicas as they are.
+
+EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica until chkfs2 was run"
+    )]
+    Upgrade {
+        /// Where it is mounted, or the image or device.
+        dir: PathBuf,
+        /// The new program [default: this fs2].
+        #[arg(long, value_name = "PATH")]
+        program: Option<PathBuf>,
+    },
     /// Tell the daemon of all free blocks of a mounted volume.
     Trim {
         /// Where it is mounted.
@@ -114,18 +132,20 @@ fn main() -> ExitCode {
     };
     match cli.command {
         What::Demo(options) => fs2_tools::demo::main(&options),
-        What::Mount { device, dir, frontend, connections, options, settings, json } => {
+        What::Mount { device, dir, frontend, queues, connections, options, settings, json } => {
             let (frontend, why) = match frontend {
                 FrontendArg::Auto => volume::best_frontend(),
                 FrontendArg::Nbd => (FrontendKind::Nbd, None),
                 FrontendArg::Fuse => (FrontendKind::Fuse, None),
+                FrontendArg::Ublk => (FrontendKind::Ublk, None),
             };
-            let plan =
-                Plan { device, dir, frontend: Some(frontend), settings: *settings, connections, options };
+            let (frontend, settings) = (Some(frontend), *settings);
+            let plan = Plan { device, dir, frontend, settings, queues, connections, options };
             mount(&plan, why.as_deref(), json)
         }
         What::Umount { dir } => umount(&dir),
         What::Status { dir, json, control } => status(dir, control, json),
+        What::Upgrade { dir, program } => upgrade(&dir, program),
         What::Trim { dir } => match volume::trim(&dir) {
             Ok(bytes) => {
                 println!("{}: the file system discarded {bytes} bytes", dir.display());
@@ -177,11 +197,41 @@ fn mount(plan: &Plan, why: Option<&str>, json: bool) -> ExitCode {
     }
 }
 
+fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
+    let Some(record) = volume::find_record(dir) else {
+        eprintln!("fs2: {} is not mounted by FS2; fs2 status lists what is", dir.display());
+        return ExitCode::from(2);
+    };
+    let own = || std::env::current_exe().map_err(|e| VolumeError::Other(format!("this program's path: {e}")));
+    let done = program.map_or_else(own, Ok).and_then(|program| volume::upgrade(&record, &program));
+    match done {
+        Ok(u) => {
+            let (dir, from, to) = (record.dir.display(), &u.before.version, &u.after.version);
+            println!("{dir}: the daemon of version {from} was replaced by one of version {to}");
+            match (&u.before.liveness, &u.after.liveness) {
+                (Liveness::Active, Liveness::Active) => {
+                    println!("active: {} replicas", u.after.replicas);
+                    ExitCode::SUCCESS
+                }
+                (Liveness::Active, other) => {
+                    println!("{other}; the log is {}", record.log.display());
+                    ExitCode::from(4)
+                }
+                (_, other) => {
+                    println!("{other}");
+                    ExitCode::SUCCESS
+                }
+            }
+        }
+        Err(e) => failed(&e, 2),
+    }
+}
+
 fn umount(dir: &std::path::Path) -> ExitCode {
     match volume::umount(dir) {
         Ok(u) => match u.why_not {
             None => ExitCode::SUCCESS,
-            Some(why) if why.starts_with("the volume was served inactive") => ExitCode::SUCCESS,
+            Some(why) if why.starts_with(volume::SERVED_INACTIVE) => ExitCode::SUCCESS,
             Some(why) => {
                 eprintln!(
                     "fs2: {} is unmounted, but not as a clean FS2 volume: {why}",

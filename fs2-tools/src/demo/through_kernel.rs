@@ -22,6 +22,7 @@ pub(super) fn open(base: &Path, image: &Path, settings: &Settings) -> Result<Box
         dir: dir.clone(),
         frontend: None,
         settings: settings.clone(),
+        queues: None,
         connections: 1,
         // What was read is to be read only: no time stamps.
         options: vec!["noatime".into()],

@@ -12,6 +12,7 @@ mod supervisor;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, Liveness, Reply, Status};
 use fs2d::settings::{FrontendKind, Settings};
@@ -70,6 +71,8 @@ pub struct Plan {
     pub frontend: Option<FrontendKind>,
     /// Passed to the daemon.
     pub settings: Settings,
+    /// Queues of a ublk device, where others than usual.
+    pub queues: Option<u16>,
     /// Connections of an NBD device, 1 to 16; see [`NbdOptions::connections`].
     pub connections: u16,
     /// Options after `-o`; `discard` is added for an active volume unless `nodiscard` is among them.
@@ -111,15 +114,18 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         carrier: place(if frontend == FrontendKind::Fuse { "fuse" } else { "nbd" }),
         connections: plan.connections,
         again: Vec::new(),
+        active: false,
         path: place("mount"),
     };
-    record.again = text_of(daemon_args(frontend, &record, &supervisor::again(&plan.settings)))?;
+    record.again = text_of(daemon_args(plan, frontend, &record, &supervisor::again(&plan.settings)))?;
+    let _ = std::fs::remove_file(record.failure_file());
     // It tells of one session.
     let _ = std::fs::remove_file(&record.log);
-    let mut daemon = Daemon::start(&record, &daemon_args(frontend, &record, &plan.settings))?;
+    let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
     record.pid = daemon.pid();
     let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;
     let active = status.liveness == Liveness::Active;
+    record.active = active;
     let discard = active && !plan.options.iter().any(|o| o.split(',').any(|o| o == "nodiscard"));
     let options = MountOptions { read_only: false, discard, extra: plan.options.clone() };
     // A turning drive: what is modelled, or what lies below.
@@ -154,6 +160,17 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             mounted.keep();
             nbd.keep();
         }
+        FrontendKind::Ublk => {
+            // "ublk /dev/ublkbN (...)"
+            let path = status.frontend.split_whitespace().nth(1).map(PathBuf::from);
+            record.block_device = path.filter(|p| p.is_absolute()).ok_or_else(|| {
+                VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
+            })?;
+            let mounted = mount_ext2(&record.block_device, &dir, options).map_err(io_error("mount"))?;
+            record.write().map_err(io_error(record.path.display().to_string()))?;
+            supervisor::start(&record).inspect_err(|_| record.forget())?;
+            mounted.keep();
+        }
     }
     daemon.keep();
     Ok((record, status))
@@ -174,7 +191,12 @@ fn turns(device: &Path) -> bool {
 }
 
 /// The arguments of `fs2 daemon`.
-fn daemon_args(frontend: FrontendKind, record: &MountRecord, settings: &Settings) -> Vec<OsString> {
+fn daemon_args(
+    plan: &Plan,
+    frontend: FrontendKind,
+    record: &MountRecord,
+    settings: &Settings,
+) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec![record.device.clone().into()];
     args.extend(["--frontend".into(), frontend.to_string().into(), "--control".into()]);
     args.push(record.control.clone().into());
@@ -183,6 +205,7 @@ fn daemon_args(frontend: FrontendKind, record: &MountRecord, settings: &Settings
         FrontendKind::Nbd => {
             args.extend(["--listen".into(), format!("unix:{}", record.carrier.display()).into()]);
         }
+        FrontendKind::Ublk => args.extend(plan.queues.map(|n| format!("--queues={n}").into())),
     }
     args.extend(settings.to_args());
     args
@@ -244,9 +267,20 @@ pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
     if record.frontend == "fuse" && crate::kernel::mount_at(&record.carrier).ok().flatten().is_some() {
         let _ = unmount(&record.carrier, true);
     }
+    let why_not = match (record.failure(), why_not) {
+        (Some(failure), _) => Some(failure),
+        // The daemon that was mounted with was another.
+        (None, Some(why)) if record.active && why.starts_with(SERVED_INACTIVE) => {
+            Some(format!("its daemon died meanwhile and the one that took over trusted no replica: {why}"))
+        }
+        (None, why) => why,
+    };
     record.forget();
     Ok(Unmounted { record, clean, why_not })
 }
+
+/// How the report of a session without replicas begins: nothing is wrong with the volume.
+pub const SERVED_INACTIVE: &str = "the volume was served inactive";
 
 /// Makes everything read from the volume come from its daemon again: unmounts it, drops the block
 /// device's buffers and mounts it anew. The daemon stays.
@@ -276,9 +310,62 @@ pub fn cold(record: &MountRecord) -> Result<(), VolumeError> {
 /// # Errors
 /// Where it does not answer.
 pub fn status(record: &MountRecord) -> Result<Status, VolumeError> {
+    if let Some(why) = record.failure() {
+        return Err(VolumeError::Other(why));
+    }
     match Client::connect(&record.control)?.ask(&Command::Status)? {
         Reply::Status(status) => Ok(*status),
         other => Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
+    }
+}
+
+/// How long the next daemon may take until it answers.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How a planned upgrade went.
+#[derive(Clone, Debug)]
+pub struct Upgraded {
+    /// The daemon before.
+    pub before: Status,
+    /// The one that goes on.
+    pub after: Status,
+}
+
+/// Lets `program` go on as the volume's daemon, while it stays mounted. Programs that use it wait meanwhile.
+///
+/// # Errors
+/// Where the daemon refuses, the program does not run, or nothing answers afterwards.
+pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeError> {
+    let program = program.canonicalize().map_err(io_error(program.display().to_string()))?;
+    // One that cannot even say its version is not to be trusted with a mounted volume.
+    let tried =
+        std::process::Command::new(&program).arg("--version").stdin(std::process::Stdio::null()).output();
+    let tried = tried.map_err(io_error(program.display().to_string()))?;
+    if !tried.status.success() {
+        return Err(VolumeError::Other(format!("{} --version failed: {}", program.display(), tried.status)));
+    }
+    let before = status(record)?;
+    match Client::connect(&record.control)?.ask(&Command::Upgrade { program })? {
+        Reply::Done => {}
+        Reply::Error { what, place, next } => {
+            return Err(VolumeError::Other(format!("{place}: {what}; {next}")));
+        }
+        other => return Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
+    }
+    let until = Instant::now() + UPGRADE_PATIENCE;
+    loop {
+        match status(record) {
+            // The next one's clock has begun anew.
+            Ok(after) if after.uptime_s < before.uptime_s => return Ok(Upgraded { before, after }),
+            Err(e) if Instant::now() > until || record.failure().is_some() => return Err(e),
+            Ok(_) if Instant::now() > until => {
+                return Err(VolumeError::Other(format!(
+                    "the daemon goes on as it was; see {}",
+                    record.log.display()
+                )));
+            }
+            _ => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -18,9 +18,9 @@ pub struct MountRecord {
     pub log: PathBuf,
     /// The daemon's process.
     pub pid: u32,
-    /// `fuse` or `nbd`.
+    /// `fuse`, `nbd` or `ublk`.
     pub frontend: String,
-    /// The loop or NBD device that is mounted.
+    /// The loop, NBD or ublk device that is mounted.
     pub block_device: PathBuf,
     /// The FUSE mount or the NBD socket below it.
     pub carrier: PathBuf,
@@ -30,6 +30,9 @@ pub struct MountRecord {
     /// The arguments that start the daemon again, should it die.
     #[serde(default)]
     pub again: Vec<String>,
+    /// Replicas were trusted when it was mounted.
+    #[serde(default)]
+    pub active: bool,
     /// This record's own file.
     pub path: PathBuf,
 }
@@ -51,9 +54,19 @@ impl MountRecord {
         std::fs::rename(&tmp, &self.path)
     }
 
+    /// Where the supervisor writes why it gave up.
+    pub(super) fn failure_file(&self) -> PathBuf {
+        self.path.with_extension("failed")
+    }
+
+    /// Why no daemon serves the volume any more, where its supervisor gave up.
+    pub fn failure(&self) -> Option<String> {
+        std::fs::read_to_string(self.failure_file()).ok().filter(|why| !why.is_empty())
+    }
+
     /// Removes what the mount left in the runtime directory. The log goes too: it told of one session.
     pub(super) fn forget(&self) {
-        for file in [&self.path, &self.log] {
+        for file in [&self.path, &self.log, &self.failure_file()] {
             let _ = std::fs::remove_file(file);
         }
         if self.frontend == "fuse" {

@@ -1,5 +1,5 @@
-//! The process that `mount` leaves beside a daemon whose death the kernel's block device survives (NBD): it starts the
-//! daemon anew and connects it with the device, whose requests wait meanwhile.
+//! The process that `mount` leaves beside a daemon whose death the kernel's block device survives (NBD, ublk): it starts the
+//! daemon anew and connects it with the device, whose requests wait meanwhile. A ublk device its daemon finds by itself.
 //!
 //! The new daemon attaches as any does. The volume is mounted, so its superblock is not clean and its mark erased: it is
 //! served as a plain device, nothing is copied and no replica read, until the next clean attach.
@@ -14,9 +14,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fs2d::frontend::ublk;
 use fs2d::settings::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -106,6 +108,11 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         "nbd" => Some(NbdWatch::start().map_err(io_error("netlink"))?),
         _ => None,
     };
+    // Asked for while the volume is there: when it is needed, it may not be.
+    let tag = match record.frontend.as_str() {
+        "ublk" => Some(fs2d::cli::ublk_tag(&record.device).map_err(|e| VolumeError::Other(e.to_string()))?),
+        _ => None,
+    };
     let mut tries = 0;
     let mut born = Instant::now();
     loop {
@@ -118,18 +125,26 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         if !flag.exists() {
             return Ok(());
         }
+        // Unmounted by hand and told to end: nobody waits.
+        if tag.is_some_and(|tag| ublk::is_awaited(tag).is_ok_and(|awaited| !awaited)) {
+            let _ = std::fs::remove_file(&flag);
+            return Ok(());
+        }
         if born.elapsed() > GOOD_LIFE {
             tries = 0;
         }
         if tries == TRIES {
-            give_up(&record);
-            return Err(VolumeError::Other(format!(
+            let why = format!(
                 "{}: the daemon ended {TRIES} times in a row; {} fails every request from now on: unmount it, then \
                  chkfs2 -f -p {}",
                 record.device.display(),
                 record.block_device.display(),
                 record.device.display()
-            )));
+            );
+            let _ = std::fs::write(record.failure_file(), &why);
+            tell_the_system(&why);
+            give_up(&record, tag);
+            return Err(VolumeError::Other(why));
         }
         eprintln!(
             "fs2 supervise: daemon {} of {} ended; starting another",
@@ -201,11 +216,28 @@ fn reconnect(record: &MountRecord) -> io::Result<()> {
 }
 
 /// What waits for the device fails now rather than later.
-fn give_up(record: &MountRecord) {
+fn give_up(record: &MountRecord, tag: Option<u64>) {
+    if let Some(tag) = tag
+        && let Err(e) = ublk::give_up(tag)
+    {
+        eprintln!("fs2 supervise: programs may wait for ever: {e}");
+    }
     if let Some(number) = nbd_number(&record.block_device)
         && let Err(e) = nbd_disconnect(number, &record.backend())
     {
         eprintln!("fs2 supervise: {e}");
+    }
+}
+
+/// An error in the system's log, or in the kernel's where there is none, as in an initramfs.
+fn tell_the_system(what: &str) {
+    // Facility daemon is 3, severity error 3.
+    let line = format!("<27>fs2[{}]: {what}", std::process::id());
+    let sent = UnixDatagram::unbound().and_then(|s| s.send_to(line.as_bytes(), "/dev/log"));
+    if sent.is_err()
+        && let Ok(mut kernel) = File::options().write(true).open("/dev/kmsg")
+    {
+        let _ = io::Write::write_all(&mut kernel, line.as_bytes());
     }
 }
 

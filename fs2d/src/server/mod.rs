@@ -513,6 +513,37 @@ impl Server {
             core = self.work.wait_timeout(core, wait).unwrap_or_else(|_| std::process::abort()).0;
             core.idle -= 1;
         };
+        self.end_workers(core);
+        report
+    }
+}
+
+impl Server {
+    /// For a successor that goes on with this session: everything in flight ends, nothing new begins.
+    /// Frontends have let their devices go before.
+    pub fn suspend(&self) {
+        let mut core = self.lock();
+        let now = self.now();
+        core.volume.begin_leaving(now);
+        loop {
+            core = self.run(core, None);
+            if core.volume.has_left() && core.at_device == 0 {
+                break;
+            }
+            core.idle += 1;
+            let wait = Duration::from_millis(50);
+            core = self.work.wait_timeout(core, wait).unwrap_or_else(|_| std::process::abort()).0;
+            core.idle -= 1;
+        }
+        self.end_workers(core);
+    }
+
+    /// Connections are numbered from here on, as a predecessor would have gone on.
+    pub fn number_connections_from(&self, next: ConnectionId) {
+        self.connections.store(next.0, Ordering::Relaxed);
+    }
+
+    fn end_workers(&self, mut core: MutexGuard<'_, Core>) {
         core.stopping = true;
         core.trace = None;
         drop(core);
@@ -522,7 +553,6 @@ impl Server {
                 tracing::error!("a worker panicked");
             }
         }
-        report
     }
 }
 

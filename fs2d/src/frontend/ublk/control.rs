@@ -1,0 +1,303 @@
+//! Devices made, started, taken over and removed: the order of control commands.
+//!
+//! A device outlives its server where the kernel offers recovery. Which volume it carries is in its
+//! `server_flags`, so that no daemon takes over a device whose mount belongs to another volume.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::protocol;
+use super::uapi::{self, ControlCommand, DeviceInfo, NEW_DEVICE, NO_QUEUE, Params, cmd, feature, state};
+
+/// How long a device whose server died may take until it can be taken over. The kernel notices a queue
+/// with every request at the server only by its timeout, 30 s unless we could shorten it.
+const QUIESCE_PATIENCE: Duration = Duration::from_secs(90);
+
+/// The way to the driver.
+pub(super) trait Driver {
+    /// Runs `op` to its end. Whoever calls keeps what `command.addr` points to alive and of the length told.
+    fn run(&mut self, op: u32, command: &mut ControlCommand) -> io::Result<i32>;
+}
+
+/// A buffer that a command's `addr` points to, behind the device's path where the kernel wants one.
+struct Payload {
+    bytes: Vec<u8>,
+    path_len: u16,
+}
+
+/// The commands, for one process.
+pub(super) struct Control<D> {
+    driver: D,
+    /// Whether devices are made under the privileges of root.
+    pub(super) privileged: bool,
+}
+
+fn char_path(device: u32) -> String {
+    format!("/dev/ublkc{device}")
+}
+
+impl<D: Driver> Control<D> {
+    pub(super) fn new(driver: D, privileged: bool) -> Control<D> {
+        Control { driver, privileged }
+    }
+
+    /// Runs `op` with `bytes` as payload both ways, and `data` inline. Unprivileged devices want their path
+    /// in front of each payload, and GET_DEV_INFO2 wants it always.
+    fn command(&mut self, op: u32, device: u32, data: u64, bytes: &mut [u8]) -> io::Result<i32> {
+        let with_path =
+            op == cmd::GET_DEV_INFO2 || (!self.privileged && op != cmd::ADD_DEV && op != cmd::GET_FEATURES);
+        let path = if with_path { char_path(device).into_bytes() } else { Vec::new() };
+        let path_len = if path.is_empty() { 0 } else { path.len() as u16 + 1 };
+        let mut payload = Payload { bytes: path, path_len };
+        payload.bytes.resize(path_len.into(), 0);
+        payload.bytes.extend_from_slice(bytes);
+        let mut command = ControlCommand {
+            device,
+            queue: NO_QUEUE,
+            len: payload.bytes.len() as u16,
+            addr: if payload.bytes.is_empty() {
+                0
+            } else {
+                payload.bytes.as_mut_ptr().expose_provenance() as u64
+            },
+            data,
+            dev_path_len: payload.path_len,
+            pad: 0,
+            reserved: 0,
+        };
+        let result = self.driver.run(op, &mut command);
+        bytes.copy_from_slice(&payload.bytes[path_len.into()..]);
+        result
+    }
+
+    /// What the driver offers; `None` from one that does not tell (before Linux 6.5).
+    pub(super) fn features(&mut self) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.command(cmd::GET_FEATURES, NEW_DEVICE, 0, &mut bytes).ok()?;
+        Some(u64::from_ne_bytes(bytes))
+    }
+
+    /// Makes a device and tells what became of `wanted`: fewer queues, other flags, its number.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn add(&mut self, wanted: &DeviceInfo) -> io::Result<DeviceInfo> {
+        let mut bytes = zerocopy::IntoBytes::as_bytes(wanted).to_vec();
+        self.command(cmd::ADD_DEV, NEW_DEVICE, 0, &mut bytes)?;
+        parse(&bytes)
+    }
+
+    /// A device's state; `None` where there is none of this number.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(super) fn info(&mut self, device: u32) -> io::Result<Option<DeviceInfo>> {
+        let mut bytes = [0; size_of::<DeviceInfo>()];
+        match self.command(cmd::GET_DEV_INFO2, device, 0, &mut bytes) {
+            Ok(_) => parse(&bytes).map(Some),
+            // ENOENT: its path is gone already.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(super) fn set_params(&mut self, device: u32, params: &Params) -> io::Result<()> {
+        let mut bytes = zerocopy::IntoBytes::as_bytes(params).to_vec();
+        self.command(cmd::SET_PARAMS, device, 0, &mut bytes).map(drop)
+    }
+
+    /// The block device appears. Every queue has given all its commands before, or this waits for them.
+    pub(super) fn start(&mut self, device: u32, pid: u32) -> io::Result<()> {
+        self.command(cmd::START_DEV, device, pid.into(), &mut []).map(drop)
+    }
+
+    /// The block device goes; requests that wait get an error.
+    pub(super) fn stop(&mut self, device: u32) -> io::Result<()> {
+        self.command(cmd::STOP_DEV, device, 0, &mut []).map(drop)
+    }
+
+    /// The device goes altogether.
+    pub(super) fn remove(&mut self, device: u32) -> io::Result<()> {
+        self.command(cmd::DEL_DEV, device, 0, &mut []).map(drop)
+    }
+
+    /// The device goes once nobody has it open any more; before Linux 6.9 it stays, dead.
+    pub(super) fn remove_later(&mut self, device: u32) -> io::Result<()> {
+        self.command(cmd::DEL_DEV_ASYNC, device, 0, &mut []).map(drop)
+    }
+
+    /// A device whose server is gone is ready for new queues. Waits until the kernel has noticed.
+    pub(super) fn begin_recovery(&mut self, device: u32, nap: Duration) -> io::Result<()> {
+        let until = Instant::now() + QUIESCE_PATIENCE;
+        loop {
+            match self.command(cmd::START_USER_RECOVERY, device, 0, &mut []) {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
+                    std::thread::sleep(nap);
+                }
+                other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Requests that waited are given to the new queues.
+    pub(super) fn end_recovery(&mut self, device: u32, pid: u32) -> io::Result<()> {
+        self.command(cmd::END_USER_RECOVERY, device, pid.into(), &mut []).map(drop)
+    }
+}
+
+fn parse(bytes: &[u8]) -> io::Result<DeviceInfo> {
+    zerocopy::FromBytes::read_from_bytes(bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a device's description of another length"))
+}
+
+/// What to do with a device that a former server of the same volume left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Requests wait in it for a server: take it over.
+    Recover,
+    /// It never came to life, or was stopped: remove it.
+    Remove,
+    /// It is not this volume's: hands off.
+    Foreign,
+    /// It cannot be taken over, and may be in use.
+    Stuck,
+}
+
+/// `info` is what the driver says of the device, `tag` the volume's.
+pub(super) fn left(info: &DeviceInfo, tag: u64) -> Left {
+    if info.server_flags != tag {
+        return Left::Foreign;
+    }
+    match info.state {
+        state::DEAD => Left::Remove,
+        // A server that was just killed: the driver says LIVE until it has noticed.
+        state::LIVE | state::QUIESCED | state::FAIL_IO if info.flags & feature::USER_RECOVERY != 0 => {
+            Left::Recover
+        }
+        _ => Left::Stuck,
+    }
+}
+
+/// A line on what the kernel made of what was wanted.
+pub(super) fn difference(wanted: &DeviceInfo, got: &DeviceInfo) -> Option<String> {
+    let mut parts = Vec::new();
+    if got.queues != wanted.queues {
+        parts.push(format!("{} queues instead of {}", got.queues, wanted.queues));
+    }
+    let missing = wanted.flags & !got.flags;
+    if missing != 0 {
+        parts.push(format!("without {}", protocol::names(missing)));
+    }
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+/// Whether the largest request of a device that exists fits our buffers, and its queues our tables.
+pub(super) fn sane(info: &DeviceInfo) -> bool {
+    (1..=uapi::QUEUE_DEPTH_MAX).contains(&info.queue_depth)
+        && (1..=4096).contains(&info.queues)
+        && (4096..=32 << 20).contains(&info.io_bytes_max)
+        && info.io_bytes_max.is_multiple_of(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// Answers from a list; remembers what was asked.
+    #[derive(Default)]
+    struct Script {
+        answers: VecDeque<Result<i32, i32>>,
+        asked: Vec<(u32, ControlCommand)>,
+    }
+
+    impl Driver for Script {
+        fn run(&mut self, op: u32, command: &mut ControlCommand) -> io::Result<i32> {
+            self.asked.push((op, *command));
+            match self.answers.pop_front().unwrap_or(Ok(0)) {
+                Ok(n) => Ok(n),
+                Err(errno) => Err(io::Error::from_raw_os_error(errno)),
+            }
+        }
+    }
+
+    fn control(privileged: bool, answers: &[Result<i32, i32>]) -> Control<Script> {
+        Control::new(Script { answers: answers.iter().copied().collect(), asked: vec![] }, privileged)
+    }
+
+    #[test]
+    fn unprivileged_devices_are_named_by_their_path() {
+        let mut c = control(false, &[]);
+        c.start(7, 4711).unwrap();
+        let (op, command) = c.driver.asked[0];
+        assert_eq!((op, command.device, command.queue, command.data), (cmd::START_DEV, 7, NO_QUEUE, 4711));
+        assert_eq!((command.dev_path_len, command.len), (12, 12), "/dev/ublkc7 and a zero byte");
+        assert_ne!(command.addr, 0);
+        let mut c = control(true, &[]);
+        c.start(7, 4711).unwrap();
+        assert_eq!((c.driver.asked[0].1.dev_path_len, c.driver.asked[0].1.addr), (0, 0));
+        // A payload follows the path.
+        let mut c = control(false, &[]);
+        let params = protocol::params(
+            &crate::service::ExportInfo {
+                size_bytes: 1 << 20,
+                block_bytes: 4096,
+                rotational: true,
+                description: String::new(),
+            },
+            protocol::Shape { logical_bytes: 512, io_bytes_max: 4096 },
+        );
+        c.set_params(10, &params).unwrap();
+        let command = c.driver.asked[0].1;
+        assert_eq!(usize::from(command.len), 13 + size_of::<Params>());
+    }
+
+    #[test]
+    fn a_take_over_waits_until_the_kernel_has_noticed() {
+        let busy = Err(libc::EBUSY);
+        let mut c = control(true, &[busy, busy, Ok(0)]);
+        c.begin_recovery(3, Duration::ZERO).unwrap();
+        assert_eq!(c.driver.asked.len(), 3);
+        let mut c = control(true, &[busy, Err(libc::EINVAL)]);
+        assert_eq!(c.begin_recovery(3, Duration::ZERO).unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_none() {
+        for gone in [libc::ENODEV, libc::ENOENT] {
+            assert_eq!(control(true, &[Err(gone)]).info(1).unwrap(), None);
+        }
+        assert!(control(true, &[Err(libc::EPERM)]).info(1).is_err());
+        assert_eq!(control(true, &[Err(libc::EOPNOTSUPP)]).features(), None);
+        assert_eq!(control(true, &[]).features(), Some(0));
+    }
+
+    #[test]
+    fn what_a_former_server_left() {
+        let info = |state, flags| DeviceInfo { state, flags, server_flags: 5, ..DeviceInfo::default() };
+        let recoverable = feature::USER_RECOVERY;
+        assert_eq!(left(&info(state::QUIESCED, recoverable), 5), Left::Recover);
+        assert_eq!(left(&info(state::LIVE, recoverable), 5), Left::Recover);
+        assert_eq!(left(&info(state::QUIESCED, recoverable), 6), Left::Foreign);
+        assert_eq!(left(&info(state::DEAD, recoverable), 5), Left::Remove);
+        assert_eq!(left(&info(state::LIVE, 0), 5), Left::Stuck);
+        assert_eq!(left(&info(9, recoverable), 5), Left::Stuck);
+    }
+
+    #[test]
+    fn what_the_kernel_made_of_it() {
+        let wanted = protocol::device_info(4, 128, 512 << 10, true, 1);
+        let got = DeviceInfo { queues: 2, flags: wanted.flags & !feature::USER_RECOVERY_REISSUE, ..wanted };
+        assert_eq!(difference(&wanted, &got).unwrap(), "2 queues instead of 4, without reissue");
+        assert_eq!(difference(&wanted, &wanted), None);
+        assert!(sane(&wanted));
+        for insane in [
+            DeviceInfo { queue_depth: 0, ..wanted },
+            DeviceInfo { queues: 0, ..wanted },
+            DeviceInfo { io_bytes_max: 5000, ..wanted },
+            DeviceInfo { io_bytes_max: u32::MAX, ..wanted },
+        ] {
+            assert!(!sane(&insane), "{insane:?}");
+        }
+    }
+}

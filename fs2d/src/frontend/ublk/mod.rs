@@ -1,0 +1,484 @@
+//! The ublk frontend: a block device whose requests the kernel hands to this process.
+//!
+//! A [`Server`] makes the device, or takes one over that a former daemon of the same volume left with
+//! requests waiting in it, and serves each of its queues by a thread. The device outlives the process
+//! where the kernel offers recovery: what was in flight is given again to the next daemon.
+//!
+//! The kernel copies payloads into and out of the daemon's own buffers. Its ways around that copy are not
+//! used: with them a write's payload would be memory its owner can still change, and no hash or replica
+//! may be taken from such (docs/safety.md).
+
+mod control;
+mod memory;
+mod protocol;
+mod queue;
+mod ring;
+mod uapi;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use control::{Control, Left};
+use fs2_block::ConnectionId;
+use queue::{Outbox, Queue};
+use ring::{ControlRing, QueueRing};
+use uapi::{DeviceInfo, feature};
+
+use crate::service::{Service, lane_of};
+
+pub use memory::become_io_flusher;
+
+/// The largest read or write in one request, bytes.
+const IO_BYTES_MAX: u32 = 512 << 10;
+
+/// How often a device whose server died is asked for.
+const NAP: Duration = Duration::from_millis(20);
+
+/// The kernel looks that often for requests nobody serves any more: a queue with every request at a dead
+/// server is found by nothing else (before Linux 6.15).
+const IO_TIMEOUT_MS: u32 = 3000;
+
+/// How a device is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Hardware queues; the kernel makes at most one a processor.
+    pub queues: u16,
+    /// Requests in a queue, 1 to 4096.
+    pub queue_depth: u16,
+    /// Which volume it is: the same in every daemon of it, and in no other's. [`tag_of`] makes one.
+    pub tag: u64,
+    /// What may be read ahead, KiB.
+    pub read_ahead_kb: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        Options { queues: cpus.min(4) as u16, queue_depth: 128, tag: 0, read_ahead_kb: 128 }
+    }
+}
+
+/// A number for a volume, from a name that is the same in each daemon of it.
+pub fn tag_of(key: &str) -> u64 {
+    // FNV-1a: stays the same from one version of this program to the next.
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// What this machine's ublk can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// A device outlives its daemon, and what was in flight is given to the next.
+    pub recovery: bool,
+    /// The features in words.
+    pub features: String,
+}
+
+/// Asks the driver.
+///
+/// # Errors
+/// Why it cannot be used: no ublk, no io_uring, no permission.
+pub fn offer() -> io::Result<Offer> {
+    let mut control = Control::new(ControlRing::open()?, memory::is_admin());
+    let flags = control.features().unwrap_or(0);
+    let both = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
+    Ok(Offer { recovery: flags & both == both && control.privileged, features: protocol::names(flags) })
+}
+
+/// Whether a former daemon of the volume left a device in which requests may wait.
+///
+/// # Errors
+/// As [`offer`].
+pub fn is_awaited(tag: u64) -> io::Result<bool> {
+    let mut control = Control::new(ControlRing::open()?, memory::is_admin());
+    Ok(devices().into_iter().any(|n| is_left(&mut control, n, tag) == Some(Left::Recover)))
+}
+
+/// Fails every device of the volume: whoever waits for it gets an error. For devices that no daemon serves,
+/// and none will. Returns how many there were.
+///
+/// # Errors
+/// What the driver says.
+pub fn give_up(tag: u64) -> io::Result<usize> {
+    let mut control = Control::new(ControlRing::open()?, memory::is_admin());
+    let mut found = 0;
+    for device in devices() {
+        if is_left(&mut control, device, tag).is_some_and(|left| left != Left::Foreign) {
+            control.stop(device)?;
+            found += 1;
+            // Who has it mounted keeps it: not waited for.
+            if let Err(e) = control.remove_later(device) {
+                tracing::warn!("/dev/ublkb{device} stays, dead: {e}");
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The numbers of all ublk devices.
+fn devices() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/sys/class/ublk-char") else { return Vec::new() };
+    let number = |e: std::fs::DirEntry| e.file_name().to_str()?.strip_prefix("ublkc")?.parse().ok();
+    entries.flatten().filter_map(number).collect()
+}
+
+/// What the device is to us; `None` where the driver does not tell us.
+fn is_left<D: control::Driver>(control: &mut Control<D>, device: u32, tag: u64) -> Option<Left> {
+    control.info(device).ok().flatten().map(|info| control::left(&info, tag))
+}
+
+/// A device being served.
+pub struct Server {
+    info: DeviceInfo,
+    recovered: bool,
+    features: String,
+    control: Mutex<Control<ControlRing>>,
+    /// The queues' threads, and the char device that must be closed before another may serve it.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    char_device: Mutex<Option<Arc<OwnedFd>>>,
+    running: Arc<AtomicUsize>,
+    leave: Vec<queue::Leave>,
+    connection: Arc<Disconnect>,
+}
+
+fn block_path(device: u32) -> PathBuf {
+    format!("/dev/ublkb{device}").into()
+}
+
+impl Server {
+    /// Makes a device, or takes over the one that a former daemon of the same volume left, and serves it. Once
+    /// this returns, requests run.
+    ///
+    /// # Errors
+    /// Why not; what was made on the way is undone, what was to be taken over is left as it was.
+    pub fn start(service: Arc<dyn Service>, options: &Options) -> io::Result<Server> {
+        let privileged = memory::is_admin();
+        let mut control = Control::new(ControlRing::open()?, privileged);
+        let offered = control.features();
+        let former = take(&mut control, options.tag)?;
+        let wanted = protocol::device_info(
+            options.queues.max(1),
+            options.queue_depth.clamp(1, uapi::QUEUE_DEPTH_MAX),
+            IO_BYTES_MAX,
+            privileged,
+            options.tag,
+        );
+        let wanted = DeviceInfo { flags: wanted.flags & offered.unwrap_or(u64::MAX), ..wanted };
+        let recovered = former.is_some();
+        let info = match former {
+            Some(info) => info,
+            None => {
+                let info = control.add(&wanted).map_err(|e| said("making a ublk device", e))?;
+                if let Some(difference) = control::difference(&wanted, &info) {
+                    tracing::warn!("ublk device {}: {difference}", info.device);
+                }
+                info
+            }
+        };
+        let mut making = Making { control, device: info.device, undo: !recovered };
+        if !control::sane(&info) {
+            return Err(io::Error::other(format!("the kernel made a strange device: {info:?}")));
+        }
+        if recovered {
+            making.control.begin_recovery(info.device, NAP).map_err(|e| said("taking the device over", e))?;
+        } else {
+            let volume = service.info();
+            let shape = protocol::Shape { logical_bytes: 512, io_bytes_max: info.io_bytes_max };
+            let params = protocol::params(&volume, shape);
+            making
+                .control
+                .set_params(info.device, &params)
+                .map_err(|e| said("the device's parameters", e))?;
+        }
+        let char_device = Arc::new(ring::open_char(info.device)?);
+        let connection = Arc::new(Disconnect {
+            connection: service.connect(),
+            service: service.clone(),
+            kept: AtomicBool::new(false),
+        });
+        let mut server = Server {
+            info,
+            recovered,
+            features: protocol::names(info.flags),
+            control: Mutex::new(Control::new(ControlRing::open()?, privileged)),
+            threads: Mutex::default(),
+            char_device: Mutex::new(Some(char_device.clone())),
+            running: Arc::default(),
+            leave: Vec::new(),
+            connection,
+        };
+        server.start_queues(&service, &char_device)?;
+        drop(char_device);
+        let pid = std::process::id();
+        if recovered {
+            making.control.end_recovery(info.device, pid).map_err(|e| said("taking the device over", e))?;
+        } else {
+            making.control.start(info.device, pid).map_err(|e| said("starting the device", e))?;
+            tune(info.device, options.read_ahead_kb, privileged);
+        }
+        making.undo = false;
+        Ok(server)
+    }
+
+    fn start_queues(&mut self, service: &Arc<dyn Service>, char_device: &Arc<OwnedFd>) -> io::Result<()> {
+        let (ready, told) = mpsc::channel::<io::Result<()>>();
+        for n in 0..self.info.queues {
+            let wake = ring::wake_fd()?;
+            let leave = queue::Leave::new(waker(&wake));
+            self.leave.push(leave.clone());
+            let worker = Worker {
+                service: service.clone(),
+                connection: self.connection.clone(),
+                device: char_device.clone(),
+                info: self.info,
+                queue: n,
+                wake,
+                leave,
+                running: self.running.clone(),
+            };
+            self.running.fetch_add(1, Ordering::SeqCst);
+            let ready = ready.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("ublk-{n}"))
+                .spawn(move || worker.run(&ready))
+                .inspect_err(|_| _ = self.running.fetch_sub(1, Ordering::SeqCst))?;
+            self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+        }
+        drop(ready);
+        for _ in 0..self.info.queues {
+            let lost = || io::Error::other("a queue's thread ended");
+            told.recv().map_err(|_| lost())??;
+        }
+        Ok(())
+    }
+
+    /// The block device.
+    pub fn path(&self) -> PathBuf {
+        block_path(self.info.device)
+    }
+
+    /// Its number.
+    pub fn device(&self) -> u32 {
+        self.info.device
+    }
+
+    /// Whether it was taken over from a former daemon.
+    pub fn was_recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// One line for people: the device, its queues, what the kernel grants it.
+    pub fn describe(&self) -> String {
+        let (n, depth) = (self.info.queues, self.info.queue_depth);
+        let (path, features) = (self.path(), &self.features);
+        let s = if n == 1 { "" } else { "s" };
+        format!("{} ({n} queue{s} of {depth}; {features})", path.display())
+    }
+
+    /// Whether every queue is served: false once the device was stopped by someone else.
+    pub fn is_alive(&self) -> bool {
+        self.running.load(Ordering::SeqCst) == usize::from(self.info.queues)
+    }
+
+    /// Whether the block device is mounted, or held by someone exclusively.
+    pub fn is_in_use(&self) -> bool {
+        let opened = File::options().read(true).custom_flags(libc::O_EXCL).open(self.path());
+        opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+    }
+
+    /// Removes the device. Requests being served are answered; those that come later get an error.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn stop(self) -> io::Result<()> {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        control.stop(self.info.device)?;
+        self.join();
+        control.remove(self.info.device)
+    }
+
+    /// Whether the kernel keeps the device, and what waits in it, for another daemon.
+    pub fn outlives_its_daemon(&self) -> bool {
+        let both = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
+        self.info.flags & both == both
+    }
+
+    /// Lets the device go to another daemon ([`Server::outlives_its_daemon`]): what is being served is
+    /// answered, what came since waits in the kernel. The service's connection does not end: this is its
+    /// number, under which the next daemon goes on.
+    pub fn let_go(self) -> ConnectionId {
+        self.connection.kept.store(true, Ordering::SeqCst);
+        for leave in &self.leave {
+            leave.ask();
+        }
+        self.join();
+        self.connection.connection
+    }
+
+    fn join(&self) {
+        for thread in std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner)) {
+            // A panic in it has ended the process.
+            let _ = thread.join();
+        }
+        drop(self.char_device.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// What a former daemon left, if it can be taken over.
+fn take(control: &mut Control<ControlRing>, tag: u64) -> io::Result<Option<DeviceInfo>> {
+    let mut found = None;
+    for device in devices() {
+        // Others' devices may not even be looked at.
+        let Ok(Some(info)) = control.info(device) else { continue };
+        match control::left(&info, tag) {
+            Left::Recover => found = Some(info),
+            Left::Remove => control.remove(device)?,
+            Left::Foreign => {}
+            Left::Stuck => {
+                return Err(io::Error::other(format!(
+                    "/dev/ublkb{device} of a former daemon cannot be taken over (state {}); unmount it, and \
+                     remove it with `ublk del -n {device}`",
+                    info.state
+                )));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Undoes a device being made.
+struct Making {
+    control: Control<ControlRing>,
+    device: u32,
+    undo: bool,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        if self.undo {
+            let _ = self.control.stop(self.device);
+            if let Err(e) = self.control.remove(self.device) {
+                tracing::warn!("ublk device {} cannot be removed: {e}", self.device);
+            }
+        }
+    }
+}
+
+/// Ends the connection with the last queue.
+struct Disconnect {
+    service: Arc<dyn Service>,
+    connection: ConnectionId,
+    /// Another process goes on with it.
+    kept: AtomicBool,
+}
+
+impl Drop for Disconnect {
+    fn drop(&mut self) {
+        if !self.kept.load(Ordering::SeqCst) {
+            self.service.disconnect(self.connection);
+        }
+    }
+}
+
+struct Worker {
+    service: Arc<dyn Service>,
+    connection: Arc<Disconnect>,
+    device: Arc<OwnedFd>,
+    info: DeviceInfo,
+    queue: u16,
+    wake: Arc<nix::sys::eventfd::EventFd>,
+    leave: queue::Leave,
+    running: Arc<AtomicUsize>,
+}
+
+/// A queue that ends otherwise than in order would let its requests wait for ever. The process ends
+/// instead: its successor gets them.
+struct EndsInOrder(bool);
+
+impl Drop for EndsInOrder {
+    fn drop(&mut self) {
+        if !self.0 {
+            std::process::abort();
+        }
+    }
+}
+
+impl Worker {
+    fn run(self, ready: &mpsc::Sender<io::Result<()>>) {
+        let mut in_order = EndsInOrder(false);
+        let queue = match self.prepare() {
+            Ok(queue) => queue,
+            Err(e) => {
+                in_order.0 = true;
+                self.running.fetch_sub(1, Ordering::SeqCst);
+                let _ = ready.send(Err(e));
+                return;
+            }
+        };
+        let mut queue = queue;
+        if let Err(e) = queue.run(&self.leave, || drop(ready.send(Ok(())))) {
+            tracing::error!("ublk queue {} failed, the daemon ends: {e}", self.queue);
+            return;
+        }
+        drop(queue);
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        in_order.0 = true;
+    }
+
+    fn prepare(&self) -> io::Result<Queue<QueueRing>> {
+        let file = File::from(self.device.try_clone()?);
+        let depth = self.info.queue_depth;
+        let commands = QueueRing::new(&file, self.queue, depth, self.wake.clone())?;
+        let bytes = self.info.io_bytes_max;
+        let buffers = (0..depth).map(|_| memory::locked_buffer(bytes as usize)).collect();
+        let outbox = Outbox::new(waker(&self.wake));
+        let lane = lane_of(&self.service, outbox.clone());
+        Queue::new(commands, lane, self.connection.connection, outbox, buffers, bytes)
+    }
+}
+
+fn waker(wake: &Arc<nix::sys::eventfd::EventFd>) -> Arc<dyn Fn() + Send + Sync> {
+    let wake = wake.clone();
+    Arc::new(move || {
+        // It fails only where it is full: then its reader is awake.
+        let _ = wake.write(1);
+    })
+}
+
+/// Settings the kernel takes only through sysfs.
+fn tune(device: u32, read_ahead_kb: u32, privileged: bool) {
+    let queue = PathBuf::from(format!("/sys/block/ublkb{device}/queue"));
+    let set = |name: &str, value: String| {
+        if let Err(e) = std::fs::write(queue.join(name), value) {
+            tracing::warn!("{}: {e}", queue.join(name).display());
+        }
+    };
+    // Below, requests are scheduled again.
+    set("scheduler", "none".into());
+    set("read_ahead_kb", read_ahead_kb.to_string());
+    if privileged {
+        // An unprivileged server is killed by its timeout; ours only has its death noticed by it.
+        set("io_timeout", IO_TIMEOUT_MS.to_string());
+    }
+}
+
+fn said(what: &str, e: io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{what}: {e}"))
+}
+
+/// The number of a device by its block device's path.
+pub fn device_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix("ublkb")?.parse().ok()
+}

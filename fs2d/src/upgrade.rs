@@ -1,0 +1,157 @@
+//! The daemon's program replaced while its volume stays mounted.
+//!
+//! The old program lets its device go (requests wait in the kernel), lets everything in flight end, writes
+//! what it knows into a sealed memfd and becomes the new program by exec: process, supervisor, log and
+//! arguments stay. The new one gets the backing's lock, sees by the backing's stamp that nobody has written
+//! since, and goes on; where anything is odd it begins as after a crash, and the volume is served inactive.
+//! docs/format.md has the bytes.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use fs2_block::ConnectionId;
+use fs2_engine::HandOver;
+use fs2_store::{Stamp, Store};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+/// The argument that names the memfd's descriptor.
+const ARGUMENT: &str = "--hand-over=";
+
+/// No table is larger: 2^32 blocks have at most so many bytes of pages, and F and the like fit beside.
+const BYTES_MAX: u64 = 64 << 30;
+
+fn seals() -> SealFlag {
+    SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL
+}
+
+/// What the engine's bytes do not say.
+pub(crate) fn note(stamp: &Stamp, connection: ConnectionId) -> Vec<u8> {
+    format!("{}\n{}\n", connection.0, stamp.to_line()).into_bytes()
+}
+
+fn parse_note(note: &[u8]) -> Option<(ConnectionId, Stamp)> {
+    let text = std::str::from_utf8(note).ok()?;
+    let (connection, rest) = text.split_once('\n')?;
+    Some((ConnectionId(connection.parse().ok()?), Stamp::parse(rest.strip_suffix('\n')?)?))
+}
+
+/// What a former daemon has left, not yet held against the volume.
+pub(crate) struct Given {
+    hand_over: HandOver,
+    connection: ConnectionId,
+    stamp: Stamp,
+}
+
+impl Given {
+    /// Takes it from the descriptor, which is closed: it is taken once.
+    pub(crate) fn receive(fd: RawFd) -> Result<Given, String> {
+        // SAFETY: the descriptor was left open by the exec for us alone; where it is none, every use of it
+        // fails. Standard streams are not taken.
+        let fd = (fd > 2).then(|| unsafe { OwnedFd::from_raw_fd(fd) }).ok_or("no such descriptor")?;
+        let has = fcntl(&fd, FcntlArg::F_GET_SEALS).map_err(|e| format!("it is no memfd: {e}"))?;
+        if !SealFlag::from_bits_truncate(has).contains(seals()) {
+            return Err("it is not sealed".into());
+        }
+        let mut file = File::from(fd);
+        let len = file.metadata().map_err(|e| e.to_string())?.len();
+        if len > BYTES_MAX {
+            return Err(format!("it has {len} bytes"));
+        }
+        let mut bytes = Vec::new();
+        io::Seek::rewind(&mut file)
+            .and_then(|()| file.take(len).read_to_end(&mut bytes))
+            .map_err(|e| e.to_string())?;
+        let hand_over = HandOver::decode(&bytes)?;
+        let (connection, stamp) = parse_note(hand_over.note()).ok_or("its note cannot be read")?;
+        Ok(Given { hand_over, connection, stamp })
+    }
+
+    /// With the lock on `store` held: what was left, and the number of the connection that goes on, if nobody
+    /// has written since. A stamp is of one boot.
+    pub(crate) fn for_store(self, store: &dyn Store) -> Option<(HandOver, ConnectionId)> {
+        if store.stamp() == Some(self.stamp) {
+            return Some((self.hand_over, self.connection));
+        }
+        tracing::warn!("the former daemon's session does not go on: the volume was written since");
+        None
+    }
+}
+
+/// Becomes `program` with this process's arguments, and `left` where there is something to go on with. Returns
+/// only what kept it from that.
+pub(crate) fn become_program(program: &Path, left: Option<&[u8]>) -> io::Error {
+    let memfd = match left.map(sealed).transpose() {
+        Ok(memfd) => memfd,
+        Err(e) => {
+            tracing::error!("the session cannot be handed over: {e}");
+            None
+        }
+    };
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).filter(|a| !is_ours(a)).collect();
+    if let Some(memfd) = &memfd {
+        // Behind the subcommand: an option of it.
+        args.insert(1.min(args.len()), format!("{ARGUMENT}{}", memfd.as_raw_fd()).into());
+    }
+    Command::new(program).args(args).exec()
+}
+
+fn is_ours(argument: &OsString) -> bool {
+    argument.to_str().is_some_and(|a| a.starts_with(ARGUMENT))
+}
+
+/// A memfd that nobody can change any more, and that outlives an exec.
+fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd_create("fs2-hand-over", MFdFlags::MFD_ALLOW_SEALING)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    let fd = OwnedFd::from(file);
+    fcntl(&fd, FcntlArg::F_ADD_SEALS(seals()))?;
+    Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fs2_store::MemStore;
+    use std::os::fd::IntoRawFd;
+
+    #[test]
+    fn notes() {
+        let stamp = || Stamp {
+            boot_id: "b".into(),
+            of: fs2_store::StampOf::Device {
+                major: 8,
+                minor: 1,
+                diskseq: 2,
+                sectors_written: 3,
+                sectors_discarded: 4,
+            },
+        };
+        assert_eq!(parse_note(&note(&stamp(), ConnectionId(7))), Some((ConnectionId(7), stamp())));
+        for bad in ["", "1", "1\n", "x\nb\n", "1\nnonsense\n"] {
+            assert_eq!(parse_note(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_sealed_is_taken() {
+        let open = memfd_create("fs2-test", MFdFlags::MFD_ALLOW_SEALING).unwrap();
+        assert_eq!(Given::receive(open.into_raw_fd()).err().unwrap(), "it is not sealed");
+        let file = tempfile::tempfile().unwrap();
+        assert!(
+            Given::receive(OwnedFd::from(file).into_raw_fd()).err().unwrap().starts_with("it is no memfd")
+        );
+        assert!(Given::receive(1).is_err());
+        let sealed = sealed(b"nonsense").unwrap();
+        assert!((&File::from(sealed.try_clone().unwrap())).write_all(b"x").is_err());
+        assert_eq!(Given::receive(sealed.into_raw_fd()).err().unwrap(), "it is none");
+        // A store without a stamp cannot tell.
+        assert_eq!(MemStore::new(4096).stamp(), None);
+    }
+}

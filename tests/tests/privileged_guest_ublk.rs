@@ -1,0 +1,179 @@
+//! ublk in a guest with Debian's 6.12 kernel: a device of the daemon's own, and what becomes of it when the
+//! daemon dies.
+
+use fs2_tests::{Guest, Need, needs, tool};
+
+fn guest() -> Option<Guest> {
+    needs(&[Need::Root, Need::Guest]).then(|| Guest::new(&["ublk_drv"]).seconds(240))
+}
+
+/// A volume on the guest's disk, mounted by `auto`; `pid` tells the daemon's process.
+const MOUNTED: &str = r#"
+    mke2fs -q -t ext2 -b 4096 /dev/vda 40000
+    mkfs2 /dev/vda > /dev/null
+    mkdir -p /tmp/m
+    fs2 mount -o noatime /dev/vda /tmp/m
+    pid() { status pid /tmp/m; }
+    sums() { (cd /tmp/m && find . -type f -print0 | sort -z | xargs -0 md5sum); }
+    failures() { dmesg | grep -c 'I/O error' || true; }
+"#;
+
+/// A daemon replaced by itself: what it knew, it knows.
+#[test]
+fn a_daemon_is_replaced_while_programs_go_on() {
+    let (Some(guest), Some(fsx)) = (guest(), tool("fsx")) else {
+        needs(&[Need::Program("fsx")]);
+        return;
+    };
+    let left = guest.file(&fsx).run(&format!(
+        r#"{MOUNTED}
+        cp -r /usr/share/doc/b* /tmp/m/; sums > /tmp/before; sync
+        # Read cold, so that there is something to copy, and then twice as much.
+        for n in 1 2; do echo 3 > /proc/sys/vm/drop_caches; (cd /tmp/m && md5sum --quiet -c /tmp/before); done
+        head -c 20000000 /dev/urandom > /tmp/random
+        (for n in 1 2 3; do dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync,notrunc status=none; done) & dd=$!
+        fsx -N 1500 -S 8 /tmp/m/fsx > /tmp/fsx.log 2>&1 & fsx=$!
+        daemon=$(pid); before=$(status replicas /tmp/m); echo "replicas before: $before"
+        for n in 1 2; do
+            sleep 0.3
+            fs2 upgrade /tmp/m
+            [ "$(pid)" = "$daemon" ]
+            [ -e /proc/$fsx ] && echo "fsx lives after upgrade $n"
+        done
+        fs2 status /tmp/m | grep 'state *active'
+        wait $dd; wait $fsx || {{ cat /tmp/fsx.log; false; }}
+        [ "$(failures)" = 0 ]
+        ! grep -e 'does not go on' -e 'starting another' /run/fs2/*.log
+        echo "replicas after: $(status replicas /tmp/m)"
+        echo 3 > /proc/sys/vm/drop_caches
+        cmp /tmp/random /tmp/m/dd
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        # Discards are believed as before: of blocks written before the upgrade too.
+        rm /tmp/m/dd; fstrim /tmp/m
+        ! fs2 upgrade --program /bin/false /tmp/m
+        # A program that is no daemon: the supervisor starts the former again, and programs wait for it.
+        ln -s /bin/true /tmp/not-a-daemon; fs2 upgrade --program /tmp/not-a-daemon /tmp/m || echo "code $?"
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        fs2 umount /tmp/m || [ $? = 4 ]
+        {GONE}"#
+    ));
+    println!("{}", left.log());
+    left.says("fsx lives after upgrade 1").says("active");
+}
+
+/// Nothing of it is left: no device, no process, no file but the stamp.
+const GONE: &str = r#"
+    ! mountpoint -q /tmp/m
+    until_true 10 sh -c '! ls /dev/ublkb* /dev/ublkc* 2> /dev/null'
+    ! pgrep -x fs2
+    ! ls /run/fs2 | grep -v stamp
+    e2fsck -fn /dev/vda > /dev/null
+"#;
+
+#[test]
+fn files_are_the_same_and_the_device_is_as_the_volume() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{MOUNTED}
+        fs2 status /tmp/m
+        cd /sys/block/ublkb0/queue
+        [ "$(cat rotational)" = "$(cat /sys/block/vda/queue/rotational)" ]
+        grep -F '[none]' scheduler
+        grep -x 512 max_sectors_kb; grep -x 4096 discard_granularity; grep -x 512 logical_block_size
+        grep -x 1 fua; grep -x 'write back' write_cache
+        [ "$(ls ../mq | wc -l)" = 2 ]
+        cd /tmp
+        cp -r /usr/share/doc/b* /tmp/m/
+        sums > before; sync; echo 3 > /proc/sys/vm/drop_caches
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        # Both queues at once, as each processor has one.
+        for n in 0 1; do taskset -c $n dd if=/dev/urandom of=/tmp/m/q$n bs=256k count=40 oflag=direct status=none & done; wait
+        md5sum /tmp/m/q0 /tmp/m/q1 > q; echo 3 > /proc/sys/vm/drop_caches; md5sum --quiet -c q
+        rm /tmp/m/q0; fstrim -v /tmp/m
+        [ "$(status discards /tmp/m)" -gt 0 ]
+        # To 97 %, and then to the end.
+        blocks=$(stat -f -c %f /tmp/m); dd if=/dev/zero of=/tmp/m/fill bs=4096 count=$((blocks - 40000 * 3 / 100)) status=none
+        [ "$(stat -f -c %f /tmp/m)" -lt $((40000 * 4 / 100)) ]
+        ! dd if=/dev/zero of=/tmp/m/more bs=1M status=none
+        rm /tmp/m/fill /tmp/m/more; (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        fs2 umount /tmp/m
+        {GONE}
+        # Once more, at once active; and ended by SIGTERM, which waits for the unmount.
+        fs2 mount --frontend ublk --queues 1 --require-active -o noatime /dev/vda /tmp/m
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        [ "$(ls /sys/block/ublkb*/mq | wc -l)" = 1 ]
+        kill -TERM "$(pid)"
+        until_true 10 grep -q 'is mounted: it is served until it is not' /run/fs2/*.log
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        umount /tmp/m
+        until_true 20 sh -c '! pgrep -x fs2'
+        fs2 umount /tmp/m || [ $? = 4 ]
+        {GONE}"#
+    ));
+    left.says("(ublk on /dev/ublkb0").says("2 queues of 128; completion in task, recovery");
+}
+
+#[test]
+fn programs_outlive_a_killed_daemon() {
+    let (Some(guest), Some(fsx)) = (guest(), tool("fsx")) else {
+        // fsx: cargo install fsx --root target/tools
+        needs(&[Need::Program("fsx")]);
+        return;
+    };
+    let left = guest.file(&fsx).run(&format!(
+        r#"{MOUNTED}
+        cp -r /usr/share/doc/b* /tmp/m/; sums > /tmp/before; sync
+        head -c 30000000 /dev/urandom > /tmp/random
+        dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync status=none & dd=$!
+        fsx -N 2000 -S 7 /tmp/m/fsx > /tmp/fsx.log 2>&1 & fsx=$!
+        # What was flushed before a kill is there after it, whatever waits in between.
+        echo kept > /tmp/m/kept; sync /tmp/m/kept
+        for kill in 1 2 3; do
+            sleep 0.7
+            old=$(pid); kill -9 "$old"
+            until_true 60 sh -c "fs2 status /tmp/m > /dev/null 2>&1"
+            [ "$(pid)" != "$old" ]
+            [ -e /proc/$fsx ] && echo "fsx lives after kill $kill"
+        done
+        wait $dd; wait $fsx || {{ cat /tmp/fsx.log; false; }}
+        tail -n 1 /tmp/fsx.log
+        sync; echo 3 > /proc/sys/vm/drop_caches
+        cmp /tmp/random /tmp/m/dd; grep -x kept /tmp/m/kept
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        [ "$(failures)" = 0 ]
+        fs2 status /tmp/m | grep state
+        [ "$(grep -c 'starting another' /run/fs2/*.log)" = 3 ]
+        code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+        {GONE}
+        chkfs2 -f -p /dev/vda || [ $? = 1 ]
+        fs2 mount --require-active /dev/vda /tmp/m
+        fs2 umount /tmp/m"#
+    ));
+    left.says("fsx lives after kill 1").says("inactive: the file system was not cleanly unmounted");
+}
+
+#[test]
+fn a_daemon_that_cannot_be_kept_alive_lets_programs_fail() {
+    let Some(guest) = guest() else { return };
+    // The file system's own complaints are what the case is about.
+    let left = guest.tolerates("EXT4-fs error").run(
+        r#"
+        truncate -s 64M /tmp/disk; mke2fs -q -t ext2 /tmp/disk; mkfs2 /tmp/disk > /dev/null
+        mkdir /tmp/m; fs2 mount --frontend ublk --lock-wait 1 /tmp/disk /tmp/m
+        echo x > /tmp/m/x; sync
+        mv /tmp/disk /tmp/elsewhere
+        kill -9 "$(status pid /tmp/m)"
+        code=0; dd if=/dev/zero of=/tmp/m/y bs=64k count=20 conv=fsync || code=$?; [ $code = 1 ]
+        until_true 60 test -s /run/fs2/*.failed
+        code=0; fs2 status /tmp/m || code=$?; [ $code = 2 ]
+        dmesg | grep -F 'fs2['
+        code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+        ! mountpoint -q /tmp/m
+        ! ls /dev/ublkb* 2> /dev/null
+        ! pgrep -x fs2
+        e2fsck -fp /tmp/elsewhere || [ $? = 1 ]
+        "#,
+    );
+    left.says("Input/output error").says("try 5 of 5");
+    left.says("the daemon ended 5 times in a row; /dev/ublkb0 fails every request from now on");
+}
