@@ -165,6 +165,7 @@ fn a_daemon_that_cannot_be_kept_alive_lets_programs_fail() {
         kill -9 "$(status pid /tmp/m)"
         code=0; dd if=/dev/zero of=/tmp/m/y bs=64k count=20 conv=fsync || code=$?; [ $code = 1 ]
         until_true 60 test -s /run/fs2/*.failed
+        grep 'try 5 of 5' /run/fs2/*.log
         code=0; fs2 status /tmp/m || code=$?; [ $code = 2 ]
         dmesg | grep -F 'fs2['
         code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
