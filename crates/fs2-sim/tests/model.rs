@@ -92,6 +92,7 @@ scenarios! {
     second_mount "second-mount",
     dirty "dirty",
     still_mounted "still-mounted",
+    handed_over "handed-over",
     pending "pending",
     foreign "foreign",
     foreign_table "foreign-table",

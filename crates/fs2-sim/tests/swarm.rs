@@ -35,6 +35,7 @@ fn walks_break_nothing_and_see_everything() {
         ("file systems frozen", 50),
         ("remounts read-only", 20),
         ("checks of served volumes", 50),
+        ("sessions that went on elsewhere", 50),
         ("kernels that died", 50),
         ("daemons killed", 300),
         ("losses of power", 300),

@@ -85,6 +85,7 @@ fn alphabet(rng: &mut Rng) -> Vec<(Action, u64)> {
         (Action::Reconnect, 1),
         (Action::Kill, 1),
         (Action::KillAlone, 1),
+        (Action::HandOver, 2),
         (Action::PowerLoss(0), 1),
         (Action::PowerLossTorn(0), 1),
         (Action::Attach, 40),

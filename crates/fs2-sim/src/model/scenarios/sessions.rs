@@ -315,6 +315,22 @@ pub(super) fn all() -> Vec<Scenario> {
             ],
         },
         Scenario {
+            name: "handed-over",
+            about: "another process goes on with the session of a mounted volume",
+            setup: memory(),
+            before: &[FRESH, LOAD, MOUNT],
+            menu: &[
+                (Action::Alloc(R), 1),
+                (Action::Write(R), 1),
+                (Action::Free(R), 1),
+                (Action::Discard(R), 1),
+                (Action::HandOver, 2),
+                (READ, 1),
+                (BG, 4),
+                (Action::Target(R), 1),
+            ],
+        },
+        Scenario {
             name: "pending",
             about: "a daemon is killed with I/O in the device, and the next one comes",
             setup: memory(),

@@ -150,6 +150,7 @@ impl World {
                 self.cut_off();
             }
             Action::KillAlone => self.killed(),
+            Action::HandOver => self.hand_over()?,
             Action::PowerLoss(keep) => self.power_loss(Survivors::Writes(keep))?,
             Action::PowerLossTorn(seed) => self.power_loss(Survivors::Sectors(seed))?,
             Action::Attach => self.attach()?,

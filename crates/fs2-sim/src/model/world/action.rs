@@ -126,6 +126,8 @@ pub enum Action {
     Kill,
     /// The daemon is killed; its clients wait and send again what was not answered.
     KillAlone,
+    /// Another process goes on with the session, where it is one to go on with; else it begins anew.
+    HandOver,
     /// Power fails; of the writes in the caches those with their bit survive.
     PowerLoss(u64),
     /// Power fails; each sector in the caches survives or does not, as the seed has it.

@@ -124,6 +124,12 @@ impl World {
             Action::Background | Action::Fetch(_) => self.served(),
             Action::Land(i) | Action::Fail(i) => i < self.queue.len(),
             Action::Kill | Action::KillAlone => !gone && !self.unnoticed,
+            // A foreign writer shows in the backing's stamp, which is the daemon's affair.
+            Action::HandOver => {
+                let active = |v: &Volume| *v.standing() == Standing::Active && !v.is_detaching();
+                let mine = self.volume.as_ref().is_some_and(active);
+                mine && self.queue.is_empty() && !self.foreign && self.tool.is_none()
+            }
             Action::PowerLoss(_) | Action::PowerLossTorn(_) => true,
             // R0: the lock is free only when the last I/O of the former daemon has ended.
             Action::Attach => gone && (self.queue.is_empty() || self.setup.no_lock_wait),

@@ -134,6 +134,7 @@ impl World {
         self.volume = Some(volume);
         self.sessions += 1;
         self.trusted = report.verified;
+        self.went_on = false;
         self.foreign = false;
         self.failed = false;
         self.kernel_died = false;
@@ -141,6 +142,43 @@ impl World {
         self.set_policy();
         self.send_all_again();
         Ok(())
+    }
+
+    /// Nothing is in flight. What the next process needs is read by it from bytes, as between processes.
+    pub(super) fn hand_over(&mut self) -> Result<(), Violation> {
+        let mut old = self.volume.clone().expect("it is served");
+        old.begin_leaving(NOW);
+        if !old.has_left() {
+            // A request waits in it for what the device has not been asked for yet.
+            return Ok(());
+        }
+        let Ok(bytes) = old.left(b"note") else {
+            self.killed();
+            return Ok(());
+        };
+        let broken = |what: String| violation(Oracle::Answer, format!("the hand-over failed: {what}"));
+        let given = HandOver::decode(&bytes).map_err(|e| broken(e.into()))?;
+        let (volume, table) = (&mut Reader(&self.devices[0]), &mut Reader(&self.devices[1]));
+        let table: Option<&mut dyn fs2_block::ReadAt> = if self.ground.apart { Some(table) } else { None };
+        match Volume::take_over(volume, table, self.setup.config(), given) {
+            Ok((next, _)) => {
+                if next.table().iter().ne(old.table().iter()) {
+                    return Err(broken("the next process has other entries".into()));
+                }
+                self.volume = Some(next);
+                self.sessions += 1;
+                self.trusted = 0;
+                self.went_on = true;
+                self.set_policy();
+                Ok(())
+            }
+            // What a write that failed left undone, nobody knows.
+            Err(_) if self.failed => {
+                self.killed();
+                Ok(())
+            }
+            Err(e) => Err(broken(e)),
+        }
     }
 
     pub(super) fn check(&mut self) -> Result<(), Violation> {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
 use fs2_engine::{
-    AttachOptions, DiscardMode, Freeze, Io, IoData, IoId, IoOp, Outcome, Plant, Standing, Target, Volume,
+    AttachOptions, DiscardMode, Freeze, HandOver, Io, IoData, IoId, IoOp, Outcome, Plant, Standing, Target,
+    Volume,
 };
 
 use super::content::{Content, Grain, Value};
@@ -151,6 +152,8 @@ pub struct World {
     /// Attaches so far, and entries that the last one trusted at once. For counting only.
     sessions: u32,
     trusted: usize,
+    /// The session goes on from another process's.
+    went_on: bool,
     menu: Arc<Vec<(Action, u8)>>,
     used: Vec<u8>,
 }
@@ -201,6 +204,7 @@ impl World {
             foreign_owns: None,
             sessions: 0,
             trusted: 0,
+            went_on: false,
             menu: Arc::new(Vec::new()),
             used: Vec::new(),
         }

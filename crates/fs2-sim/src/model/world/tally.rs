@@ -6,7 +6,7 @@ use super::*;
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     session: u32,
-    counts: [(&'static str, u64); 14],
+    counts: [(&'static str, u64); 15],
 }
 
 impl Tally {
@@ -42,6 +42,7 @@ impl World {
                 ("table pages written", s.table_pages_written),
                 ("freezes", u64::from(matches!(v.standing(), Standing::Frozen(_)))),
                 ("active sessions", u64::from(*v.standing() == Standing::Active)),
+                ("sessions that went on elsewhere", u64::from(self.went_on)),
                 ("sessions with entries trusted at once", u64::from(self.trusted > 0)),
             ],
         }
