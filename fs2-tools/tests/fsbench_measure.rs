@@ -91,3 +91,53 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
+
+#[test]
+fn two_settings_in_one_directory_are_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let out_dir = tempfile::tempdir().unwrap();
+    let json = out_dir.path().join("c.json");
+    let path = dir.path().to_str().unwrap().to_owned();
+    let args = [
+        "compare",
+        "cvs-update",
+        &path,
+        "--scale",
+        "0.02",
+        "--runs",
+        "3",
+        "--a",
+        "touch=0",
+        "--b",
+        "touch=40",
+    ];
+    let all: Vec<&str> = args.into_iter().chain(["--quiet-warnings", "--json"]).collect();
+    let (code, out, err) = fsbench(&all, &json);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("touch=0") && out.contains("touch=40") && out.contains("B to A"), "{out}");
+    let all: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let read = |side: &str| -> u64 {
+        let classes = all[side]["runs"][0]["classes"].as_array().unwrap();
+        classes.iter().map(|c| c["bytes_read"].as_u64().unwrap()).sum()
+    };
+    assert!(read("b") > read("a"), "forty files more are read");
+    assert!(all["compared"]["elapsed_s"]["relative"].is_number());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    // Nothing to compare.
+    let same = ["compare", "cvs-update", &path, "--quiet-warnings", "--json"];
+    let (code, _, err) = fsbench(&same, &json);
+    assert!(code == 2 && err.contains("--a and --b"), "{err}");
+}
+
+#[test]
+fn a_real_program_runs_or_is_skipped_with_its_package() {
+    let dir = tempfile::tempdir().unwrap();
+    for program in ["git", "cvs", "postmark"] {
+        let args = ["real", program, "--scale", "0.02", "--runs", "2", "--quiet-warnings"];
+        let (code, out, err) = fsbench(&args, dir.path());
+        assert_eq!(code, 0, "{out}{err}");
+        let skipped = out.starts_with("skipped: ") && out.contains("apt-get install");
+        assert!(skipped || out.contains("as written"), "{program}: {out}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -83,7 +83,8 @@ pub enum IoKind {
 /// Settings of a served volume; `fs2 mount` takes the same.
 #[derive(Args, Clone, Debug)]
 pub struct Settings {
-    /// What is copied where, and which copy is read: none, fs2-2005, fs2, torture (tests only).
+    /// What is copied where, and which copy is read: none, static (only copies made by mkfs2
+    /// replicate), fs2-2005, fs2, torture (tests only).
     #[arg(long, default_value = "fs2", value_name = "POLICY", value_parser = PolicyKind::from_str)]
     pub policy: PolicyKind,
 

@@ -29,7 +29,8 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
                 (Liveness::Inactive(why.to_string()), why.remedy(&device, table.as_deref()))
             }
         };
-        let copies = liveness == Liveness::Active && v.policy().kind() != PolicyKind::None;
+        let copies = liveness == Liveness::Active
+            && !matches!(v.policy().kind(), PolicyKind::None | PolicyKind::Static);
         let watermark_state = match v.watermark_state() {
             _ if !copies => WatermarkState::Off,
             fs2_engine::WatermarkState::Copying => WatermarkState::Copying,

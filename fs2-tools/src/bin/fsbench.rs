@@ -1,6 +1,13 @@
 //! The papers' workloads on any mounted directory.
 
-fn main() {
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Mounting a volume starts this program again as its daemon.
+    if let Some(code) = fs2_tools::fsbench::volumes::daemon(std::env::args_os()) {
+        return code;
+    }
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-    std::process::exit(fs2_tools::fsbench::run(std::env::args_os(), &mut out, &mut err));
+    let code = fs2_tools::fsbench::run(std::env::args_os(), &mut out, &mut err);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
 }

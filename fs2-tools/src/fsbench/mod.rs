@@ -4,17 +4,22 @@
 //! is run any number of times under a [`Control`], and compares every file at the end; which ones there are
 //! says [`entries`]. The core (`runner`) checks the place first, repeats, asks FS2's daemon, and cleans up.
 
+mod compare;
 pub mod content;
 pub mod control;
 mod error;
 pub mod fs2;
 pub mod measure;
+mod paper;
 pub mod personalities;
 pub mod preflight;
+pub mod real;
 pub mod rng;
 pub mod runner;
 pub mod site;
+mod sweep;
 pub mod table;
+pub mod volumes;
 pub mod wml;
 pub mod workload;
 
@@ -72,6 +77,18 @@ enum What {
         name: Option<String>,
     },
     Run(Box<RunArgs>),
+    Compare(Box<compare::Args>),
+    Paper(Box<paper::Args>),
+    Sweep(sweep::Args),
+    /// Run a real program's workload; skipped with the reason where it is not installed
+    Real {
+        /// Which
+        #[arg(value_parser = ["git", "cvs", "postmark", "postgres"])]
+        program: String,
+        /// The directory, and options of fsbench run
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        rest: Vec<OsString>,
+    },
     /// Remove what a run that was killed has left in a directory
     Clean {
         /// The directory that was given to `run`
@@ -171,6 +188,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
 pub fn entries() -> Vec<Entry> {
     let mut all = personalities::entries();
     all.extend(wml::entries());
+    all.extend(real::entries());
     all
 }
 
@@ -216,6 +234,18 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         What::List { name: None } => list(out),
         What::List { name: Some(name) } => describe(name, out),
         What::Run(args) => run_one(args, out, err),
+        What::Paper(args) => paper::run(args, out, err),
+        What::Real { program, rest } => {
+            let name = format!("real-{program}");
+            if let Some(missing) = real::missing(&name) {
+                let said = writeln!(out, "skipped: {name} needs {missing}");
+                return said.map_or(1, |()| DONE);
+            }
+            let args = ["fsbench".into(), "run".into(), name.into()].into_iter().chain(rest.iter().cloned());
+            return run(args, out, err);
+        }
+        What::Sweep(args) => sweep::run(args, out, err),
+        What::Compare(args) => compare::run(args, out, err),
         What::Clean { dir } => clean(dir, out),
     };
     match done {
@@ -264,6 +294,18 @@ fn clean(dir: &std::path::Path, out: &mut dyn Write) -> Result<(), BenchError> {
     writeln!(out, "{}: {what}", dir.display()).map_err(printing)
 }
 
+/// Refuses a preset that a workload does not have.
+fn preset_is_there(entry: &Entry, preset: Option<&str>) -> Result<(), BenchError> {
+    match preset {
+        Some(preset) if !entry.presets.contains(&preset) => Err(BenchError::Usage(format!(
+            "{} has no preset '{preset}'; there are {}",
+            entry.name,
+            entry.presets.join(", ")
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), BenchError> {
     let script = args.name.ends_with(".f");
     let preset = if script {
@@ -273,14 +315,11 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
         "script".to_owned()
     } else {
         let entry = find(&args.name)?;
-        let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
-        if !entry.presets.contains(&preset.as_str()) {
-            return Err(BenchError::Usage(format!(
-                "{} has no preset '{preset}'; there are {}",
-                entry.name,
-                entry.presets.join(", ")
-            )));
+        if let Some(missing) = real::missing(entry.name) {
+            return Err(BenchError::Refused(format!("{} needs {missing}", entry.name)));
         }
+        let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
+        preset_is_there(&entry, Some(&preset))?;
         preset
     };
     control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;

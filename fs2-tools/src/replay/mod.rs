@@ -6,12 +6,12 @@
 
 mod convert;
 mod generate;
-mod html;
+pub(crate) mod html;
 mod info;
 mod input;
 mod live;
 mod new_file;
-mod paper;
+pub(crate) mod paper;
 mod profile;
 mod run;
 mod sweep;

@@ -4,7 +4,7 @@
 //! The volume and the traces are `fs2_sim::paper`'s; what they cost says `fs2_sim::replay`. Why the figures
 //! differ where they do is in `docs/evaluation.md`.
 
-mod report;
+pub(crate) mod report;
 
 use std::io::Write;
 use std::path::PathBuf;

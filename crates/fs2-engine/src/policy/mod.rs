@@ -6,6 +6,7 @@
 mod fs2;
 mod fs2_2005;
 mod none;
+mod static_copies;
 mod torture;
 
 use std::fmt;
@@ -16,6 +17,7 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 pub use fs2::Fs2;
 pub use fs2_2005::Fs2Of2005;
 pub use none::NoCopies;
+pub use static_copies::StaticCopies;
 pub use torture::Torture;
 
 use crate::head::Head;
@@ -33,11 +35,14 @@ pub enum PolicyKind {
     Fs2,
     /// For tests: copies everything at once, reads copies wherever it can, evicts all the time.
     Torture,
+    /// Copies nothing, but reads the copies made by hand (`mkfs2 replicate`) where they are nearer: the paper's
+    /// FS2-static.
+    Static,
 }
 
 impl PolicyKind {
     /// The names [`PolicyKind::from_str`] takes.
-    pub const NAMES: [&'static str; 4] = ["none", "fs2-2005", "fs2", "torture"];
+    pub const NAMES: [&'static str; 5] = ["none", "fs2-2005", "fs2", "torture", "static"];
 
     /// A fresh policy of this kind for a volume.
     pub fn build(self, shape: &Shape) -> Box<dyn Policy> {
@@ -46,6 +51,7 @@ impl PolicyKind {
             PolicyKind::Fs2Of2005 => Box::new(Fs2Of2005::new(shape)),
             PolicyKind::Fs2 => Box::new(Fs2::new(shape)),
             PolicyKind::Torture => Box::new(Torture::new(shape)),
+            PolicyKind::Static => Box::new(StaticCopies::new(shape)),
         }
     }
 }
@@ -64,6 +70,7 @@ impl FromStr for PolicyKind {
             "fs2-2005" => Ok(PolicyKind::Fs2Of2005),
             "fs2" => Ok(PolicyKind::Fs2),
             "torture" => Ok(PolicyKind::Torture),
+            "static" => Ok(PolicyKind::Static),
             _ => Err(format!("no policy '{s}'; there are {}", PolicyKind::NAMES.join(", "))),
         }
     }

@@ -145,6 +145,7 @@ pub struct Measurer {
     rapl: Option<Result<RaplSpan, String>>,
     series: Option<Series>,
     ticking: Option<Ticking>,
+    time_scale: f64,
 }
 
 fn refused(e: impl std::fmt::Display) -> BenchError {
@@ -174,8 +175,15 @@ impl Measurer {
             rapl: None,
             series,
             ticking: None,
+            time_scale: 1.0,
             args: args.clone(),
         })
+    }
+
+    /// So many real seconds are one of the modelled drive's: what is told of the drive is in its time.
+    pub fn with_time_scale(mut self, time_scale: f64) -> Measurer {
+        self.time_scale = time_scale;
+        self
     }
 
     /// The document of an outcome whose passes it was around.
@@ -216,7 +224,7 @@ impl Measurer {
                 .iter()
                 .zip(&self.seen)
                 .enumerate()
-                .map(|(i, (r, s))| record(i, r, s))
+                .map(|(i, (r, s))| record(i, r, s, self.time_scale))
                 .collect(),
             summary: BTreeMap::new(),
             warnings: Vec::new(),
@@ -265,10 +273,10 @@ fn figure_name(name: &str, unit: &str) -> String {
     if unit.is_empty() { key(name) } else { format!("{}_{}", key(name), key(unit)) }
 }
 
-fn record(index: usize, run: &Run, seen: &Seen) -> RunRecord {
+fn record(index: usize, run: &Run, seen: &Seen, time_scale: f64) -> RunRecord {
     let report = &run.report;
     // What was written back belongs to the run's accesses, and to its time.
-    let whole_s = (report.elapsed + run.sync).as_secs_f64();
+    let whole_s = (report.elapsed + run.sync).as_secs_f64() / time_scale;
     let drive = run.fs2.as_ref().map(|used| DriveSpan::of(used, whole_s, power_called(&used.drive)));
     let mut energy: Vec<EnergyReading> = drive.iter().map(DriveSpan::reading).collect();
     energy.extend(seen.energy.iter().cloned());

@@ -41,6 +41,8 @@ pub struct DriveSpan {
     pub copies_written: u64,
     /// Energy of the accesses, joules, where the drive's power is known.
     pub access_j: Option<f64>,
+    /// Of these, the arm's, joules.
+    pub seek_j: Option<f64>,
     /// Energy of the time between them.
     pub idle_j: Option<f64>,
 }
@@ -74,6 +76,7 @@ impl DriveSpan {
             writes: used.writes,
             copies_written: used.copies_written,
             access_j,
+            seek_j: power.zip(seconds(t_s)).map(|(p, s)| s * p.seek_w),
             idle_j: power.zip(busy_s).map(|(p, busy)| (elapsed_s - busy).max(0.0) * p.idle_w),
         }
     }

@@ -19,7 +19,7 @@ const BOTTOM: f64 = 42.0;
 
 /// From a value to its place, and what is written beside it.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub(crate) struct Axis {
     from: f64,
     to: f64,
     log: bool,
@@ -29,7 +29,7 @@ pub(super) struct Axis {
 
 impl Axis {
     /// From `from` to `to` or a little further, with three to eight round steps; `name` with its unit.
-    pub(super) fn linear(from: f64, to: f64, name: &str) -> Axis {
+    pub(crate) fn linear(from: f64, to: f64, name: &str) -> Axis {
         let finite = |x: f64| if x.is_finite() { x.clamp(-1e15, 1e15) } else { 0.0 };
         let (from, to) = (finite(from), finite(to));
         let to = if to > from { to } else { from + 1.0 };
@@ -47,7 +47,7 @@ impl Axis {
     }
 
     /// By ratios, with these marks: only those inside are written.
-    pub(super) fn log(from: f64, to: f64, marks: Vec<(f64, String)>, name: &str) -> Axis {
+    pub(crate) fn log(from: f64, to: f64, marks: Vec<(f64, String)>, name: &str) -> Axis {
         let from = if from.is_finite() && from > 0.0 { from } else { 1.0 };
         let to = if to.is_finite() && to > from { to } else { from * 10.0 };
         let ticks = marks.into_iter().filter(|(v, _)| (from..=to).contains(v)).collect();
@@ -89,7 +89,7 @@ fn n(v: f64) -> String {
 }
 
 /// A picture being drawn.
-pub(super) struct Chart {
+pub(crate) struct Chart {
     x: Axis,
     y: Axis,
     height: f64,
@@ -98,7 +98,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    pub(super) fn new(x: Axis, y: Axis) -> Chart {
+    pub(crate) fn new(x: Axis, y: Axis) -> Chart {
         Chart { x, y, height: HEIGHT, left: LEFT, body: String::new() }
     }
 
@@ -109,7 +109,7 @@ impl Chart {
     }
 
     /// A dot for each point; where several fall on one pixel, one. `class` says which colour.
-    pub(super) fn dots(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
+    pub(crate) fn dots(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>) {
         let mut path = String::new();
         let mut seen = HashSet::new();
         for (x, y) in points.filter_map(|p| self.at(p)) {
@@ -123,7 +123,7 @@ impl Chart {
     }
 
     /// A line through the points; with `steps` it goes level, then straight up.
-    pub(super) fn line(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>, steps: bool) {
+    pub(crate) fn line(&mut self, class: &str, points: impl Iterator<Item = (f64, f64)>, steps: bool) {
         let mut path = String::new();
         let mut before: Option<(String, String)> = None;
         for (x, y) in points.filter_map(|p| self.at(p)) {
@@ -144,7 +144,7 @@ impl Chart {
     }
 
     /// The area between two heights at each place, level until the next place.
-    pub(super) fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
+    pub(crate) fn band(&mut self, class: &str, points: &[(f64, f64, f64)]) {
         let mut path = String::new();
         let ends = points.iter().map(|p| p.0).skip(1).chain(points.last().map(|p| p.0));
         for ((from, low, high), to) in points.iter().zip(ends) {
@@ -159,7 +159,7 @@ impl Chart {
     }
 
     /// A dashed line from bottom to top, with a word at its top where there is one to say.
-    pub(super) fn mark(&mut self, x: f64, word: &str) {
+    pub(crate) fn mark(&mut self, x: f64, word: &str) {
         let Some((x, top)) = self.at((x, self.y.to)) else { return };
         let bottom = self.height - BOTTOM;
         let _ = writeln!(self.body, "<path class=\"mark\" d=\"M{} {}V{}\"/>", n(x), n(top), n(bottom));
@@ -176,7 +176,7 @@ impl Chart {
     }
 
     /// The picture; `say` tells what it shows to those who cannot see it.
-    pub(super) fn finish(self, say: &str) -> String {
+    pub(crate) fn finish(self, say: &str) -> String {
         let (right, bottom) = (WIDTH - RIGHT, self.height - BOTTOM);
         let mut out = begin(self.height, say);
         let mut grid = String::new();
@@ -241,12 +241,12 @@ fn begin(height: f64, say: &str) -> String {
 }
 
 /// A row of a picture of bars that lie.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// Before the bar; the first row of a group has its name as well.
-    pub(super) group: String,
-    pub(super) label: String,
+    pub(crate) group: String,
+    pub(crate) label: String,
     /// From the left: how long, and the class of its colour.
-    pub(super) parts: Vec<(f64, &'static str)>,
+    pub(crate) parts: Vec<(f64, &'static str)>,
 }
 
 /// Between two rows.
@@ -254,7 +254,7 @@ const ROW: f64 = 19.0;
 
 /// Bars that lie, their parts one behind the other, with the sum behind; `name` of what they count with its
 /// unit; `marks` are values with a word, drawn across all.
-pub(super) fn bars(rows: &[Row], name: &str, marks: &[(f64, String)], say: &str) -> String {
+pub(crate) fn bars(rows: &[Row], name: &str, marks: &[(f64, String)], say: &str) -> String {
     let sum = |r: &Row| r.parts.iter().map(|p| fine(p.0)).sum::<f64>();
     let most = rows.iter().map(sum).chain(marks.iter().map(|m| fine(m.0))).fold(0.0, f64::max);
     // Room for the sum's digits behind the longest bar.

@@ -3,7 +3,7 @@
 //! [`page`] makes it; the pictures are in `pictures`, drawn by `chart`. The
 //! page stays below 3 MB whatever was replayed: dots, lines, bars and rows each have a bound.
 
-mod chart;
+pub(crate) mod chart;
 mod pictures;
 mod table;
 
@@ -102,7 +102,7 @@ were read before and not written since (reuse-w: or written before); <b>B2o</b> 
 ";
 
 /// Style beyond that of every page.
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 main{max-width:1040px}h3{font-size:.95rem;margin:0 0 4px;font-weight:600}\n\
 .panels{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));gap:12px 20px}\n\
 .panels>div{break-inside:avoid}\n\

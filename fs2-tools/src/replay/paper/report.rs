@@ -19,21 +19,21 @@ pub(super) struct Report<'a> {
 
 /// A row of the paper's tables 2 to 5: per cent, less than on ext2, but for the disk's busy share.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-struct Row {
-    busy: Option<f64>,
-    t_a: Option<f64>,
-    t_s: Option<f64>,
-    t_r: Option<f64>,
+pub(crate) struct Row {
+    pub(crate) busy: Option<f64>,
+    pub(crate) t_a: Option<f64>,
+    pub(crate) t_s: Option<f64>,
+    pub(crate) t_r: Option<f64>,
     /// Energy of an access.
-    energy: Option<f64>,
+    pub(crate) energy: Option<f64>,
     /// How long the workload takes, where it ends by itself.
-    runtime: Option<f64>,
+    pub(crate) runtime: Option<f64>,
     /// Energy of the run.
-    total_energy: Option<f64>,
+    pub(crate) total_energy: Option<f64>,
 }
 
 /// The paper's busy share of ext2, per cent.
-fn paper_busy_ext2(workload: Workload) -> f64 {
+pub(crate) fn paper_busy_ext2(workload: Workload) -> f64 {
     match workload {
         Workload::Tpcw => 31.0,
         Workload::Cvs => 82.0,
@@ -43,7 +43,7 @@ fn paper_busy_ext2(workload: Workload) -> f64 {
 }
 
 /// The paper's row for a policy: tables 2 to 5, runtimes and energies from its text.
-fn paper_row(workload: Workload, policy: &str) -> Option<Row> {
+pub(crate) fn paper_row(workload: Workload, policy: &str) -> Option<Row> {
     let row = |busy, t_a, t_s, t_r, energy| Row {
         busy: Some(busy),
         t_a: Some(t_a),
@@ -66,7 +66,7 @@ fn paper_row(workload: Workload, policy: &str) -> Option<Row> {
     })
 }
 
-fn table_of(workload: Workload) -> (u8, &'static str) {
+pub(crate) fn table_of(workload: Workload) -> (u8, &'static str) {
     match workload {
         Workload::Tpcw => (2, "TPC-W"),
         Workload::Cvs => (3, "CVS update"),
@@ -169,7 +169,7 @@ fn run_figures(n: usize, run: &Run) -> RunFigures {
 }
 
 /// Per cent that `b` is below `a`; nothing of nothing.
-fn less(a: f64, b: f64) -> Option<f64> {
+pub(crate) fn less(a: f64, b: f64) -> Option<f64> {
     (a > 0.0).then(|| round(100.0 * (a - b) / a))
 }
 
@@ -191,7 +191,7 @@ fn during(run: &Run) -> f64 {
     run.energy_total_j()
 }
 
-fn minus(a: &Row, b: &Row) -> Row {
+pub(crate) fn minus(a: &Row, b: &Row) -> Row {
     let sub = |a: Option<f64>, b: Option<f64>| Some(round(a? - b?));
     Row {
         busy: sub(a.busy, b.busy),
@@ -204,7 +204,7 @@ fn minus(a: &Row, b: &Row) -> Row {
     }
 }
 
-fn same_sign(a: &Row, b: &Row) -> bool {
+pub(crate) fn same_sign(a: &Row, b: &Row) -> bool {
     [(a.t_a, b.t_a), (a.t_s, b.t_s), (a.t_r, b.t_r), (a.energy, b.energy)]
         .iter()
         .all(|pair| matches!(pair, (Some(a), Some(b)) if (*a > 0.0) == (*b > 0.0)))
@@ -269,7 +269,7 @@ fn cell(value: Option<f64>) -> String {
     value.map_or_else(|| format!("{:>9}", "-"), |v| format!("{v:>9.1}"))
 }
 
-fn line(out: &mut dyn Write, label: &str, row: &Row) -> Result<(), Failure> {
+pub(crate) fn line(out: &mut dyn Write, label: &str, row: &Row) -> Result<(), Failure> {
     write!(out, "{label:<22}")?;
     for value in [row.busy, row.t_a, row.t_s, row.t_r, row.energy, row.runtime, row.total_energy] {
         write!(out, "{}", cell(value))?;

@@ -1,0 +1,296 @@
+//! `fsbench compare`: one workload in two directories, or with two settings in one, in turns.
+//!
+//! The two take turns, and who begins changes: what drifts on the machine meets both alike. Whether they differ says
+//! Welch's test; where they do not, a dash stands for the difference.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::measure::attach::{MeasureArgs, Measurer, main_figure, write_whole};
+use super::measure::{Document, SCHEMA, Summary, Welch};
+use super::runner::{self, Around, Outcome, Plan, Session};
+use super::{BenchError, Entry, Limits, Setup};
+
+const EXAMPLES: &str = "\
+Examples:
+  fsbench compare cvs-update /mnt/ext2 /mnt/fs2 --runs 7 --cold remount
+  fsbench compare cvs-update /mnt --a touch=0 --b touch=100
+
+Of each figure both means are shown with half their 95 % interval, and the difference in per cent of A's mean;
+a dash where the two cannot be told apart (Welch's test at 95 %), a dagger where the runs vary by more than 40 %.";
+
+/// Run a workload in two places, or with two settings, in turns, and say whether they differ
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// A workload's name; see fsbench list
+    name: String,
+    /// Where A runs
+    a: PathBuf,
+    /// Where B runs; without it in the same directory, with another setting
+    b: Option<PathBuf>,
+    /// A parameter for A only
+    #[arg(long = "a", value_name = "NAME=VALUE", value_parser = super::parse_set)]
+    set_a: Vec<(String, String)>,
+    /// A parameter for B only
+    #[arg(long = "b", value_name = "NAME=VALUE", value_parser = super::parse_set)]
+    set_b: Vec<(String, String)>,
+    /// A parameter for both
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::parse_set)]
+    set: Vec<(String, String)>,
+    /// Its size
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Runs of each
+    #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    runs: u32,
+    /// Runs of each before those, which do not count
+    #[arg(long, value_name = "N", default_value = "0")]
+    train: u32,
+    /// All random numbers follow from it
+    #[arg(long, value_name = "S", default_value = "1")]
+    seed: u64,
+    /// So many times as many files and operations as the preset
+    #[arg(long, value_name = "X", default_value = "1", value_parser = super::parse_scale)]
+    scale: f64,
+    /// End each run after so long: 90s, 5m
+    #[arg(long, value_name = "TIME", value_parser = super::parse_time)]
+    duration: Option<std::time::Duration>,
+    #[command(flatten)]
+    measure: MeasureArgs,
+}
+
+/// Both documents and what is made of them.
+#[derive(Debug, Serialize)]
+struct Comparison {
+    schema: u32,
+    program: &'static str,
+    a: Document,
+    b: Document,
+    /// B against A, by figure.
+    compared: std::collections::BTreeMap<String, Welch>,
+}
+
+/// A directory of ours below the user's, for two settings in one place; removed on drop where it is empty.
+struct Below(PathBuf);
+
+impl Below {
+    fn new(dir: &Path, name: &str) -> Result<Below, BenchError> {
+        let path = dir.join(name);
+        std::fs::create_dir(&path).map_err(BenchError::at(&path, "making it"))?;
+        Ok(Below(path))
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// One of the two.
+struct Side {
+    plan: Plan,
+    session: Session,
+    measurer: Measurer,
+}
+
+impl Side {
+    fn open(args: &Args, entry: &Entry, dir: PathBuf, own: &[(String, String)]) -> Result<Side, BenchError> {
+        let set = args.set.iter().chain(own).cloned().collect();
+        let runs_max = args.measure.runs_max(args.runs);
+        let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
+        let plan = Plan {
+            dir,
+            setup: Setup {
+                preset,
+                seed: args.seed,
+                scale: args.scale,
+                set,
+                passes: runs_max.saturating_add(args.train),
+            },
+            runs: args.runs,
+            train: args.train,
+            limits: Limits { duration: args.duration, ..Limits::default() },
+            keep: false,
+            reuse: false,
+        };
+        super::preflight::directory(&plan.dir)?;
+        let measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
+        let session = Session::open(entry, &plan)?;
+        Ok(Side { plan, session, measurer })
+    }
+
+    fn pass(&mut self, training: bool) -> Result<(), BenchError> {
+        self.session.pass(&mut self.measurer, training)
+    }
+
+    fn wants_more(&self) -> bool {
+        self.measurer.wants_more(self.session.runs(), self.plan.runs)
+    }
+
+    fn end(self) -> Result<(Document, Outcome), BenchError> {
+        let outcome = self.session.end()?;
+        Ok((self.measurer.document(&outcome, &self.plan), outcome))
+    }
+}
+
+pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), BenchError> {
+    if args.measure.interval.is_some() {
+        return Err(BenchError::Usage("--interval is for fsbench run: two take turns here".into()));
+    }
+    let entry = super::find(&args.name)?;
+    super::preset_is_there(&entry, args.preset.as_deref())?;
+    let same = args.b.is_none();
+    if same && args.set_a == args.set_b {
+        return Err(BenchError::Usage("give two directories, or --a and --b with different settings".into()));
+    }
+    super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
+    super::preflight::directory(&args.a)?;
+    let below = match same {
+        true => Some((Below::new(&args.a, "fsbench-a.d")?, Below::new(&args.a, "fsbench-b.d")?)),
+        false => None,
+    };
+    let (dir_a, dir_b) = match (&below, &args.b) {
+        (Some((a, b)), _) => (a.0.clone(), b.0.clone()),
+        (None, b) => (args.a.clone(), b.clone().unwrap_or_else(|| args.a.clone())),
+    };
+    let mut a = Side::open(args, &entry, dir_a, &args.set_a)?;
+    let mut b = Side::open(args, &entry, dir_b, &args.set_b)?;
+    let mut turn = 0u32;
+    loop {
+        let training = turn < args.train;
+        if !(training || a.wants_more() || b.wants_more()) {
+            break;
+        }
+        let (first, second) = if turn.is_multiple_of(2) { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        first.pass(training)?;
+        second.pass(training)?;
+        turn += 1;
+    }
+    let ((a, outcome_a), (b, outcome_b)) = (a.end()?, b.end()?);
+    drop(below);
+    let main = main_figure(&outcome_a).0;
+    let compared = compare(&a, &b);
+    print(&args.name, &a, &b, &compared, &main, out).and_then(|()| out.flush()).map_err(super::printing)?;
+    for (name, document) in [("A", &a), ("B", &b)] {
+        for warning in document.warnings.iter().filter(|_| !args.measure.quiet_warnings) {
+            let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
+        }
+    }
+    if let Some(path) = &args.measure.json {
+        let all = Comparison { schema: SCHEMA, program: "fsbench compare", a, b, compared };
+        let mut text = serde_json::to_vec_pretty(&all).map_err(|e| BenchError::Failed(e.to_string()))?;
+        text.push(b'\n');
+        write_whole(path, &text)?;
+    }
+    [&outcome_a, &outcome_b].into_iter().find_map(runner::failure).map_or(Ok(()), Err)
+}
+
+/// Welch's test of every figure both have.
+pub(super) fn compare(a: &Document, b: &Document) -> std::collections::BTreeMap<String, Welch> {
+    let (of_a, of_b) = (a.figures(), b.figures());
+    let both = of_a.iter().filter_map(|(name, va)| Some((name.clone(), Welch::test(va, of_b.get(name)?)?)));
+    both.collect()
+}
+
+/// A difference as the thesis prints it: `+98%`, `-64%†`, or a dash where there is none to be told.
+pub(super) fn cell(a: &[f64], b: &[f64]) -> String {
+    let Some(welch) = Welch::test(a, b) else { return "?".into() };
+    if !welch.is_distinguishable() {
+        return "-".into();
+    }
+    let wild = [a, b].iter().any(|v| Summary::of(v).is_some_and(|s| s.is_wild()));
+    let dagger = if wild { "†" } else { "" };
+    match welch.relative {
+        Some(share) => format!("{:+.0}%{dagger}", share * 100.0),
+        None => format!("{:+.3}{dagger}", welch.difference),
+    }
+}
+
+fn print(
+    name: &str,
+    a: &Document,
+    b: &Document,
+    compared: &std::collections::BTreeMap<String, Welch>,
+    main: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let place = |d: &Document| {
+        let fs = d.environment.file_system.as_ref();
+        let policy =
+            d.environment.fs2.as_ref().map(|f| format!(", FS2 policy {}, drive {}", f.policy, f.drive));
+        format!(
+            "{}{}",
+            fs.map_or("?".into(), |f| format!("{} on {}", f.fstype, f.mounted_on)),
+            policy.unwrap_or_default()
+        )
+    };
+    writeln!(out, "{name}, {} runs of each in turns, cold: {}", a.measured().count(), a.options.cold)?;
+    writeln!(out, "A: {}{}", place(a), settings(a, b))?;
+    writeln!(out, "B: {}{}", place(b), settings(b, a))?;
+    let width = compared.keys().map(|k| k.chars().count()).max().unwrap_or(6).max(6);
+    writeln!(out, "\n{:<width$}{:>22}{:>22}{:>10}{:>9}", "figure", "A", "B", "B to A", "p")?;
+    // The figure it is known by first.
+    let rest =
+        compared.iter().filter(|(k, _)| *k != main && !k.ends_with("_p99_ms") && !k.ends_with("_mean_ms"));
+    for (figure, welch) in compared.get_key_value(main).into_iter().chain(rest) {
+        let (va, vb) = (a.figure(figure), b.figure(figure));
+        let text = |v: &[f64]| {
+            Summary::of(v)
+                .map_or("-".into(), |s| format!("{:.3} ± {:.3}", s.mean, s.ci95_half.unwrap_or_default()))
+        };
+        writeln!(
+            out,
+            "{figure:<width$}{:>22}{:>22}{:>10}{:>9.4}",
+            text(&va),
+            text(&vb),
+            cell(&va, &vb),
+            welch.p
+        )?;
+    }
+    Ok(())
+}
+
+/// The parameters in which one differs from the other.
+fn settings(this: &Document, other: &Document) -> String {
+    let differ =
+        this.workload.parameters.iter().filter(|(k, v)| other.workload.parameters.get(*k) != Some(v));
+    let all: Vec<String> = differ.map(|(k, v)| format!("{k}={v}")).collect();
+    if all.is_empty() { String::new() } else { format!("; {}", all.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::result::tests::document;
+    use super::*;
+
+    #[test]
+    fn cells_as_the_thesis_prints_them() {
+        assert_eq!(cell(&[10.0, 10.1, 9.9], &[19.8, 20.0, 20.2]), "+100%");
+        assert_eq!(cell(&[10.0, 10.1, 9.9], &[3.6, 3.5, 3.7]), "-64%");
+        assert_eq!(cell(&[10.0, 10.5, 9.5], &[10.2, 9.7, 10.4]), "-");
+        assert_eq!(
+            cell(&[1.0, 1.5, 0.4, 1.1, 1.9], &[100.0, 101.0, 99.0, 100.0, 100.0]).chars().last(),
+            Some('†')
+        );
+        assert_eq!(cell(&[1.0], &[2.0, 3.0]), "?");
+    }
+
+    #[test]
+    fn the_figure_it_is_known_by_comes_first() {
+        let (a, b) = (document(&[2.0, 2.1, 2.05]), document(&[1.0, 1.1, 1.05]));
+        let compared = compare(&a, &b);
+        assert!(compared["elapsed_s"].is_distinguishable());
+        assert!(!compared["joules_meter"].is_distinguishable());
+        let mut out = Vec::new();
+        print("x", &a, &b, &compared, "ops_per_s", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<&str> = text.lines().skip_while(|l| !l.starts_with("figure")).skip(1).collect();
+        assert!(rows[0].starts_with("ops_per_s") && rows[0].contains("+9"), "{text}");
+        assert!(rows.iter().any(|r| r.starts_with("elapsed_s") && r.contains("-49%")), "{text}");
+        assert!(rows.iter().any(|r| r.starts_with("joules_meter") && r.contains(" - ")), "{text}");
+    }
+}

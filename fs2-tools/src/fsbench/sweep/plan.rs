@@ -1,0 +1,369 @@
+//! What a sweep is to do, checked as a whole before anything is made.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::super::measure::ColdMode;
+use super::super::measure::attach::parse_bytes;
+use super::super::volumes::System;
+use super::super::{BenchError, Entry, Setup, find, parse_time, preset_is_there};
+
+/// Cells of a plan at most: more is a mistake in it.
+const CELLS_MAX: usize = 10_000;
+
+/// A plan's bytes at most.
+const PLAN_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    /// Bytes of the volume, as `2g`.
+    size: String,
+    #[serde(default = "five")]
+    runs: u32,
+    #[serde(default)]
+    train: u32,
+    #[serde(default = "one")]
+    seed: u64,
+    #[serde(default = "unity")]
+    scale: f64,
+    #[serde(default)]
+    duration: Option<String>,
+    #[serde(default)]
+    mem_limit: Option<String>,
+    #[serde(default)]
+    cold: Option<String>,
+    #[serde(default = "unity")]
+    time_scale: f64,
+    drives: Vec<String>,
+    systems: Vec<String>,
+    #[serde(default)]
+    variants: Vec<String>,
+    #[serde(default)]
+    variant: Vec<VariantText>,
+    workload: Vec<WorkloadText>,
+}
+
+fn five() -> u32 {
+    5
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn unity() -> f64 {
+    1.0
+}
+
+/// One way to make and mount the file system.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VariantText {
+    name: String,
+    #[serde(default)]
+    format: Vec<String>,
+    #[serde(default)]
+    mount: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadText {
+    name: String,
+    #[serde(default)]
+    preset: Option<String>,
+    #[serde(default)]
+    set: Vec<String>,
+}
+
+/// A way to make and mount the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variant {
+    pub(super) name: String,
+    /// Arguments of mke2fs.
+    pub(super) format: Vec<String>,
+    /// Options of the mount.
+    pub(super) mount: Vec<String>,
+}
+
+/// A workload with its parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    pub(super) entry: Entry,
+    pub(super) preset: String,
+    pub(super) set: Vec<(String, String)>,
+}
+
+/// A plan that makes sense.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) bytes: u64,
+    pub(super) runs: u32,
+    pub(super) train: u32,
+    pub(super) seed: u64,
+    pub(super) scale: f64,
+    pub(super) duration: Option<std::time::Duration>,
+    pub(super) mem_limit: Option<u64>,
+    pub(super) cold: ColdMode,
+    pub(super) time_scale: f64,
+    pub(super) drives: Vec<String>,
+    pub(super) systems: Vec<System>,
+    /// The default first.
+    pub(super) variants: Vec<Variant>,
+    pub(super) works: Vec<Work>,
+}
+
+/// One cell of the tables.
+#[derive(Clone, Debug)]
+pub(super) struct Cell {
+    pub(super) drive: String,
+    pub(super) system: System,
+    pub(super) variant: Variant,
+    pub(super) work: Work,
+    /// Of everything its figures depend on: a result under this name is this cell's.
+    pub(super) digest: u64,
+}
+
+impl Cell {
+    /// Its result's file.
+    pub(super) fn file(&self, out: &Path) -> PathBuf {
+        let drive = self.drive.rsplit('/').next().unwrap_or_default();
+        out.join(format!(
+            "{drive}-{}-{}-{}-{:016x}.json",
+            self.system.name(),
+            self.variant.name,
+            self.work.entry.name,
+            self.digest
+        ))
+    }
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} {}", self.drive, self.system.name(), self.variant.name, self.work.entry.name)
+    }
+}
+
+/// The thesis' variants of ext2 by name.
+fn builtin(name: &str) -> Option<Variant> {
+    let (format, mount): (&[&str], &[&str]) = match name {
+        "def" => (&["-b", "4096", "-I", "128"], &["relatime"]),
+        "noatime" => (&["-b", "4096", "-I", "128"], &["noatime"]),
+        "blk1k" => (&["-b", "1024", "-I", "128"], &["relatime"]),
+        "blk2k" => (&["-b", "2048", "-I", "128"], &["relatime"]),
+        "isz1k" => (&["-b", "4096", "-I", "1024"], &["relatime"]),
+        "bg16k" => (&["-b", "4096", "-I", "128", "-g", "16384"], &["relatime"]),
+        _ => return None,
+    };
+    let own = |list: &[&str]| list.iter().map(ToString::to_string).collect();
+    Some(Variant { name: name.into(), format: own(format), mount: own(mount) })
+}
+
+/// The names [`builtin`] knows, in the thesis' order.
+const BUILTIN: [&str; 6] = ["def", "noatime", "blk1k", "blk2k", "isz1k", "bg16k"];
+
+fn usage(what: impl std::fmt::Display) -> BenchError {
+    BenchError::Usage(format!("the plan: {what}"))
+}
+
+impl Plan {
+    /// Reads a plan's file.
+    ///
+    /// # Errors
+    /// What of it makes no sense.
+    pub(super) fn read(path: &Path) -> Result<Plan, BenchError> {
+        let len = path.metadata().map_err(BenchError::at(path, "reading the plan"))?.len();
+        if len > PLAN_BYTES_MAX {
+            return Err(usage(format!("{}: {len} bytes are no plan", path.display())));
+        }
+        let text = std::fs::read_to_string(path).map_err(BenchError::at(path, "reading the plan"))?;
+        Plan::parse(&text)
+    }
+
+    /// Checks a plan's text.
+    ///
+    /// # Errors
+    /// As [`Plan::read`].
+    pub(super) fn parse(text: &str) -> Result<Plan, BenchError> {
+        let text: Text = toml::from_str(text).map_err(usage)?;
+        let systems: Result<Vec<System>, String> = text.systems.iter().map(|s| System::from_str(s)).collect();
+        let systems = systems.map_err(usage)?;
+        if systems.contains(&System::Static) {
+            return Err(usage("static is for fsbench paper, which knows what to copy"));
+        }
+        let names = if text.variants.is_empty() && text.variant.is_empty() {
+            BUILTIN.map(String::from).to_vec()
+        } else {
+            text.variants
+        };
+        let mut variants = Vec::new();
+        for name in names {
+            let known = || usage(format!("no variant '{name}'; there are {}", BUILTIN.join(", ")));
+            variants.push(builtin(&name).ok_or_else(known)?);
+        }
+        variants.extend(text.variant.into_iter().map(|v| Variant {
+            name: v.name,
+            format: v.format,
+            mount: v.mount,
+        }));
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        for (i, v) in variants.iter().enumerate() {
+            if v.name.is_empty() || !v.name.chars().all(plain) || v.name.starts_with('.') {
+                return Err(usage(format!(
+                    "'{}' is no name for a variant: letters, digits, - and _",
+                    v.name
+                )));
+            }
+            if variants[..i].iter().any(|w| w.name == v.name) {
+                return Err(usage(format!("two variants are called {}", v.name)));
+            }
+        }
+        let mut works = Vec::new();
+        for w in text.workload {
+            let entry = find(&w.name)?;
+            preset_is_there(&entry, w.preset.as_deref())?;
+            let set: Result<Vec<_>, String> = w.set.iter().map(|s| super::super::parse_set(s)).collect();
+            let preset = w.preset.unwrap_or_else(|| entry.presets[0].to_owned());
+            works.push(Work { entry, preset, set: set.map_err(usage)? });
+        }
+        let cold = match text.cold.as_deref() {
+            None | Some("remount") => ColdMode::Remount,
+            Some("drop") => ColdMode::Drop,
+            Some("none") => ColdMode::None,
+            Some(other) => return Err(usage(format!("cold = '{other}': give remount, drop or none"))),
+        };
+        if !(0.001..=100.0).contains(&text.time_scale) || !(1e-3..=1e3).contains(&text.scale) {
+            return Err(usage("scale must be 0.001 to 1000, time_scale 0.001 to 100"));
+        }
+        if !(1..=10_000).contains(&text.runs) {
+            return Err(usage("runs must be 1 to 10000"));
+        }
+        let plan = Plan {
+            bytes: parse_bytes(&text.size).map_err(usage)?,
+            runs: text.runs,
+            train: text.train,
+            seed: text.seed,
+            scale: text.scale,
+            duration: text.duration.as_deref().map(parse_time).transpose().map_err(usage)?,
+            mem_limit: text.mem_limit.as_deref().map(parse_bytes).transpose().map_err(usage)?,
+            cold,
+            time_scale: text.time_scale,
+            drives: text.drives,
+            systems,
+            variants,
+            works,
+        };
+        let cells = plan.drives.len() * plan.systems.len() * plan.variants.len() * plan.works.len();
+        if cells == 0 || cells > CELLS_MAX {
+            return Err(usage(format!("{cells} cells; give 1 to {CELLS_MAX}")));
+        }
+        Ok(plan)
+    }
+
+    /// Every cell, in the order of the tables.
+    pub(super) fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for drive in &self.drives {
+            for system in &self.systems {
+                for work in &self.works {
+                    for variant in &self.variants {
+                        cells.push(Cell {
+                            drive: drive.clone(),
+                            system: *system,
+                            variant: variant.clone(),
+                            work: work.clone(),
+                            digest: self.digest(drive, *system, variant, work),
+                        });
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    fn digest(&self, drive: &str, system: System, variant: &Variant, work: &Work) -> u64 {
+        let all = (
+            (self.bytes, self.runs, self.train, self.seed, self.scale.to_bits(), self.time_scale.to_bits()),
+            (self.duration, self.mem_limit, self.cold),
+            (drive, system.name(), &variant.format, &variant.mount),
+            (work.entry.name, &work.preset, &work.set),
+        );
+        xxh3_64(format!("{all:?}").as_bytes())
+    }
+
+    /// How the workload of a cell is made.
+    pub(super) fn setup(&self, work: &Work) -> Setup {
+        Setup {
+            preset: work.preset.clone(),
+            seed: self.seed,
+            scale: self.scale,
+            set: work.set.clone(),
+            passes: self.runs.saturating_add(self.train),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = "size = '2g'\ndrives = ['wd800-repaired']\nsystems = ['ext2', 'fs2']\n[[workload]]\nname = 'cvs-update'\n";
+
+    #[test]
+    fn the_thesis_variants_unless_others_are_named() {
+        let plan = Plan::parse(PLAN).unwrap();
+        assert_eq!((plan.bytes, plan.runs, plan.cold), (2 << 30, 5, ColdMode::Remount));
+        assert_eq!(plan.cells().len(), 2 * 6);
+        let one = Plan::parse(&PLAN.replacen("\n", "\nvariants = ['def', 'isz1k']\n", 1)).unwrap();
+        assert_eq!(one.variants[1].format, ["-b", "4096", "-I", "1024"]);
+        let own = format!("{PLAN}[[variant]]\nname = 'tiny'\nformat = ['-b', '1024']\n");
+        assert_eq!(Plan::parse(&own).unwrap().variants.len(), 1);
+    }
+
+    #[test]
+    fn the_plan_in_the_documentation_makes_sense() {
+        let plan = Plan::parse(include_str!("../../../../docs/fsbench-sweep.toml")).unwrap();
+        assert_eq!(plan.cells().len(), 2 * 6 * 2);
+    }
+
+    #[test]
+    fn a_result_s_name_depends_on_all_its_figures_do() {
+        let digest = |text: &str| Plan::parse(text).unwrap().cells()[0].digest;
+        let usual = digest(PLAN);
+        assert_eq!(usual, digest(PLAN));
+        for more in
+            ["runs = 6", "seed = 2", "scale = 0.5", "duration = '5s'", "mem_limit = '24m'", "cold = 'none'"]
+        {
+            assert_ne!(usual, digest(&format!("{more}\n{PLAN}")), "{more}");
+        }
+        assert_ne!(usual, digest(&PLAN.replace("'2g'", "'3g'")));
+        let cells = Plan::parse(PLAN).unwrap().cells();
+        let mut names: Vec<PathBuf> = cells.iter().map(|c| c.file(Path::new("o"))).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), cells.len());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (text, says) in [
+            (PLAN.replace("'2g'", "'x'"), "no size"),
+            (PLAN.replace("'fs2'", "'zfs'"), "no system 'zfs'"),
+            (PLAN.replace("cvs-update", "cvs-updat"), "cvs-update"),
+            (format!("variants = ['blk3k']\n{PLAN}"), "no variant 'blk3k'"),
+            (format!("cold = 'icy'\n{PLAN}"), "icy"),
+            (format!("runs = 0\n{PLAN}"), "runs must be"),
+            (format!("nonsense = 1\n{PLAN}"), "nonsense"),
+            (PLAN.replace("['wd800-repaired']", "[]"), "0 cells"),
+            (PLAN.replace("'fs2'", "'static'"), "fsbench paper"),
+            (format!("{PLAN}[[variant]]\nname = '../x'\n"), "no name"),
+        ] {
+            let said = Plan::parse(&text).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(said.contains(says), "{says}: {said}");
+        }
+    }
+}
