@@ -15,7 +15,7 @@ fn power_fails_after_every_step_of_a_session() {
     let mut all = Swept::default();
     for (scenario, seed) in FROM.iter().flat_map(|s| [1, 2].map(|seed| (*s, seed))) {
         let from = scenarios::by_name(scenario).unwrap();
-        all.add(&told(sweep(&from, seed, 80, &[]), &format!("{scenario}, seed {seed}")));
+        all.add(&told(sweep(&from, seed, 110, &[]), &format!("{scenario}, seed {seed}")));
     }
     println!("{all:?}");
     let c = all.all();

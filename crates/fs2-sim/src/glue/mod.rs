@@ -9,9 +9,15 @@ pub use checker::{Writer, check_table, check_weakly};
 pub use ground::{Checker, Ground, Setup};
 pub use policy::Scripted;
 
+use fs2_engine::Volume;
 use fs2_table::content_hash;
 
 /// The hash that a table's entries carry of a block's content.
 pub fn hash_of(volume_id: u64, block: &[u8]) -> u64 {
     content_hash(volume_id, block)
+}
+
+/// Whether two machines have the same replicas, with their trust.
+pub fn same_entries(one: &Volume, other: &Volume) -> bool {
+    one.table().iter().eq(other.table().iter())
 }

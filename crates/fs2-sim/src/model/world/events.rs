@@ -162,7 +162,7 @@ impl World {
         let table: Option<&mut dyn fs2_block::ReadAt> = if self.ground.apart { Some(table) } else { None };
         match Volume::take_over(volume, table, self.setup.config(), given) {
             Ok((next, _)) => {
-                if next.table().iter().ne(old.table().iter()) {
+                if !same_entries(&next, &old) {
                     return Err(broken("the next process has other entries".into()));
                 }
                 self.volume = Some(next);

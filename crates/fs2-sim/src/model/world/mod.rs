@@ -20,7 +20,7 @@ use super::device::{Device, Reader};
 use super::image::{Plan, Shape};
 use super::kernel::{Ask, Kernel, Meta, Role, Tracked, Wrong};
 use super::{image, mark};
-use crate::glue::{Checker, Ground, Scripted, Setup, check_table, check_weakly, hash_of};
+use crate::glue::{Checker, Ground, Scripted, Setup, check_table, check_weakly, hash_of, same_entries};
 
 mod act;
 mod action;
