@@ -133,7 +133,6 @@ impl Uring {
             .setup_defer_taskrun()
             .build(ENTRIES)
             .or_else(|_| IoUring::builder().dontfork().build(ENTRIES))?;
-        ring.submitter().register_files(&[file.raw_fd()])?;
         let unused = (0..ENTRIES - 1).rev().collect();
         Ok(Uring { ring, file, flying: (0..ENTRIES - 1).map(|_| None).collect(), unused, watched: None })
     }
@@ -208,7 +207,9 @@ impl Ring for Uring {
             // Keeps U2.
             held = Some(mask);
         }
-        let fd = types::Fixed(0);
+        // Not registered: the kernel takes a ring down some time after its process ended, and a file it knows stays
+        // locked until then.
+        let fd = types::Fd(self.file.raw_fd());
         let entry = match io.op {
             RingOp::Read => {
                 opcode::Read::new(fd, io.buffer.as_mut_ptr(), len as u32).offset(io.offset).build()
