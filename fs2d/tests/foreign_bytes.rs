@@ -174,6 +174,11 @@ fn disksim_specs() {
 }
 
 #[test]
+fn hand_over() {
+    replay("hand_over");
+}
+
+#[test]
 fn every_target_is_replayed_and_has_a_binary() {
     let here = include_str!("foreign_bytes.rs");
     let cargo = include_str!("../../fuzz/Cargo.toml");

@@ -17,6 +17,7 @@ fn main() -> std::io::Result<()> {
     ext2(&mut |name, bytes| seeds.push(("ext2_image", name, bytes)));
     engine(&mut |name, bytes| seeds.push(("engine_events", name, bytes)));
     disksim(&mut |name, bytes| seeds.push(("disksim_specs", name.into(), bytes)));
+    hand_over(&mut |name, bytes| seeds.push(("hand_over", name, bytes)));
     for (target, name, bytes) in seeds {
         let dir = Path::new(&dir).join(target);
         std::fs::create_dir_all(&dir)?;
@@ -250,4 +251,29 @@ fn engine(add: &mut dyn FnMut(String, Vec<u8>)) {
     // A foreign writer, a lost connection, a full host, an end in the middle.
     let tail = [[7, 32, 0, 0], [7, 1, 0, 1], [7, 20, 1, 0], [7, 33, 0, 0], read(10), dispatch, complete];
     add("ends".into(), [&[0][..], &[events.concat(), tail.concat()].concat()].concat());
+}
+
+/// Sessions as they were left, and with one thing changed: see the target.
+fn hand_over(add: &mut dyn FnMut(String, Vec<u8>)) {
+    for session in 0..3u8 {
+        add(format!("left-{session}"), vec![session]);
+        add(format!("other-volume-{session}"), vec![session | 8]);
+    }
+    let change = |at: u16, what: u8, value: u8| [&at.to_le_bytes()[..], &[what, value]].concat();
+    let from_start = 128;
+    // The parts up to the superblock: note, numbers, mark, flags.
+    for at in [0u16, 8, 24, 32, 42, 43, 51, 59, 67, 68, 69, 70, 71] {
+        add(format!("head-{at}"), [vec![2], change(at, from_start, 0xff)].concat());
+    }
+    for share in 0..32u16 {
+        add(format!("byte-{share}"), [vec![2], change(share * 2048, 5, 1)].concat());
+    }
+    for (name, what) in [("longer", 2), ("shorter", 3), ("cut", 4), ("ones", 6)] {
+        add(name.into(), [vec![1], change(40_000, what, 0xff)].concat());
+    }
+    add("left-over".into(), [vec![0], change(0, 7, 200)].concat());
+    add("wrong-sum".into(), [vec![4], change(40_000, 5, 1)].concat());
+    let start = b"FS2HAND\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    add("start".into(), [&[3][..], start].concat());
+    add("claims-much".into(), [&[3][..], start, &[0xff; 8]].concat());
 }

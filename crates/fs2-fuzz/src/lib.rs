@@ -12,6 +12,7 @@
 mod disksim;
 mod engine;
 mod ext2;
+mod hand_over;
 mod image;
 mod mutate;
 mod session;
@@ -38,7 +39,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     // The device it is given is in memory too: 3 MiB, where all of it is written.
     target("ext2_image", ext2::run, 8 << 20, 64, 30),
     target("table_bytes", table::run, 256 << 10, 64, 10),
@@ -54,6 +55,8 @@ pub const TARGETS: [Target; 7] = [
     target("engine_events", engine::run, 16 << 20, 4096, 60),
     // A drive may have a million cylinders, each with its place in a table; one number in a list is a value.
     target("disksim_specs", disksim::run, 32 << 20, 512, 10),
+    // A run of a set is 4 bytes and may stand for 8 KiB.
+    target("hand_over", hand_over::run, 4 << 20, 2048, 10),
 ];
 
 const fn target(
