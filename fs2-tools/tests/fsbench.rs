@@ -119,6 +119,86 @@ fn compile_and_reclaim_leave_what_they_should() {
 }
 
 #[test]
+fn single_file_is_read_at_every_size() {
+    let out = works(&["single-file", "--set", "most=1048576", "--set", "reads=20", "--set", "mib=4"]);
+    for class in ["open+close 1 KiB", "from memory 1 MiB", "4 KiB from memory /s", "1 MiB from memory us"] {
+        assert!(out.contains(class), "{class}: {out}");
+    }
+}
+
+#[test]
+fn sites_of_every_class_are_served() {
+    let small = ["--set", "files=40", "--set", "largest=20000", "--set", "threads=2", "--ops", "400"];
+    for class in ["zipf-0", "zipf-1", "zipf-2", "zipf-3", "zipf-4"] {
+        let out = works(&[&[class], &small[..]].concat());
+        assert!(out.contains("requests /s") && out.contains("cached %"), "{out}");
+    }
+    let out = works(&[&["zipf-alpha", "--set", "alphas=0.5, 1"], &small[..]].concat());
+    assert!(out.contains("alpha 1, cached") && out.contains("alpha 0.5 cached %"), "{out}");
+    let out = works(&[&["shared"], &small[..]].concat());
+    assert!(out.contains("shared cached %") && out.contains("single cached %"), "{out}");
+    let out = works(&[&["hybrid"], &small[..]].concat());
+    assert!(out.contains("gain %") && out.contains("other site"), "{out}");
+}
+
+#[test]
+fn auctions_and_boards_are_visited() {
+    for name in ["rubis", "rubbos"] {
+        let quick = [name, "--scale", "0.05", "--ops", "300", "--set", "think=0.001"];
+        let out = works(&quick);
+        assert!(out.contains("store ") && out.contains("response ms"), "{out}");
+        let out = works(&[&quick[..], &["--set", "mix=browsing"]].concat());
+        assert!(!out.contains("store "), "{out}");
+    }
+}
+
+#[test]
+fn a_hot_directory_elsewhere_is_cleaned_too() {
+    let (dir, hot) = (place(), place());
+    let set = format!("hot_dir={}", hot.path().display());
+    let small = ["hybrid", "--set", "files=60", "--set", "largest=30000", "--set", "threads=1"];
+    let args = |more: &[&'static str]| -> Vec<String> {
+        let all = small.iter().chain(more).map(|s| (*s).to_owned());
+        all.chain(["--set".to_owned(), set.clone()]).collect()
+    };
+    let go = |args: Vec<String>, code| {
+        let output = fsbench().arg("run").args(args).arg(dir.path()).output().expect("fsbench");
+        ended(&output, code)
+    };
+    let (out, _) = go(args(&["--ops", "300"]), 0);
+    assert!(out.contains("as written"), "{out}");
+    nothing_left(dir.path());
+    nothing_left(hot.path());
+    // Ended at one moment after another, in whatever it is doing then.
+    let mut stopped = 0;
+    for ms in (0..12).map(|i| 40 * i) {
+        let mut command = fsbench();
+        command.arg("run").args(args(&["--duration", "1h"])).arg(dir.path());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("fsbench");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !dir.path().join("fsbench.d").exists() {
+            assert!(
+                Instant::now() < until && child.try_wait().expect("a child").is_none(),
+                "it does not begin"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(ms));
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("a signal");
+        assert_eq!(child.wait().expect("its end").code(), Some(130));
+        stopped += 1;
+        nothing_left(dir.path());
+        nothing_left(hot.path());
+    }
+    assert_eq!(stopped, 12);
+    // Nowhere is a place to go on from.
+    let (_, err) = go(args(&["--ops", "300", "--runs", "0", "--keep"]), 0);
+    nothing_left(hot.path());
+    let (_, refused) = go(args(&["--ops", "300", "--reuse"]), 1);
+    assert!(refused.contains("without --reuse"), "{err}{refused}");
+}
+
+#[test]
 fn what_cannot_be_run_is_refused_before_anything_is_written() {
     let dir = place();
     let path = dir.path();
@@ -128,6 +208,20 @@ fn what_cannot_be_run_is_refused_before_anything_is_written() {
     assert!(said(&["startx", "--set", "colour=red"], 2).contains("processes"));
     assert!(said(&["startx", "--scale", "0"], 2).contains("0.001"));
     assert!(said(&["cvs-update", "--set", "ageing_mib=100000000"], 1).contains("free"));
+    for (args, code, says) in [
+        (["zipf-1", "alpha=11"], 2, "0 to 10"),
+        (["zipf-1", "alphas=1"], 2, "no such parameter"),
+        (["zipf-alpha", "alphas=1,x"], 2, "'x' is no number"),
+        (["shared", "files=0"], 2, "shared: 1 to"),
+        (["hybrid", "hot_dir=/absent/dir"], 1, "no such directory"),
+        (["single-file", "least=0"], 2, "1 byte"),
+        (["single-file", "most=1099511627776"], 1, "free"),
+        (["rubis", "mix=bids"], 2, "browsing and bidding"),
+        (["rubbos", "users=9"], 2, "10 users"),
+        (["rubbos", "users=4000000000"], 1, "needed"),
+    ] {
+        assert!(said(&[args[0], "--set", args[1]], code).contains(says), "{args:?}");
+    }
     assert!(said(&["surge", "--set", "users=10000", "--set", "hosts=100"], 1).contains("ulimit"));
     let trace = path.join("trace");
     assert!(said(&["startx", "--record", trace.to_str().expect("text")], 1).contains("FS2 volume"));
@@ -143,7 +237,8 @@ fn help_and_list_name_what_there_is() {
     assert!(help.contains("Examples:") && help.contains("--scale"), "{help}");
     let (list, _) = ended(&fsbench().arg("list").output().expect("fsbench"), 0);
     let papers = ["cvs-update", "startx", "surge", "tpcw-browsing", "tpcw-shopping", "tpcw-ordering"];
-    for name in papers.into_iter().chain(["postmark", "find", "compile", "log", "reclaim"]) {
+    let centre = ["single-file", "zipf-0", "zipf-4", "zipf-alpha", "shared", "hybrid", "rubis", "rubbos"];
+    for name in papers.into_iter().chain(["postmark", "find", "compile", "log", "reclaim"]).chain(centre) {
         assert!(list.lines().any(|l| l.split_whitespace().next() == Some(name)), "{name}: {list}");
     }
 }

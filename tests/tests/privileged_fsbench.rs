@@ -15,7 +15,7 @@ fn volume(scratch: &Scratch) -> std::path::PathBuf {
 }
 
 /// Small forms of all workloads, in the order of the papers.
-const SMALL: [&[&str]; 11] = [
+const SMALL: [&[&str]; 22] = [
     &["cvs-update", "--scale", "0.08", "--set", "touch=10", "--set", "cpu_us=0"],
     &["startx", "--scale", "0.1", "--set", "think_min_us=0", "--set", "think_max_us=1000"],
     &["surge", "--scale", "0.1", "--ops", "300", "--set", "off=0.002", "--set", "cap=200000"],
@@ -27,6 +27,17 @@ const SMALL: [&[&str]; 11] = [
     &["compile", "--scale", "0.1", "--set", "cpu_min_ms=0", "--set", "cpu_max_ms=5"],
     &["log", "--scale", "0.03"],
     &["reclaim", "--scale", "0.03", "--set", "objects=0"],
+    &["single-file", "--set", "reads=5", "--set", "mib=1", "--set", "most=1048576"],
+    &["zipf-0", "--scale", "0.2", "--ops", "60"],
+    &["zipf-1", "--scale", "0.1", "--ops", "60"],
+    &["zipf-2", "--scale", "0.03", "--ops", "40"],
+    &["zipf-3", "--scale", "0.05", "--ops", "20", "--set", "largest=1000000"],
+    &["zipf-4", "--scale", "0.2", "--ops", "20", "--set", "largest=1000000"],
+    &["zipf-alpha", "--scale", "0.2", "--ops", "60", "--set", "largest=500000", "--set", "alphas=0.5,1"],
+    &["shared", "--scale", "0.05", "--ops", "60", "--set", "threads=4"],
+    &["hybrid", "--scale", "0.05", "--ops", "60", "--set", "threads=4"],
+    &["rubis", "--scale", "0.1", "--ops", "40", "--set", "think=0.001"],
+    &["rubbos", "--scale", "0.1", "--ops", "40", "--set", "think=0.001"],
 ];
 
 #[test]

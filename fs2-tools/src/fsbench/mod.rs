@@ -45,21 +45,23 @@ const USAGE: i32 = 2;
 
 const EXAMPLES: &str = "\
 Examples:
-  fsbench list                                    what there is to run
-  fsbench list cvs-update                         its presets and parameters
-  fsbench run cvs-update /mnt                     one of the papers' workloads, at a small size, once
-  fsbench run startx --runs 5 /mnt                five times in one set of files
-  fsbench run tpcw-shopping --duration 60s /mnt   a minute of it
-  fsbench run cvs-update --set touch=100 /mnt     with one of its parameters changed
-  fsbench run cvs-update --runs 5 --cold remount --mem-limit 24m --json r.json /mnt
-                                                  as the papers do: cold, with little memory
-  fsbench run varmail.f --runtime 60 /mnt         a script in FileBench's language
-  fsbench clean /mnt                              what a killed run has left
+  fsbench list                             what there is to run
+  fsbench list cvs-update                  its presets and parameters
+  fsbench run cvs-update /mnt              one of the papers' workloads, small
+  fsbench run startx --runs 5 /mnt         five times in one set of files
+  fsbench run tpcw-shopping --duration 60s /mnt
+                                           a minute of it
+  fsbench run zipf-1 --set alpha=0.7 /mnt  with one of its parameters changed
+  fsbench run cvs-update --runs 5 --cold remount --mem-limit 24m /mnt
+                                           as the papers do: cold, little memory
+  fsbench run varmail.f --runtime 60 /mnt  a script in FileBench's language
+  fsbench clean /mnt                       what a killed run has left
 
-Everything is written below DIR/fsbench.d and removed at the end, also after Ctrl-C. At the end every file is
-compared with what was written.
+Everything is written below DIR/fsbench.d and removed at the end, also after
+Ctrl-C. At the end every file is compared with what was written.
 
-Exit codes: 0 done, 1 refused, failed, short or damaged, 2 usage, 130 stopped by Ctrl-C.";
+Exit codes: 0 done; 1 refused, failed, short or damaged; 2 usage;
+130 stopped by Ctrl-C.";
 
 /// Run the papers' workloads on a mounted directory.
 #[derive(Parser, Debug)]
@@ -201,11 +203,11 @@ pub fn find(name: &str) -> Result<Entry, BenchError> {
     all.iter().find(|e| e.name == name).copied().ok_or_else(|| {
         let mut names: Vec<&str> = all.iter().map(|e| e.name).collect();
         names.sort_by_key(|n| distance(n, name));
-        let near: Vec<&str> = names.into_iter().take(3).collect();
-        BenchError::Usage(format!(
-            "there is no workload '{name}'; near it are {}; fsbench list shows all",
-            near.join(", ")
-        ))
+        // What differs in half of its letters is not meant.
+        let near = |n: &&str| 2 * distance(n, name) <= n.len().max(name.len());
+        let near: Vec<&str> = names.into_iter().filter(near).take(3).collect();
+        let near = if near.is_empty() { String::new() } else { format!(" near it: {};", near.join(", ")) };
+        BenchError::Usage(format!("there is no workload '{name}';{near} fsbench list shows all"))
     })
 }
 
@@ -262,17 +264,23 @@ fn printing(e: std::io::Error) -> BenchError {
 }
 
 fn list(out: &mut dyn Write) -> Result<(), BenchError> {
+    let mut source = "";
     for e in entries() {
-        writeln!(out, "{:<16} {} [{}; presets {}]", e.name, e.summary, e.source, e.presets.join(", "))
-            .map_err(printing)?;
+        if e.source != source {
+            source = e.source;
+            writeln!(out, "{source}:").map_err(printing)?;
+        }
+        writeln!(out, "  {:<14} {}", e.name, e.summary).map_err(printing)?;
     }
-    Ok(())
+    writeln!(out, "\nfsbench list NAME shows presets and parameters; docs/fsbench.md what each does.")
+        .map_err(printing)
 }
 
 /// A workload's parameters, preset by preset.
 fn describe(name: &str, out: &mut dyn Write) -> Result<(), BenchError> {
     let e = find(name)?;
     writeln!(out, "{}: {}\nsource: {}", e.name, e.summary, e.source).map_err(printing)?;
+    let mut about = std::collections::BTreeMap::new();
     for preset in e.presets {
         let setup = Setup { preset: (*preset).into(), seed: 1, scale: 1.0, set: Vec::new(), passes: 1 };
         let workload = (e.make)(&setup)?;
@@ -283,8 +291,13 @@ fn describe(name: &str, out: &mut dyn Write) -> Result<(), BenchError> {
         if let serde_json::Value::Object(parameters) = workload.parameters() {
             for (name, value) in parameters {
                 writeln!(out, "  --set {name}={value}").map_err(printing)?;
+                about.extend(workload.about().iter().filter(|a| a.0 == name).copied());
             }
         }
+    }
+    for (i, (name, what)) in about.into_iter().enumerate() {
+        let head = if i == 0 { "\nParameters:\n" } else { "" };
+        writeln!(out, "{head}  {name:<14}{what}").map_err(printing)?;
     }
     Ok(())
 }
@@ -404,6 +417,9 @@ mod tests {
                 let setup = Setup { preset: (*preset).into(), seed: 1, scale: 1.0, set: vec![], passes: 1 };
                 let w = (e.make)(&setup).unwrap_or_else(|err| panic!("{} {preset}: {err}", e.name));
                 assert!(w.needs().bytes > 0 && w.parameters().is_object(), "{}", e.name);
+                let told = |name: &String| w.about().iter().any(|a| a.0 == name);
+                let of_ours = personalities::entries().iter().any(|o| o.name == e.name);
+                assert!(!of_ours || w.parameters().as_object().unwrap().keys().all(told), "{}", e.name);
             }
             let typo = Setup {
                 preset: e.presets[0].into(),

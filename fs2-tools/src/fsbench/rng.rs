@@ -175,5 +175,16 @@ pub(crate) fn normal_cdf(z: f64) -> f64 {
     if z < 0.0 { 0.5 * (1.0 - erf) } else { 0.5 * (1.0 + erf) }
 }
 
+/// Of Kolmogorov's statistic, 99 samples of 100 of the law itself are below.
+#[cfg(test)]
+pub(crate) const KS_LIMIT: f64 = 1.63;
+
+/// The 99th percentile of chi square (Wilson and Hilferty).
+#[cfg(test)]
+pub(crate) fn chi_limit(degrees: f64) -> f64 {
+    let a = 2.0 / (9.0 * degrees);
+    degrees * (1.0 - a + 2.326 * a.sqrt()).powi(3)
+}
+
 #[cfg(test)]
 mod tests;

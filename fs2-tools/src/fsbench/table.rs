@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use super::runner::{Outcome, Run};
 use crate::mkfs2::bytes;
 
+/// Columns that a workload's own figures may take beside the runs.
+const BESIDE_MAX: usize = 60;
+
 /// Prints what was run, each run, the kinds of operations, and what the daemon did.
 ///
 /// # Errors
@@ -55,9 +58,13 @@ fn runs(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
         .iter()
         .map(|m| if m.unit.is_empty() { m.name.clone() } else { format!("{} {}", m.name, m.unit) })
         .collect();
+    let width = |head: &String| head.len().max(10);
+    // What does not fit beside the runs goes below them.
+    let beside = heads.iter().map(|h| 2 + width(h)).sum::<usize>() <= BESIDE_MAX;
+    let shown = if beside { &heads[..] } else { &[] };
     write!(out, "{:<9}{:>10}{:>10}{:>10}{:>11}{:>11}", "", "seconds", "ops", "ops/s", "MiB read", "written")?;
-    for head in &heads {
-        write!(out, "  {:>w$}", head, w = head.len().max(10))?;
+    for head in shown {
+        write!(out, "  {head:>w$}", w = width(head))?;
     }
     writeln!(out)?;
     for (name, run) in names(outcome).iter().zip(&outcome.runs) {
@@ -73,10 +80,21 @@ fn runs(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
             mib(read),
             mib(written)
         )?;
-        for (metric, head) in r.metrics.iter().zip(&heads) {
-            write!(out, "  {:>w$.2}", metric.value, w = head.len().max(10))?;
+        for (metric, head) in r.metrics.iter().zip(shown) {
+            write!(out, "  {:>w$.2}", metric.value, w = width(head))?;
         }
         writeln!(out)?;
+    }
+    if !beside {
+        writeln!(out)?;
+        for (i, head) in heads.iter().enumerate() {
+            write!(out, "{head:<30}")?;
+            for run in &outcome.runs {
+                let value = run.report.metrics.get(i).map_or(0.0, |m| m.value);
+                write!(out, "{value:>12.2}")?;
+            }
+            writeln!(out)?;
+        }
     }
     Ok(())
 }

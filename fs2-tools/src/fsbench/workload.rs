@@ -101,6 +101,11 @@ pub trait Workload: Send {
     /// Its parameters, for the report: an object.
     fn parameters(&self) -> serde_json::Value;
 
+    /// What its parameters mean: names and descriptions, for `fsbench list`.
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
     /// What it takes.
     fn needs(&self) -> Needs;
 

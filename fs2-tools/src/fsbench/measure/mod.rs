@@ -27,7 +27,7 @@ mod energy;
 mod environment;
 mod histogram;
 mod memlimit;
-mod residency;
+pub(crate) mod residency;
 pub(crate) mod result;
 mod stats;
 

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::files::{Files, Kind, both, make, number, tree};
 use crate::fsbench::control::{Recorder, in_threads};
 use crate::fsbench::{
@@ -43,21 +41,21 @@ const READ: usize = 1;
 const OBJECTS: usize = 2;
 const TEMPORARY: usize = 3;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Parameters {
-    /// Source files, headers included.
-    pub(super) sources: u64,
-    /// Directories.
-    pub(super) dirs: u64,
-    /// Objects made.
-    pub(super) objects: u64,
-    /// At the same time.
-    pub(super) jobs: u64,
-    /// Least and most computing for an object, in milliseconds.
-    pub(super) cpu_min_ms: u64,
-    /// Most.
-    pub(super) cpu_max_ms: u64,
+parameters! {
+    pub(super) struct Parameters {
+        /// Source files, headers included.
+        pub(super) sources: u64,
+        /// Directories.
+        pub(super) dirs: u64,
+        /// Objects made.
+        pub(super) objects: u64,
+        /// At the same time.
+        pub(super) jobs: u64,
+        /// Least and most computing for an object, in milliseconds.
+        pub(super) cpu_min_ms: u64,
+        /// Most.
+        pub(super) cpu_max_ms: u64,
+    }
 }
 
 /// An object with what it is made from.
@@ -301,6 +299,10 @@ impl Compile {
 impl Workload for Compile {
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
+    }
+
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        Parameters::ABOUT
     }
 
     fn needs(&self) -> Needs {

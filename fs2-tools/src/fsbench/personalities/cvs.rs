@@ -9,8 +9,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::{Deserialize, Serialize};
-
 use super::files::{Files, Kind, age, age_needs, both, number, tree};
 use super::mapping::Mapping;
 use crate::fsbench::{
@@ -38,19 +36,19 @@ const ENTRY_BYTES: u64 = 45;
 /// CVS/Root and CVS/Repository: a path each.
 const PATH_BYTES: u64 = 30;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parameters {
-    /// Files in the tree.
-    files: u64,
-    /// Directories.
-    dirs: u64,
-    /// Files newer than CVS/Entries says: they and their `,v` files are read whole.
-    touch: u64,
-    /// Made between the repository and the working tree, and half of it removed, in MiB.
-    ageing_mib: u64,
-    /// cvs's own time for each file, in microseconds.
-    cpu_us: u64,
+parameters! {
+    struct Parameters {
+        /// Files in the tree.
+        files: u64,
+        /// Directories.
+        dirs: u64,
+        /// Files newer than CVS/Entries says: they and their `,v` files are read whole.
+        touch: u64,
+        /// Made between the repository and the working tree, and half of it removed, in MiB.
+        ageing_mib: u64,
+        /// cvs's own time for each file, in microseconds.
+        cpu_us: u64,
+    }
 }
 
 /// A directory with the files in it, by their place in the lists.
@@ -311,6 +309,10 @@ impl Drop for Lock {
 impl Workload for CvsUpdate {
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
+    }
+
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        Parameters::ABOUT
     }
 
     fn needs(&self) -> Needs {

@@ -1,15 +1,23 @@
 //! The papers' workloads, one module each. What is stated, measured or assumed of them is in
 //! `docs/fsbench.md`.
 
+#[macro_use]
+mod parameters;
+
+mod clients;
 mod compile;
 mod cvs;
 mod files;
 mod mapping;
+mod pages;
 mod postmark;
+mod single;
+mod sites;
 mod startx;
 mod surge;
 mod tpcw;
 mod users;
+mod webdb;
 
 use super::Entry;
 
@@ -19,5 +27,8 @@ pub fn entries() -> Vec<Entry> {
     all.extend(tpcw::ENTRIES);
     all.extend([postmark::ENTRY, compile::ENTRY]);
     all.extend(users::ENTRIES);
+    all.push(single::ENTRY);
+    all.extend(sites::ENTRIES);
+    all.extend(webdb::ENTRIES);
     all
 }

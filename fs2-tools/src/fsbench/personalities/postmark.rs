@@ -10,8 +10,6 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
-
 use crate::fsbench::control::{Recorder, in_threads};
 use crate::fsbench::{
     BenchError, Content, Control, Entry, Metric, Needs, OpClass, PassReport, Rng, Setup, Site, Verified,
@@ -32,25 +30,25 @@ const READ: usize = 1;
 const APPEND: usize = 2;
 const DELETE: usize = 3;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parameters {
-    /// At the same time, a thread and a directory each.
-    processes: u64,
-    /// Of each process.
-    transactions: u64,
-    /// Files of each process at the beginning.
-    files: u64,
-    /// Smallest file, bytes.
-    least: u64,
-    /// Largest file, bytes.
-    most: u64,
-    /// Of ten transactions so many read, the others append.
-    read_bias: u64,
-    /// Of ten transactions so many create, the others delete.
-    create_bias: u64,
-    /// Bytes of a read or write.
-    block: u64,
+parameters! {
+    struct Parameters {
+        /// At the same time, a thread and a directory each.
+        processes: u64,
+        /// Of each process.
+        transactions: u64,
+        /// Files of each process at the beginning.
+        files: u64,
+        /// Smallest file, bytes.
+        least: u64,
+        /// Largest file, bytes.
+        most: u64,
+        /// Of ten transactions so many read, the others append.
+        read_bias: u64,
+        /// Of ten transactions so many create, the others delete.
+        create_bias: u64,
+        /// Bytes of a read or write.
+        block: u64,
+    }
 }
 
 pub(super) struct PostMark {
@@ -276,6 +274,10 @@ fn dir_of(site: &Site, thread: usize) -> PathBuf {
 impl Workload for PostMark {
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
+    }
+
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        Parameters::ABOUT
     }
 
     fn needs(&self) -> Needs {

@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::files::{Files, Kind, both, number};
 use super::mapping::Mapping;
 use crate::fsbench::control::{Recorder, in_threads};
@@ -39,25 +37,25 @@ const LOG_LINE: u64 = 120;
 /// The log's number.
 const LOG_NUMBER: u64 = 1 << 40;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parameters {
-    /// Programs.
-    processes: u64,
-    /// Libraries and plugins.
-    libraries: u64,
-    /// Bytes of all libraries together, in KiB.
-    library_kib: u64,
-    /// Small files: settings, fonts, icons, translations.
-    small: u64,
-    /// Share of libraries that two programs or more use.
-    shared: f64,
-    /// Share of opens before which one fails along a search path.
-    missing: f64,
-    /// Least computing between two steps, in microseconds.
-    think_min_us: u64,
-    /// Most of it.
-    think_max_us: u64,
+parameters! {
+    struct Parameters {
+        /// Programs.
+        processes: u64,
+        /// Libraries and plugins.
+        libraries: u64,
+        /// Bytes of all libraries together, in KiB.
+        library_kib: u64,
+        /// Small files: settings, fonts, icons, translations.
+        small: u64,
+        /// Share of libraries that two programs or more use.
+        shared: f64,
+        /// Share of opens before which one fails along a search path.
+        missing: f64,
+        /// Least computing between two steps, in microseconds.
+        think_min_us: u64,
+        /// Most of it.
+        think_max_us: u64,
+    }
 }
 
 /// Kinds of small files as measured: share of all, median and 90th percentile of the size, largest.
@@ -405,6 +403,10 @@ impl Running<'_> {
 impl Workload for StartX {
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
+    }
+
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        Parameters::ABOUT
     }
 
     fn needs(&self) -> Needs {

@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::files::{Files, Kind, age, age_needs, both, number};
 use crate::fsbench::control::in_threads;
 use crate::fsbench::{
@@ -62,25 +60,25 @@ const DIRS: u64 = 40;
 /// Requests a popularity list is drawn up for; then it begins anew.
 const ROUND: u64 = 20_000;
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parameters {
-    /// Virtual hosts, each with files and users of its own.
-    hosts: u64,
-    /// Files of a host.
-    files: u64,
-    /// Users of a host, a thread each.
-    users: u64,
-    /// Largest file, bytes: the tail's variance is infinite.
-    cap: u64,
-    /// Pauses are multiplied by this.
-    off: f64,
-    /// And are at most so long, in seconds.
-    off_max: f64,
-    /// Made between the hosts' files, and half of it removed, in MiB.
-    ageing_mib: u64,
-    /// Seconds of a run where neither --duration nor --ops is given.
-    seconds: u64,
+parameters! {
+    struct Parameters {
+        /// Virtual hosts, each with files and users of its own.
+        hosts: u64,
+        /// Files of a host.
+        files: u64,
+        /// Users of a host, a thread each.
+        users: u64,
+        /// Largest file, bytes: the tail's variance is infinite.
+        cap: u64,
+        /// Pauses are multiplied by this.
+        off: f64,
+        /// And are at most so long, in seconds.
+        off_max: f64,
+        /// Made between the hosts' files, and half of it removed, in MiB.
+        ageing_mib: u64,
+        /// Seconds of a run where neither --duration nor --ops is given.
+        seconds: u64,
+    }
 }
 
 struct Host {
@@ -367,6 +365,10 @@ fn log_content(seed: u64, h: usize) -> Content {
 impl Workload for Surge {
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
+    }
+
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        Parameters::ABOUT
     }
 
     fn needs(&self) -> Needs {

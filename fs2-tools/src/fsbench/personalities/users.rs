@@ -10,8 +10,6 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
 use super::compile::{self, Build};
 use super::files::{Files, Kind, both, make, number, tree};
 use crate::fsbench::control::{Recorder, in_threads};
@@ -138,17 +136,17 @@ fn walk(
     Ok(seen)
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WalkParameters {
-    /// Users, each with a tree; `log` walks them all at a time.
-    users: u64,
-    /// Files and directories in all.
-    inodes: u64,
-    /// Bytes of all files, in MiB.
-    mib: u64,
-    /// Files for each directory.
-    per_dir: f64,
+parameters! {
+    struct WalkParameters {
+        /// Users, each with a tree; `log` walks them all at a time.
+        users: u64,
+        /// Files and directories in all.
+        inodes: u64,
+        /// Bytes of all files, in MiB.
+        mib: u64,
+        /// Files for each directory.
+        per_dir: f64,
+    }
 }
 
 struct Walk {
@@ -222,6 +220,10 @@ impl Workload for Walk {
         serde_json::to_value(&self.parameters).unwrap_or_default()
     }
 
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        WalkParameters::ABOUT
+    }
+
     fn needs(&self) -> Needs {
         let p = &self.parameters;
         let own = Needs {
@@ -285,19 +287,19 @@ impl Workload for Walk {
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReclaimParameters {
-    /// Users.
-    users: u64,
-    /// Files and directories in all.
-    inodes: u64,
-    /// Bytes of all files, in MiB.
-    mib: u64,
-    /// Removed in each pass, in MiB, and put back after it.
-    clean_mib: u64,
-    /// Objects compiled meanwhile by two jobs; 0 for none.
-    objects: u64,
+parameters! {
+    struct ReclaimParameters {
+        /// Users.
+        users: u64,
+        /// Files and directories in all.
+        inodes: u64,
+        /// Bytes of all files, in MiB.
+        mib: u64,
+        /// Removed in each pass, in MiB, and put back after it.
+        clean_mib: u64,
+        /// Objects compiled meanwhile by two jobs; 0 for none.
+        objects: u64,
+    }
 }
 
 struct Reclaim {
@@ -374,6 +376,10 @@ impl Reclaim {
 impl Workload for Reclaim {
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
+    }
+
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        ReclaimParameters::ABOUT
     }
 
     fn needs(&self) -> Needs {

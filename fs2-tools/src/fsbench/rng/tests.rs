@@ -18,19 +18,10 @@ fn ks(seed: u64, draw: impl Fn(&mut Rng) -> f64, cdf: impl Fn(f64) -> f64) -> f6
     all.iter().enumerate().map(far).fold(0.0, f64::max) * n.sqrt()
 }
 
-/// 99 % of samples of the law are below.
-const KS_LIMIT: f64 = 1.63;
-
 /// Sum of squared deviations over expected counts, and the degrees of freedom.
 fn chi_square(counts: &[u64], expected: &[f64]) -> (f64, f64) {
     let x = counts.iter().zip(expected).map(|(c, e)| (*c as f64 - e).powi(2) / e).sum();
     (x, counts.len() as f64 - 1.0)
-}
-
-/// The 99th percentile of chi square (Wilson and Hilferty).
-fn chi_limit(degrees: f64) -> f64 {
-    let a = 2.0 / (9.0 * degrees);
-    degrees * (1.0 - a + 2.326 * a.sqrt()).powi(3)
 }
 
 #[test]

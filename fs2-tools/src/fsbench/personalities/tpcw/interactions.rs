@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::Read;
 
-use super::store::{Open, PAGE, Table};
+use super::super::pages::{Open, PAGE};
+use super::store::Table;
 use super::{picture, thumb};
 use crate::fsbench::rng::mix;
 use crate::fsbench::{BenchError, Rng, Site};

@@ -1,27 +1,27 @@
 //! `tpcw-browsing`, `tpcw-shopping`, `tpcw-ordering`: a bookshop's database and pictures under TPC-W's three
 //! mixes (FS² paper, 4.3; data-centre study).
 //!
-//! There is no database behind it: `store` keeps tables and indexes as files of 8 KiB pages and a log that is
+//! There is no database behind it: `pages` keeps tables and indexes as files of 8 KiB pages and a log that is
 //! written through, and each interaction reads and writes the pages that one in a database would. Which
 //! pages these are is an assumption, written down in `docs/fsbench.md`.
 
 mod interactions;
 mod store;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::clients::{self, Times};
 use super::files::{Files, Kind, both, number};
+use super::pages::Store;
 use crate::fsbench::control::in_threads;
 use crate::fsbench::{
-    BenchError, Control, Entry, Metric, Needs, OpClass, PassReport, Rng, Setup, Site, Verified, Workload,
+    BenchError, Control, Entry, Needs, OpClass, PassReport, Rng, Setup, Site, Verified, Workload,
 };
 use interactions::{INTERACTIONS, Shop, User};
-use store::{Shape, Store};
+use store::Shape;
 
-const SOURCE: &str = "FS2 4.3";
-const PRESETS: &[&str] = &["ci", "paper"];
+const SOURCE: &str = "FS2 4.3, data centres";
+const PRESETS: &[&str] = &["ci", "paper", "class-0", "class-1", "class-2", "class-3", "class-4"];
 
 pub(super) const ENTRIES: [Entry; 3] = [
     Entry {
@@ -55,21 +55,27 @@ enum Mix {
     Ordering,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parameters {
-    /// Customers; TPC-W has 2880 for each emulated browser the database is scaled for.
-    customers: u64,
-    /// Books.
-    items: u64,
-    /// Emulated browsers, a thread each.
-    clients: u64,
-    /// Mean seconds between two interactions.
-    think: f64,
-    /// Mean seconds until a customer makes way for the next one.
-    session: f64,
-    /// Seconds of a run where neither --duration nor --ops is given.
-    seconds: u64,
+parameters! {
+    struct Parameters {
+        /// Customers; TPC-W has 2880 for each emulated browser the database is scaled for.
+        customers: u64,
+        /// Books.
+        items: u64,
+        /// Emulated browsers, a thread each.
+        clients: u64,
+        /// Mean seconds between two interactions.
+        think: f64,
+        /// Mean seconds until a customer makes way for the next one.
+        session: f64,
+        /// Seconds of a run where neither --duration nor --ops is given.
+        seconds: u64,
+    }
+}
+
+impl Parameters {
+    fn times(&self) -> Times {
+        Times { think: self.think, session: self.session }
+    }
 }
 
 /// Sizes in KB of the full pictures and how many have each (TPC-W's intention; docs/fsbench.md).
@@ -78,10 +84,6 @@ const PICTURES: [(u64, f64); 5] = [(250, 0.01), (100, 0.04), (50, 0.15), (10, 0.
 const THUMB_BYTES: u64 = 5 << 10;
 /// Directories of pictures.
 const PICTURE_DIRS: u64 = 100;
-/// A think time is at most so many means.
-const THINK_MAX: f64 = 10.0;
-/// A session is at most so many means.
-const SESSION_MAX: f64 = 4.0;
 
 pub(super) struct Tpcw {
     parameters: Parameters,
@@ -90,6 +92,27 @@ pub(super) struct Tpcw {
     store: Store,
     passes: u32,
     most_passes: u32,
+}
+
+/// Databases as large as the working sets of the data-centre study's classes: preset, bytes, items. The items
+/// are of TPC-W's sizes, so that there are fewer of them than of customers.
+const CLASSES: [(&str, u64, u64); 5] = [
+    ("class-0", 25_000_000, 1000),
+    ("class-1", 100_000_000, 1000),
+    ("class-2", 450_000_000, 10_000),
+    ("class-3", 2_000_000_000, 10_000),
+    ("class-4", 6_000_000_000, 100_000),
+];
+
+/// As many customers as bring the tables to `bytes`.
+fn customers_of(bytes: u64, items: u64) -> u64 {
+    let size = |customers| store::bytes(Shape { customers, items });
+    let (mut low, mut high) = (100, 1 << 32);
+    while low < high {
+        let middle = (low + high) / 2;
+        if size(middle) < bytes { low = middle + 1 } else { high = middle }
+    }
+    low
 }
 
 fn thumb(item: u64) -> String {
@@ -111,13 +134,23 @@ impl Tpcw {
                 session: 900.0,
                 seconds: 1200,
             },
-            _ => Parameters {
-                customers: 20_000,
-                items: 2000,
-                clients: 8,
-                think: 0.2,
-                session: 25.0,
-                seconds: 60,
+            preset => match CLASSES.iter().find(|c| c.0 == preset) {
+                Some((_, bytes, items)) => Parameters {
+                    customers: customers_of(*bytes, *items),
+                    items: *items,
+                    clients: 8,
+                    think: 7.0,
+                    session: 900.0,
+                    seconds: 1200,
+                },
+                None => Parameters {
+                    customers: 20_000,
+                    items: 2000,
+                    clients: 8,
+                    think: 0.2,
+                    session: 25.0,
+                    seconds: 60,
+                },
             },
         };
         let p = setup.apply(Parameters {
@@ -125,11 +158,10 @@ impl Tpcw {
             items: setup.scaled(p.items, 100),
             ..p
         })?;
-        let times = [p.think, p.session].iter().all(|t| (0.0..=1e6).contains(t));
         if !(10..=1 << 32).contains(&p.customers)
             || !(10..=1 << 32).contains(&p.items)
             || !(1..=10_000).contains(&p.clients)
-            || !times
+            || !p.times().are_sane()
         {
             return Err(BenchError::Usage(
                 "tpcw: at least 10 customers and 10 items, 1 to 10,000 clients, times that are not negative"
@@ -147,7 +179,8 @@ impl Tpcw {
             let (kb, _) = PICTURES[rng.weighted(&weights)];
             pictures.file(picture(item), kb << 10, number(Kind::Second, 2 * item + 1));
         }
-        let store = Store::new(Shape { customers: p.customers, items: p.items }, setup.seed);
+        let shape = Shape { customers: p.customers, items: p.items };
+        let store = Store::new(shape.tables(), setup.seed);
         Ok(Tpcw { parameters: p, mix, pictures, store, passes: 0, most_passes: setup.passes })
     }
 
@@ -163,27 +196,16 @@ impl Tpcw {
         let mut rng = site.stream(&format!("tpcw client {thread} pass {}", self.passes));
         let mut recorder = control.recorder(INTERACTIONS.map(|i| OpClass::new(i.name)).into());
         let mut user = User::new(shop, &mut rng);
-        let mut session_ends = control.elapsed().as_secs_f64() + session(p, &mut rng);
-        // Browsers do not come all at once.
-        let mut goes_on = control.sleep(Duration::from_secs_f64(rng.unit() * p.think.min(10.0)));
-        while goes_on {
-            if control.elapsed().as_secs_f64() > session_ends {
-                user = User::new(shop, &mut rng);
-                session_ends = control.elapsed().as_secs_f64() + session(p, &mut rng);
+        p.times().browse(control, &mut rng, &mut recorder, |is_new, rng| {
+            if is_new {
+                user = User::new(shop, rng);
             }
             let which = rng.weighted(&weights);
-            let began = Instant::now();
-            let (read, written) = shop.interact(which, &mut user, &mut rng)?;
-            recorder.done(which, began, read, written);
-            let think = rng.exponential(p.think).min(THINK_MAX * p.think);
-            goes_on = control.sleep(Duration::from_secs_f64(think));
-        }
+            let (read, written) = shop.interact(which, &mut user, rng)?;
+            Ok((which, read, written))
+        })?;
         Ok(recorder.into_classes())
     }
-}
-
-fn session(p: &Parameters, rng: &mut Rng) -> f64 {
-    rng.exponential(p.session).min(SESSION_MAX * p.session)
 }
 
 impl Workload for Tpcw {
@@ -191,17 +213,14 @@ impl Workload for Tpcw {
         serde_json::to_value(&self.parameters).unwrap_or_default()
     }
 
+    fn about(&self) -> &'static [(&'static str, &'static str)] {
+        Parameters::ABOUT
+    }
+
     fn needs(&self) -> Needs {
         let p = &self.parameters;
-        // An order is a kilobyte at most; no client does more than a thousand interactions a second.
-        let rate = p.clients as f64 / p.think.max(0.001).max(p.clients as f64 / 10_000.0);
-        let orders = rate * p.seconds as f64 * f64::from(self.most_passes) * 0.11;
-        let growth = Needs {
-            bytes: ((orders * 1024.0) as u64).min(1 << 30),
-            descriptors: p.clients + 64,
-            memory: p.clients * (256 << 10),
-            ..Needs::default()
-        };
+        // An order is a kilobyte at most, and at most eleven interactions of a hundred are one.
+        let growth = p.times().needs(p.clients, p.seconds, self.most_passes, 0.11 * 1024.0);
         both(both(self.pictures.needs(), self.store.needs()), growth)
     }
 
@@ -230,17 +249,7 @@ impl Workload for Tpcw {
             in_threads(control, this.parameters.clients as usize, |t| this.client(site, control, t, &shop))?;
         self.passes += 1;
         let mut report = control.report(classes);
-        let mut all = crate::fsbench::measure::Histogram::new();
-        report.classes.iter().for_each(|c| all.merge(&c.latencies));
-        if all.count() == 0 {
-            report.short = Some("no interaction was made".into());
-        }
-        let ms = |ns: u64| ns as f64 / 1e6;
-        report.metrics = vec![
-            Metric::less("response", "ms", all.mean_ns().unwrap_or(0.0) / 1e6),
-            Metric::less("90th percentile", "ms", ms(all.quantile_ns(0.9).unwrap_or(0))),
-            Metric::more("interactions", "/s", report.ops_per_second()),
-        ];
+        clients::told(&mut report);
         Ok(report)
     }
 

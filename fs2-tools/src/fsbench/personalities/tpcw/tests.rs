@@ -87,3 +87,13 @@ fn shops_that_cannot_be_are_refused() {
     }
     assert!(Tpcw::new(&setup(&[("customers", "10"), ("items", "10")]), Mix::Shopping).is_ok());
 }
+
+#[test]
+fn a_class_s_database_is_as_large_as_its_working_set() {
+    for (preset, bytes, items) in CLASSES {
+        let t = Tpcw::new(&Setup { preset: preset.into(), ..setup(&[]) }, Mix::Browsing).unwrap();
+        let have = store::bytes(Shape { customers: t.parameters.customers, items });
+        assert!(have.abs_diff(bytes) <= 128 << 10, "{preset}: {have} of {bytes}");
+        assert_eq!((t.parameters.items, t.parameters.clients), (items, 8));
+    }
+}
