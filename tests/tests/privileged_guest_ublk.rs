@@ -18,9 +18,9 @@ const MOUNTED: &str = r#"
     failures() { dmesg | grep -c 'I/O error' || true; }
 "#;
 
-/// A daemon replaced by itself: what it knew, it knows.
+/// A daemon replaced by itself: what it knew, it knows, and programs only wait.
 #[test]
-fn a_daemon_is_replaced_while_programs_rest() {
+fn a_daemon_is_replaced_while_programs_write() {
     let (Some(guest), Some(fsx)) = (guest(), tool("fsx")) else {
         needs(&[Need::Program("fsx")]);
         return;
@@ -31,19 +31,18 @@ fn a_daemon_is_replaced_while_programs_rest() {
         # Read cold, so that there is something to copy, and then twice as much.
         for n in 1 2; do echo 3 > /proc/sys/vm/drop_caches; (cd /tmp/m && md5sum --quiet -c /tmp/before); done
         head -c 20000000 /dev/urandom > /tmp/random
-        (for n in 1 2 3; do dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync,notrunc status=none; done) & dd=$!
-        fsx -N 1500 -S 8 /tmp/m/fsx > /tmp/fsx.log 2>&1 & fsx=$!
+        # Reads, writes, discards and flushes are under way while the daemon goes.
+        (until [ -e /tmp/enough ]; do dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync,notrunc status=none; done) & dd=$!
+        (until [ -e /tmp/enough ]; do fsx -N 300 -S 8 /tmp/m/fsx > /tmp/fsx.log 2>&1; done) & fsx=$!
         daemon=$(pid); before=$(status replicas /tmp/m); echo "replicas before: $before"
-        for n in 1 2; do
+        for n in 1 2 3; do
             sleep 0.3
-            # Programs stand still: with writers running this failed once, for a reason not known (docs/architecture.md).
-            kill -STOP $fsx $dd || true; pkill -STOP -x dd || true; sync
             fs2 upgrade /tmp/m
-            pkill -CONT -x dd || true; kill -CONT $dd $fsx || true
             [ "$(pid)" = "$daemon" ]
-            [ -e /proc/$fsx ] && echo "fsx lives after upgrade $n"
+            [ -e /proc/$fsx ] && [ -e /proc/$dd ] && echo "programs live after upgrade $n"
         done
         fs2 status /tmp/m | grep 'state *active'
+        touch /tmp/enough
         wait $dd; wait $fsx || {{ cat /tmp/fsx.log; false; }}
         [ "$(failures)" = 0 ]
         ! grep -e 'does not go on' -e 'starting another' /run/fs2/*.log
@@ -61,7 +60,7 @@ fn a_daemon_is_replaced_while_programs_rest() {
         {GONE}"#
     ));
     println!("{}", left.log());
-    left.says("fsx lives after upgrade 1").says("active");
+    left.says("programs live after upgrade 3").says("active");
 }
 
 /// Nothing of it is left: no device, no process, no file but the stamp.

@@ -95,7 +95,6 @@ EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
     /// Replace the daemon's program while the volume stays mounted (ublk only).
     #[command(
         after_help = "Programs that use the volume wait a moment. The next daemon goes on with the replicas as they are.
-Best while the volume is quiet: under heavy writing Linux 6.12 was once seen to get stuck between the two.
 
 EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica until chkfs2 was run"
     )]

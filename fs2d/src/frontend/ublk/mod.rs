@@ -139,8 +139,9 @@ pub struct Server {
     recovered: bool,
     features: String,
     control: Mutex<Control<ControlRing>>,
-    /// The queues' threads, and the char device that must be closed before another may serve it.
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The queues' threads, which leave their rings, and the char device that must be closed before another
+    /// may serve it.
+    threads: Mutex<Vec<JoinHandle<Option<QueueRing>>>>,
     char_device: Mutex<Option<Arc<OwnedFd>>>,
     running: Arc<AtomicUsize>,
     leave: Vec<queue::Leave>,
@@ -321,11 +322,14 @@ impl Server {
         self.connection.connection
     }
 
+    /// Ends the queues, and closes their rings only then. A thread that closes its ring and lives on is given
+    /// requests by the kernel meanwhile, as their server; nobody gives those back, so the kernel waits for them
+    /// for ever, and the device can never be taken over. To a thread that has ended it gives none.
     fn join(&self) {
-        for thread in std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner)) {
-            // A panic in it has ended the process.
-            let _ = thread.join();
-        }
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        // A panic in one has ended the process.
+        let rings: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+        drop(rings);
         drop(self.char_device.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
@@ -416,36 +420,36 @@ impl Drop for EndsInOrder {
 }
 
 impl Worker {
-    fn run(self, ready: &mpsc::Sender<io::Result<()>>) {
-        let mut in_order = EndsInOrder(false);
-        let queue = match self.prepare() {
-            Ok(queue) => queue,
-            Err(e) => {
-                in_order.0 = true;
-                self.running.fetch_sub(1, Ordering::SeqCst);
-                let _ = ready.send(Err(e));
-                return;
-            }
-        };
-        let mut queue = queue;
-        if let Err(e) = queue.run(&self.leave, || drop(ready.send(Ok(())))) {
-            tracing::error!("ublk queue {} failed, the daemon ends: {e}", self.queue);
-            return;
-        }
-        drop(queue);
+    /// Serves the queue; what is left is its ring, to be closed when this thread has ended ([`Server::join`]).
+    fn run(self, ready: &mpsc::Sender<io::Result<()>>) -> Option<QueueRing> {
+        let begun = self.ring().and_then(|mut ring| self.serve(&mut ring, ready).map(|()| ring));
         self.running.fetch_sub(1, Ordering::SeqCst);
-        in_order.0 = true;
+        begun.map_err(|e| drop(ready.send(Err(e)))).ok()
     }
 
-    fn prepare(&self) -> io::Result<Queue<QueueRing>> {
+    /// Fails only where nothing was given to the kernel yet.
+    fn serve(&self, ring: &mut QueueRing, ready: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
+        let mut queue = self.queue(ring)?;
+        // Dropped before the queue.
+        let mut in_order = EndsInOrder(false);
+        match queue.run(&self.leave, || drop(ready.send(Ok(())))) {
+            Ok(()) => in_order.0 = true,
+            Err(e) => tracing::error!("ublk queue {} failed, the daemon ends: {e}", self.queue),
+        }
+        Ok(())
+    }
+
+    fn ring(&self) -> io::Result<QueueRing> {
         let file = File::from(self.device.try_clone()?);
-        let depth = self.info.queue_depth;
-        let commands = QueueRing::new(&file, self.queue, depth, self.wake.clone())?;
+        QueueRing::new(&file, self.queue, self.info.queue_depth, self.wake.clone())
+    }
+
+    fn queue<'a>(&self, ring: &'a mut QueueRing) -> io::Result<Queue<&'a mut QueueRing>> {
         let bytes = self.info.io_bytes_max;
-        let buffers = (0..depth).map(|_| memory::locked_buffer(bytes as usize)).collect();
+        let buffers = (0..self.info.queue_depth).map(|_| memory::locked_buffer(bytes as usize)).collect();
         let outbox = Outbox::new(waker(&self.wake));
         let lane = lane_of(&self.service, outbox.clone());
-        Queue::new(commands, lane, self.connection.connection, outbox, buffers, bytes)
+        Queue::new(ring, lane, self.connection.connection, outbox, buffers, bytes)
     }
 }
 

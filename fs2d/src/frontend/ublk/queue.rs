@@ -47,6 +47,28 @@ pub(super) trait Commands {
     fn fd(&self) -> BorrowedFd<'_>;
 }
 
+impl<C: Commands> Commands for &mut C {
+    fn fetch(&mut self, tag: u16, addr: u64) -> io::Result<()> {
+        (**self).fetch(tag, addr)
+    }
+
+    fn commit(&mut self, tag: u16, result: i32, addr: u64) -> io::Result<()> {
+        (**self).commit(tag, result, addr)
+    }
+
+    fn descriptor(&self, tag: u16) -> IoDescriptor {
+        (**self).descriptor(tag)
+    }
+
+    fn turn(&mut self, wait: bool, events: &mut Vec<Event>) -> io::Result<()> {
+        (**self).turn(wait, events)
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
+}
+
 /// Where requests that ended wait for their queue's thread.
 pub(super) struct Outbox {
     answers: Mutex<Vec<Answer>>,
