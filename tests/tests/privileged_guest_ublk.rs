@@ -35,8 +35,9 @@ fn a_daemon_is_replaced_while_programs_write() {
         (until [ -e /tmp/enough ]; do dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync,notrunc status=none; done) & dd=$!
         (until [ -e /tmp/enough ]; do fsx -N 300 -S 8 /tmp/m/fsx > /tmp/fsx.log 2>&1; done) & fsx=$!
         daemon=$(pid); before=$(status replicas /tmp/m); echo "replicas before: $before"
+        sleep 0.5
+        # At once after one another: the next may take longer to begin than the one before lived.
         for n in 1 2 3; do
-            sleep 0.3
             fs2 upgrade /tmp/m
             [ "$(pid)" = "$daemon" ]
             [ -e /proc/$fsx ] && [ -e /proc/$dd ] && echo "programs live after upgrade $n"

@@ -11,6 +11,7 @@ mod supervisor;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -344,6 +345,8 @@ pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeE
     if !tried.status.success() {
         return Err(VolumeError::Other(format!("{} --version failed: {}", program.display(), tried.status)));
     }
+    let socket = || std::fs::metadata(&record.control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
+    let former = socket();
     let before = status(record)?;
     match Client::connect(&record.control)?.ask(&Command::Upgrade { program })? {
         Reply::Done => {}
@@ -354,9 +357,11 @@ pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeE
     }
     let until = Instant::now() + UPGRADE_PATIENCE;
     loop {
+        // The next one makes a socket of its own. Its clock says nothing: it may take longer to begin than the
+        // one before lived.
+        let is_next = socket().is_some_and(|now| Some(now) != former);
         match status(record) {
-            // The next one's clock has begun anew.
-            Ok(after) if after.uptime_s < before.uptime_s => return Ok(Upgraded { before, after }),
+            Ok(after) if is_next => return Ok(Upgraded { before, after }),
             Err(e) if Instant::now() > until || record.failure().is_some() => return Err(e),
             Ok(_) if Instant::now() > until => {
                 return Err(VolumeError::Other(format!(
@@ -393,4 +398,56 @@ mod fitrim {
     }
 
     nix::ioctl_readwrite!(fitrim, b'X', 121, Range);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Answers as a daemon of this age would, until it is told to go.
+    fn daemon(control: &Path, uptime_s: f64, told: mpsc::Sender<()>) -> fs2_control::ControlServer {
+        let answer = move |command| match command {
+            Command::Upgrade { .. } => {
+                told.send(()).expect("the test waits for it");
+                Reply::Done
+            }
+            _ => Reply::Status(Box::new(Status { uptime_s, ..Status::default() })),
+        };
+        fs2_control::serve(control, answer).expect("a socket")
+    }
+
+    /// Two upgrades close to one another: the second daemon took longer to begin than the first had lived,
+    /// and was taken for the first for a minute.
+    #[test]
+    fn a_daemon_that_begins_slowly_is_the_next_one_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let record = MountRecord {
+            dir: path("m"),
+            device: path("image"),
+            control: path("ctl"),
+            log: path("log"),
+            pid: std::process::id(),
+            frontend: "ublk".into(),
+            block_device: path("ublkb0"),
+            carrier: path("ublkb0"),
+            connections: 0,
+            again: Vec::new(),
+            active: true,
+            path: path("mount"),
+        };
+        let (told, asked) = mpsc::channel();
+        let first = daemon(&record.control, 0.5, told.clone());
+        let control = record.control.clone();
+        let next = std::thread::spawn(move || {
+            asked.recv().unwrap();
+            first.shutdown();
+            daemon(&control, 7.0, told)
+        });
+        let done = upgrade(&record, Path::new("/bin/true")).unwrap();
+        assert_eq!((done.before.uptime_s, done.after.uptime_s), (0.5, 7.0));
+        next.join().unwrap().shutdown();
+    }
 }
