@@ -224,7 +224,12 @@ impl Session {
     pub fn pass(&mut self, around: &mut dyn Around, training: bool) -> Result<(), BenchError> {
         self.site.set_pristine(false)?;
         let daemon = self.daemon.as_ref();
-        let run = pass(&mut *self.workload, &self.site, &self.plan, around, daemon, training)?;
+        // Runs that an interval asks for have no known number.
+        let before = self.outcome.runs.iter().filter(|r| r.training == training).count() as u32;
+        let (what, of) = if training { ("training run", self.plan.train) } else { ("run", self.plan.runs) };
+        let of = if before < of { format!(" of {of}") } else { String::new() };
+        let name = format!("{what} {}{of}", before + 1);
+        let run = pass(&mut *self.workload, &self.site, &self.plan, around, daemon, training, name)?;
         self.outcome.runs.push(run);
         Ok(())
     }
@@ -239,7 +244,7 @@ impl Session {
         }
         if !self.outcome.runs.is_empty() {
             let control = Control::new(Limits::default());
-            let _shown = Shown::start("comparing", &control);
+            let _shown = Shown::start("comparing".into(), &control);
             self.outcome.verified = Some(self.workload.verify(&self.site, &control)?);
             control.check()?;
         }
@@ -268,7 +273,7 @@ pub fn failure(outcome: &Outcome) -> Option<BenchError> {
 
 fn prepared(workload: &mut dyn Workload, site: &Site) -> Result<Duration, BenchError> {
     let control = Control::new(Limits::default());
-    let shown = Shown::start("preparing", &control);
+    let shown = Shown::start("preparing".into(), &control);
     workload.prepare(site, &control)?;
     control.check()?;
     write_back(site)?;
@@ -283,11 +288,14 @@ fn pass(
     around: &mut dyn Around,
     daemon: Option<&Daemon>,
     training: bool,
+    name: String,
 ) -> Result<Run, BenchError> {
     let control = Control::new(Limits::default());
+    let shown = Shown::start(format!("before {name}"), &control);
     workload.restore(&control)?;
     control.check()?;
     write_back(site)?;
+    drop(shown);
     around.before(site, training)?;
     let before = daemon.map(Daemon::status).transpose()?;
     let mut limits = plan.limits;
@@ -296,15 +304,17 @@ fn pass(
     }
     let control = Control::new(limits);
     around.during(control.progress());
-    let shown = Shown::start(if training { "training" } else { "running" }, &control);
+    let shown = Shown::start(name.clone(), &control);
     let report = workload.pass(site, &control);
     drop(shown);
     control.check()?;
     let report = report?;
     around.after(site, training)?;
+    let shown = Shown::start(format!("writing back after {name}"), &Control::new(Limits::default()));
     let began = Instant::now();
     write_back(site)?;
     let sync = began.elapsed();
+    drop(shown);
     let fs2 = match (daemon, before) {
         (Some(daemon), Some(before)) => Some(difference(&before, &daemon.status()?)),
         _ => None,
@@ -326,14 +336,15 @@ struct Shown {
 }
 
 impl Shown {
-    fn start(what: &'static str, control: &Control) -> Shown {
+    fn start(what: String, control: &Control) -> Shown {
         let over = Arc::new(AtomicBool::new(false));
         if !std::io::stderr().is_terminal() {
             return Shown { over, thread: None };
         }
-        let (ended, progress) = (Arc::clone(&over), control.progress());
-        let thread =
-            std::thread::Builder::new().name("progress".into()).spawn(move || show(what, &progress, &ended));
+        let (ended, progress, limits) = (Arc::clone(&over), control.progress(), control.limits());
+        let thread = std::thread::Builder::new()
+            .name("progress".into())
+            .spawn(move || show(&what, &progress, limits, &ended));
         Shown { over, thread: thread.ok() }
     }
 }
@@ -348,7 +359,7 @@ impl Drop for Shown {
     }
 }
 
-fn show(what: &str, progress: &Progress, over: &AtomicBool) {
+fn show(what: &str, progress: &Progress, limits: Limits, over: &AtomicBool) {
     const MIB: f64 = 1048576.0;
     let began = Instant::now();
     let mut second = 0;
@@ -369,11 +380,17 @@ fn show(what: &str, progress: &Progress, over: &AtomicBool) {
         let ops = progress.ops.load(Ordering::Relaxed);
         let read = progress.bytes_read.load(Ordering::Relaxed) as f64 / MIB;
         let written = progress.bytes_written.load(Ordering::Relaxed) as f64 / MIB;
-        let rate = ops.saturating_sub(ops_before);
-        let _ = write!(
-            std::io::stderr(),
-            "\r\x1b[K{what}: {second} s, {ops} operations ({rate}/s), {read:.0} MiB read, {written:.0} MiB written"
-        );
+        let mut line = format!("\r\x1b[K{what}: {second} s");
+        if let Some(whole) = limits.duration {
+            line += &format!(" of {:.0} s", (limits.warmup + whole).as_secs_f64());
+        }
+        if ops > 0 || read + written > 0.0 {
+            let rate = ops.saturating_sub(ops_before);
+            let of = limits.ops.map_or(String::new(), |n| format!(" of {n}"));
+            line +=
+                &format!(", {ops}{of} operations ({rate}/s), {read:.0} MiB read, {written:.0} MiB written");
+        }
+        let _ = write!(std::io::stderr(), "{line}");
         ops_before = ops;
         shown = true;
     }

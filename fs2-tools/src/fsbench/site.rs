@@ -5,7 +5,7 @@
 //! I2: only a directory with such a marker is ever removed, and links out of it are not followed.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -218,6 +218,19 @@ fn is_alive(pid: u32) -> bool {
 }
 
 fn remove(root: &Path) -> Result<(), BenchError> {
+    // Somebody who has pressed Ctrl-C sees that it was noticed.
+    let shown = std::io::stderr().is_terminal();
+    if shown {
+        let _ = write!(std::io::stderr(), "\r\x1b[Kcleaning up");
+    }
+    let done = remove_all(root);
+    if shown {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    done
+}
+
+fn remove_all(root: &Path) -> Result<(), BenchError> {
     // Keeps I2. The marker goes last, so that what cannot be removed now can be later.
     for entry in fs::read_dir(root).map_err(BenchError::at(root, "cleaning up"))? {
         let path = entry.map_err(BenchError::at(root, "cleaning up"))?.path();

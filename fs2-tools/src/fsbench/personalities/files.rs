@@ -63,10 +63,13 @@ impl Files {
         control: &Control,
         into: &mut Verified,
     ) -> Result<(), BenchError> {
+        let mut recorder = control.recorder(vec![super::super::OpClass::new("compare")]);
         for planned in &self.files {
             control.check()?;
+            let began = std::time::Instant::now();
             let content = Content::new(site.seed(), planned.number);
             into.compare(&site.path(&planned.path), content, planned.len);
+            recorder.done(0, began, planned.len, 0);
         }
         Ok(())
     }
