@@ -266,11 +266,11 @@ pub fn main_figure(outcome: &Outcome) -> (String, bool) {
 
 /// A metric's name as a key of the document: `response time` in ms is `response_time_ms`.
 fn figure_name(name: &str, unit: &str) -> String {
-    let key = |text: &str| -> String {
-        let text = text.replace('/', "_per_");
-        text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
-    };
-    if unit.is_empty() { key(name) } else { format!("{}_{}", key(name), key(unit)) }
+    let text = format!("{name} {unit}").replace('/', " per ").replace('%', " percent ");
+    let lower = text.to_ascii_lowercase();
+    let words: Vec<&str> =
+        lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|w| !w.is_empty()).collect();
+    words.join("_")
 }
 
 fn record(index: usize, run: &Run, seen: &Seen, time_scale: f64) -> RunRecord {
@@ -540,6 +540,8 @@ mod tests {
     fn names_of_figures_are_keys() {
         assert_eq!(figure_name("response time", "ms"), "response_time_ms");
         assert_eq!(figure_name("throughput", "ops/s"), "throughput_ops_per_s");
+        assert_eq!(figure_name("interactions", "/s"), "interactions_per_s");
+        assert_eq!(figure_name("alpha 0.5 cached", "%"), "alpha_0_5_cached_percent");
         assert_eq!(figure_name("hits", ""), "hits");
     }
 
