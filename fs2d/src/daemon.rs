@@ -4,16 +4,15 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Standing, Volume};
 use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
-use fs2_trace::Record;
 
 use crate::runtime;
-use crate::server::{Drive, Server};
+use crate::server::{Drive, Server, TraceRing};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::upgrade::{self, Given};
 
@@ -101,7 +100,7 @@ impl Recorder {
 }
 
 struct Tracing {
-    sender: mpsc::SyncSender<Record>,
+    ring: Arc<TraceRing>,
     thread: std::thread::JoinHandle<io::Result<u64>>,
     path: PathBuf,
 }
@@ -327,21 +326,22 @@ impl Served {
             start_unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
         };
         let mut writer = fs2_trace::Writer::new(file, header).map_err(io)?;
-        let (sender, receiver) = mpsc::sync_channel::<Record>(TRACE_QUEUE);
+        let ring = Arc::new(TraceRing::new(TRACE_QUEUE));
+        let theirs = ring.clone();
         let thread = std::thread::Builder::new()
             .name("trace".into())
             .spawn(move || {
                 let mut records = 0;
-                for record in receiver {
-                    writer.push(&record)?;
+                theirs.drain(|record| {
                     records += 1;
-                }
+                    writer.push(&record)
+                })?;
                 io::Write::flush(&mut writer.finish()?)?;
                 Ok(records)
             })
             .map_err(io)?;
-        self.server.trace_to(Some(sender.clone()));
-        *slot = Some(Tracing { sender, thread, path: path.to_owned() });
+        self.server.trace_to(Some(ring.clone()));
+        *slot = Some(Tracing { ring, thread, path: path.to_owned() });
         Ok(())
     }
 
@@ -353,8 +353,9 @@ impl Served {
         let Some(t) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Ok(None);
         };
-        let lost = self.server.trace_to(None);
-        drop(t.sender);
+        self.server.trace_to(None);
+        t.ring.close();
+        let lost = t.ring.lost();
         if lost > 0 {
             tracing::warn!("the trace lacks {lost} accesses: its file is slower than the volume");
         }

@@ -12,10 +12,11 @@
 
 mod lane;
 mod slab;
+mod trace;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ use fs2_trace::{Record, RecordFlags};
 
 use crate::service::{Answer, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
 use slab::Slab;
+pub use trace::TraceRing;
 
 /// How the machine is driven.
 #[derive(Clone, Copy, Debug)]
@@ -122,8 +124,7 @@ struct Core {
     /// When one of them wakes of its own.
     wakes_at: Nanos,
     stopping: bool,
-    trace: Option<mpsc::SyncSender<Record>>,
-    trace_lost: u64,
+    trace: Option<Arc<TraceRing>>,
 }
 
 /// A served volume.
@@ -172,7 +173,6 @@ impl Server {
             wakes_at: NEVER,
             stopping: false,
             trace: None,
-            trace_lost: 0,
         };
         let server = Arc::new(Server {
             core: Mutex::new(core),
@@ -224,12 +224,9 @@ impl Server {
         &self.store
     }
 
-    /// Sends a record of every access from now on; `None` ends it. Records that the receiver is too
-    /// slow for are counted and left out: clients never wait for a trace. Returns how many were lost.
-    pub fn trace_to(&self, sender: Option<mpsc::SyncSender<Record>>) -> u64 {
-        let mut core = self.lock();
-        core.trace = sender;
-        std::mem::take(&mut core.trace_lost)
+    /// Puts a record of every access into `ring` from now on; `None` ends it. Clients never wait for a trace.
+    pub fn trace_to(&self, ring: Option<Arc<TraceRing>>) {
+        self.lock().trace = ring;
     }
 
     /// What a worker does.
@@ -393,10 +390,8 @@ impl Server {
         if result.is_err() {
             record.flags = record.flags.with(RecordFlags::FAILED);
         }
-        if let Some(sender) = &core.trace
-            && sender.try_send(record).is_err()
-        {
-            core.trace_lost += 1;
+        if let Some(ring) = &core.trace {
+            ring.push(record);
         }
     }
 

@@ -3,6 +3,7 @@
 use fs2_block::{BlockNo, BlockRange, Op, Request, Sector};
 use fs2_ext2::Freeze;
 use fs2_table::Trust;
+use smallvec::SmallVec;
 
 use super::crowd::Crowd;
 use super::{
@@ -388,7 +389,7 @@ impl Volume {
             self.copies = copies;
             if let Some(first) = first {
                 let target = BlockRange::at(first, blocks.len());
-                let mut hashes = vec![0; target.len() as usize];
+                let mut hashes = SmallVec::from_elem(0, target.len() as usize);
                 for (from, part) in self.table.hashes_in(target) {
                     hashes[(from.0 - first.0) as usize..][..part.len()].copy_from_slice(part);
                 }

@@ -1,6 +1,7 @@
 //! What a volume remembers of requests and I/Os while they last.
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Request, RequestId};
+use smallvec::SmallVec;
 
 use super::detach;
 use crate::io::{IoData, IoId, IoOp, Target};
@@ -43,7 +44,11 @@ pub(super) struct Pending {
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Original,
-    Copy { first: BlockNo, hashes: Vec<u64> },
+    /// The hashes of what it holds; of a few blocks they cost no allocation.
+    Copy {
+        first: BlockNo,
+        hashes: SmallVec<[u64; 4]>,
+    },
 }
 
 #[derive(Clone, Debug)]
