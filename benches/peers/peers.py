@@ -122,6 +122,10 @@ def measure(server, target, case, seconds, span, write_ok):
                "--thread", "--group_reporting", "--time_based", f"--runtime={seconds}", f"--ramp_time={LEAD_IN}",
                "--norandommap", "--randrepeat=0", f"--offset={span[0]}", f"--size={span[1]}", "--output-format=json", *target]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        # On a busy machine fio takes its time to start.
+        idle = server.cpu()
+        while server.cpu() == idle and p.poll() is None:
+            time.sleep(0.01)
         time.sleep(LEAD_IN + 0.2)
         before, started = server.cpu(), time.monotonic()
         time.sleep(seconds * 0.85)

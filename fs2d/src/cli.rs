@@ -60,6 +60,11 @@ pub struct Serve {
     #[arg(long)]
     pub allow_remote: bool,
 
+    /// MiB that requests of all clients of the NBD frontend may hold, beside 1 MiB of each: who would exceed it
+    /// waits.
+    #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
+    pub nbd_memory: u32,
+
     /// Directory on which the FUSE frontend is mounted; the volume is the file `volume` in it
     /// [default: RUNTIME/KEY.fuse, made if missing].
     #[arg(long, value_name = "DIR")]
@@ -329,7 +334,11 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
     match serve.frontend {
         FrontendKind::Nbd => {
             let (listen, place) = nbd_address(serve)?;
-            let options = nbd::Options { allow_remote: serve.allow_remote, ..nbd::Options::default() };
+            let options = nbd::Options {
+                allow_remote: serve.allow_remote,
+                memory_max: u64::from(serve.nbd_memory) << 20,
+                ..nbd::Options::default()
+            };
             let server =
                 nbd::Server::bind(listen, service, options).map_err(io_error(format!("NBD on {place}")))?;
             let place = server.tcp_address().map_or(place, |a| format!("tcp:{a}"));

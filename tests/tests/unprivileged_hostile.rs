@@ -225,3 +225,70 @@ fn sixty_four_of_them_are_bounded_and_harm_nobody() {
     assert!(client.call(Ask::Read, 512, 512, &[]).unwrap().iter().all(|&b| b != 0xff));
     served.stop().ended(0);
 }
+
+/// Of `fs2d serve --nbd-memory`, and its default bound for each connection beside.
+const MEMORY_MIB: u64 = 96;
+
+#[test]
+fn many_large_requests_share_the_servers_memory() {
+    if !needs(&[Need::Program("mke2fs")]) {
+        return;
+    }
+    const CLIENTS: usize = 16;
+    const EACH: usize = 2;
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 64 * MIB as u64, &["-t", "ext2"]);
+    let served = Served::new(&scratch, &image, &["--nbd-memory", &MEMORY_MIB.to_string()]);
+    let socket = served.socket();
+    let neighbour = Neighbour::new(socket);
+    neighbour.works();
+    let base = peak_of(served.pid());
+    // All ask for a GiB before anyone takes an answer; each of them alone may hold 64 MiB.
+    let mut clients: Vec<NbdClient> = (0..CLIENTS).map(|_| NbdClient::connect(socket).unwrap()).collect();
+    for client in &mut clients {
+        for _ in 0..EACH {
+            client.send(Ask::Read, 0, 32 * MIB, &[]).unwrap();
+        }
+    }
+    // Small requests wait for none of it.
+    (0..10).for_each(|_| neighbour.works());
+    let held = peak_of(served.pid());
+    assert!(held > base + (48 << 20), "they hold what they may, or this shows nothing: {held} of {base}");
+    // Then all take theirs, and one in four writes as much as well: who waits has its turn.
+    std::thread::scope(|s| {
+        let threads: Vec<_> = clients
+            .iter_mut()
+            .enumerate()
+            .map(|(n, client)| {
+                s.spawn(move || {
+                    for _ in 0..EACH {
+                        assert_eq!(client.receive().expect("an answer in the end").1.len(), 32 * MIB);
+                    }
+                    if n % 4 == 0 {
+                        let offset = 8 * MIB as u64;
+                        let bytes = vec![n as u8 + 1; 32 * MIB];
+                        client.call(Ask::Write { fua: false }, offset, 32 * MIB, &bytes).expect("a write");
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().expect("a client got all of its answers"));
+    });
+    let peak = peak_of(served.pid());
+    let bound = base + (MEMORY_MIB << 20) + SPARE + CONNECTIONS as u64 * ((1 << 20) + REST_EACH);
+    let asked = (CLIENTS * EACH * 32) as u64 >> 10;
+    println!(
+        "{} MiB before, {} MiB at most, {} MiB allowed, {asked} GiB asked for",
+        base >> 20,
+        peak >> 20,
+        bound >> 20
+    );
+    assert!(peak <= bound, "{peak} bytes, {bound} are allowed");
+    let data = clients[1].call(Ask::Read, 8 * MIB as u64, 32 * MIB, &[]).unwrap();
+    assert!(data.iter().all(|&b| [1, 5, 9, 13].contains(&b)), "what was written, by one of them or another");
+    neighbour.works();
+    drop(clients);
+    assert!(neighbour.end() > 200);
+    served.stop().ended(0);
+}

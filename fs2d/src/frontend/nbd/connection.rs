@@ -108,8 +108,15 @@ impl Connection {
         }
         self.outbox.adopt_reader(session.structured());
         let sink: Arc<dyn Sink> = Arc::new(Answers(self.outbox.clone()));
-        let mut batch =
-            Batch { lane: lane_of(&self.service, sink), requests: 0, bytes: 0, seen: Instant::now() };
+        let mut batch = Batch {
+            lane: lane_of(&self.service, sink),
+            requests: 0,
+            bytes: 0,
+            begun: 0,
+            room: Room { not_before: Instant::now() },
+            seen: Instant::now(),
+            stash: Vec::new(),
+        };
         let end = self.transmission(&mut session, &mut input, &mut batch);
         if matches!(end, End::Eof | End::Failed(_)) {
             // Keeps C4: what was gathered is dropped with the lane.
@@ -120,6 +127,7 @@ impl Connection {
         while batch.lane.is_pending() {
             batch.lane.wait(None);
         }
+        self.outbox.pool.put(&mut batch.stash);
         end
     }
 
@@ -151,6 +159,7 @@ impl Connection {
             }
             batch.seen = Instant::now();
         }
+        batch.begun += batch.requests;
         (batch.requests, batch.bytes) = (0, 0);
         batch.lane.run();
         Ok(())
@@ -213,12 +222,16 @@ impl Connection {
         let got = loop {
             self.before_input(batch)?;
             let wait = !batch.lane.is_pending();
+            if wait && batch.begun > 1 {
+                batch.room.make();
+            }
             match input.fill(|buf| self.outbox.socket.recv_into(&mut [IoSliceMut::new(buf)], wait)) {
                 // What the lane saw was taken already.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => {}
                 got => break got?,
             }
         };
+        batch.begun = 0;
         batch.seen = Instant::now();
         match got {
             _ if self.outbox.is_stopping() => Err(End::Stopped),
@@ -256,7 +269,7 @@ impl Connection {
         match request.command {
             Command::Submit { op, extent, flags } => {
                 // At most 32 MiB: the session saw to it.
-                let mut buffer = self.outbox.pool.take(cost_bytes as usize);
+                let mut buffer = self.outbox.pool.take(cost_bytes as usize, &mut batch.stash);
                 if op == Op::Write
                     && let Err(end) = self.payload(&mut buffer, input, batch)
                 {
@@ -338,8 +351,40 @@ struct Batch {
     lane: Box<dyn Lane>,
     requests: usize,
     bytes: u64,
+    /// Requests begun since input was last received.
+    begun: usize,
+    room: Room,
     /// When the client was last known to be there.
     seen: Instant,
+    /// Buffers at hand.
+    stash: Vec<AlignedBuf>,
+}
+
+/// Lets a client run that shares the thread's processor. One with several requests in flight is about to send more:
+/// taken together they cost a third less than one by one, in receiving, sending and waking. Where nobody else wants the
+/// processor, nothing happens; where somebody wants it for longer, the thread soon asks no more.
+struct Room {
+    not_before: Instant,
+}
+
+/// Longer than it takes a client to send what it has, far shorter than the time a program is given that computes (3 ms).
+const ROOM: Duration = Duration::from_micros(500);
+
+/// Of the time, what may be lost to such programs: 3 %.
+const ROOM_SHARE: u32 = 32;
+
+impl Room {
+    fn make(&mut self) {
+        let now = Instant::now();
+        if now < self.not_before {
+            return;
+        }
+        std::thread::yield_now();
+        let took = now.elapsed();
+        if took > ROOM {
+            self.not_before = now + took * ROOM_SHARE;
+        }
+    }
 }
 
 /// In a request's tag: what its reply needs. The least bit of the last word says whether it reads.

@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod budget;
 pub mod codec;
 mod connection;
 mod listen;

@@ -7,7 +7,8 @@
 //! Invariants:
 //! O1: at most one thread writes to the socket, the one that set `writing`.
 //! O2: `requests` and `bytes` count what was admitted and whose reply is neither sent nor dropped; they are
-//!     within the limits, but that a single request is always admitted.
+//!     within the limits, but that a single request is always admitted. What of `bytes` is beyond
+//!     [`FREE_BYTES`] was taken from the server's budget.
 //! O3: only the connection's own threads wait for the client. Any other thread sends what the socket
 //!     takes at once and leaves the rest to the connection's writer thread.
 //! O4: a reply in the queue has a writer, or was put there by the connection's reader, which writes
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use fs2_store::AlignedBuf;
 
+use super::budget::{Budget, FREE_BYTES};
 use super::codec::ReplyHead;
 use super::connection::reply_to;
 use super::pool::Pool;
@@ -116,6 +118,7 @@ pub(super) struct Outbox {
     pub(super) socket: Socket,
     pub(super) pool: Arc<Pool>,
     bounds: Bounds,
+    budget: Arc<Budget>,
     state: Mutex<State>,
     changed: Condvar,
     /// Whether reads are answered with structured replies.
@@ -123,11 +126,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(socket: Socket, bounds: Bounds, pool: Arc<Pool>) -> Arc<Outbox> {
+    pub(super) fn new(socket: Socket, bounds: Bounds, pool: Arc<Pool>, budget: Arc<Budget>) -> Arc<Outbox> {
         Arc::new(Outbox {
             socket,
             pool,
             bounds,
+            budget,
             state: Mutex::default(),
             changed: Condvar::new(),
             structured: AtomicBool::new(false),
@@ -167,8 +171,8 @@ impl Outbox {
         if s.dead || s.stopping {
             return Some(false);
         }
-        let fits = s.requests < self.bounds.requests_max && s.bytes + cost_bytes <= self.bounds.bytes_max;
-        if !fits && s.requests > 0 {
+        let counted = counted(s.bytes + cost_bytes) - counted(s.bytes);
+        if !self.fits(&s, cost_bytes) || counted > 0 && !self.budget.try_take(counted) {
             return None;
         }
         s.requests += 1;
@@ -176,27 +180,51 @@ impl Outbox {
         Some(true)
     }
 
+    fn fits(&self, s: &State, cost_bytes: u64) -> bool {
+        let fits = s.requests < self.bounds.requests_max && s.bytes + cost_bytes <= self.bounds.bytes_max;
+        fits || s.requests == 0
+    }
+
     /// Waits until a request of `cost_bytes` is within the bounds, and counts it; false where the
     /// connection ends instead, also where the client left during the wait. For the reader alone.
     pub(super) fn admit(self: &Arc<Self>, cost_bytes: u64) -> bool {
+        let (mut turn, mut waited) = (None, false);
         let mut s = self.lock();
-        let mut waited = false;
         loop {
-            if s.dead || s.stopping {
+            if s.dead || s.stopping || waited && self.socket.peer_gone() {
                 return false;
             }
-            let fits = s.requests < self.bounds.requests_max && s.bytes + cost_bytes <= self.bounds.bytes_max;
-            if fits || s.requests == 0 {
-                if waited && self.socket.peer_gone() {
-                    return false;
+            let fits = self.fits(&s, cost_bytes);
+            if fits {
+                // Less than at the last look where replies were sent meanwhile.
+                let counted = counted(s.bytes + cost_bytes) - counted(s.bytes);
+                if counted == 0 || self.budget.take(counted, &mut turn) {
+                    s.requests += 1;
+                    s.bytes += cost_bytes;
+                    return true;
                 }
-                s.requests += 1;
-                s.bytes += cost_bytes;
-                return true;
             }
             waited = true;
             // Keeps O4: what would free a slot may be in the queue.
-            s = if s.writing || s.queue.is_empty() { self.wait(s) } else { self.write(s) };
+            if !s.writing && !s.queue.is_empty() {
+                s = self.write(s);
+            } else if fits && let Some(turn) = &turn {
+                drop(s);
+                turn.wait();
+                s = self.lock();
+            } else {
+                s = self.wait(s);
+            }
+        }
+    }
+
+    /// Keeps O2 when admitted requests have ended.
+    fn release(&self, s: &mut State, requests: usize, cost_bytes: u64) {
+        let before = counted(s.bytes);
+        s.requests -= requests;
+        s.bytes -= cost_bytes;
+        if before > counted(s.bytes) {
+            self.budget.give(before - counted(s.bytes));
         }
     }
 
@@ -209,9 +237,7 @@ impl Outbox {
 
     fn put(&self, s: &mut State, reply: Reply) {
         if s.dead {
-            // Keeps O2.
-            s.requests -= 1;
-            s.bytes -= reply.cost_bytes;
+            self.release(s, 1, reply.cost_bytes);
             self.tell(s);
         } else {
             s.queue.push_back(reply);
@@ -239,9 +265,7 @@ impl Outbox {
     /// Gives up admitted requests that get no reply.
     pub(super) fn withdraw(&self, requests: usize, cost_bytes: u64) {
         let mut s = self.lock();
-        // Keeps O2.
-        s.requests -= requests;
-        s.bytes -= cost_bytes;
+        self.release(&mut s, requests, cost_bytes);
         self.tell(&s);
     }
 
@@ -324,8 +348,7 @@ impl Outbox {
         let left = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
 
         let mut s = self.lock();
-        s.requests -= before.0 - left.0;
-        s.bytes -= before.1 - left.1;
+        self.release(&mut s, before.0 - left.0, before.1 - left.1);
         s.sent_of_first = skip;
         let all = batch.is_empty();
         while let Some(reply) = batch.pop_back() {
@@ -347,8 +370,8 @@ impl Outbox {
 
     fn die(&self, s: &mut State) {
         s.dead = true;
-        s.requests -= s.queue.len();
-        s.bytes -= s.queue.iter().map(|r| r.cost_bytes).sum::<u64>();
+        let cost_bytes = s.queue.iter().map(|r| r.cost_bytes).sum();
+        self.release(s, s.queue.len(), cost_bytes);
         s.queue.clear();
         s.sent_of_first = 0;
         self.socket.close();
@@ -388,6 +411,7 @@ impl Outbox {
 
     /// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
     fn send_batch(&self, batch: &mut VecDeque<Reply>, skip: &mut usize, wait: bool) -> io::Result<()> {
+        let mut used = Vec::with_capacity(batch.len());
         while !batch.is_empty() {
             let mut iov = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
             let mut pieces = 0;
@@ -408,25 +432,28 @@ impl Outbox {
             {
                 sent -= first;
                 if let Some(Reply { tail: Tail::Data(buffer), .. }) = batch.pop_front() {
-                    self.pool.put(buffer);
+                    used.push(buffer);
                 }
             }
             *skip = sent;
+            self.pool.put(&mut used);
         }
         Ok(())
     }
 
     fn take_answers(self: &Arc<Self>, answers: &mut Vec<Answer>) {
         let structured = self.structured.load(Ordering::Relaxed);
+        let mut used = Vec::new();
         let mut s = self.lock();
         for answer in answers.drain(..) {
             let (reply, buffer) = reply_to(answer, structured);
             self.put(&mut s, reply);
             if let Some(buffer) = buffer {
-                self.pool.put(buffer);
+                used.push(buffer);
             }
         }
         self.sent_soon(s);
+        self.pool.put(&mut used);
     }
 
     #[cfg(test)]
@@ -434,6 +461,11 @@ impl Outbox {
         let s = self.lock();
         (s.requests, s.bytes)
     }
+}
+
+/// What of a connection's bytes is taken from the server's budget.
+fn counted(bytes: u64) -> u64 {
+    bytes.saturating_sub(FREE_BYTES)
 }
 
 /// A sink is behind an `Arc`, which [`Outbox`]'s writer needs for itself: so it is this that answers go to.
@@ -453,8 +485,13 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     fn pair(requests_max: usize, bytes_max: u64) -> (Arc<Outbox>, UnixStream) {
+        of_budget(requests_max, bytes_max, &Budget::new(u64::MAX))
+    }
+
+    fn of_budget(requests_max: usize, bytes_max: u64, budget: &Arc<Budget>) -> (Arc<Outbox>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        (Outbox::new(Socket::new(ours.into()), Bounds { requests_max, bytes_max }, Arc::default()), theirs)
+        let bounds = Bounds { requests_max, bytes_max };
+        (Outbox::new(Socket::new(ours.into()), bounds, Arc::default(), budget.clone()), theirs)
     }
 
     fn reply(cookie: u64, data: usize) -> Reply {
@@ -523,6 +560,41 @@ mod tests {
         });
         assert!(outbox.admit(5000));
         assert_eq!(outbox.in_flight(), (1, 5000));
+    }
+
+    #[test]
+    fn connections_share_a_budget() {
+        const MIB: u64 = 1 << 20;
+        let budget = Budget::new(40 * MIB);
+        let (one, _theirs) = of_budget(100, 64 * MIB, &budget);
+        let (two, _others) = of_budget(100, 64 * MIB, &budget);
+        let (three, thirds) = of_budget(100, 64 * MIB, &budget);
+        assert_eq!(one.try_admit(32 * MIB), Some(true));
+        assert_eq!(two.try_admit(32 * MIB), None);
+        assert_eq!(two.try_admit(MIB), Some(true), "a little is everybody's own");
+        assert_eq!(budget.used(), 31 * MIB);
+        let waits = {
+            let two = two.clone();
+            std::thread::spawn(move || two.admit(31 * MIB))
+        };
+        while budget.waiting() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(three.try_admit(2 * MIB), None, "somebody was first");
+        assert_eq!(three.try_admit(MIB), Some(true));
+        one.withdraw(1, 32 * MIB);
+        assert!(waits.join().unwrap());
+        assert_eq!(budget.used(), 31 * MIB);
+        // Who waits ends with its connection, and so does what it had.
+        let waits = {
+            let three = three.clone();
+            std::thread::spawn(move || three.admit(32 * MIB))
+        };
+        drop(thirds);
+        assert!(!waits.join().unwrap());
+        two.kill();
+        two.withdraw(2, 32 * MIB);
+        assert_eq!((budget.used(), budget.waiting()), (0, 0));
     }
 
     #[test]

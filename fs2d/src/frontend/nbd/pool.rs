@@ -8,6 +8,9 @@ use fs2_store::AlignedBuf;
 /// Bytes kept for use again, of all connections: what one may have in flight.
 const SPARE_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes that one connection keeps at hand. A guess: a batch of small requests.
+const STASH_BYTES: usize = 64 << 10;
+
 /// Buffers of a server, by capacity. The last returned is the first given: its bytes are still in the
 /// processor's cache.
 #[derive(Debug, Default)]
@@ -20,37 +23,50 @@ struct Spare {
 }
 
 impl Pool {
-    /// A buffer of `len` bytes, zeros or what a client of this server read or wrote before.
-    pub(super) fn take(&self, len: usize) -> AlignedBuf {
+    /// A buffer of `len` bytes, zeros or what a client of this server read or wrote before. `stash` is the calling
+    /// thread's own: small ones come into it several at a time, so that a request rarely takes the pool's lock.
+    pub(super) fn take(&self, len: usize, stash: &mut Vec<AlignedBuf>) -> AlignedBuf {
         if len == 0 {
             return AlignedBuf::zeroed(0);
         }
         let capacity = capacity_for(len);
-        let found = {
-            let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let found = spare.by_capacity.get_mut(&capacity).and_then(Vec::pop);
-            if found.is_some() {
-                spare.bytes -= capacity;
-            }
-            found
-        };
-        let mut buffer = found.unwrap_or_else(|| AlignedBuf::zeroed(capacity));
+        if stash.last().is_none_or(|b| b.capacity() != capacity) {
+            self.put(stash);
+            self.fetch(capacity, stash);
+        }
+        let mut buffer = stash.pop().unwrap_or_else(|| AlignedBuf::zeroed(capacity));
         buffer.set_len(len);
         buffer
     }
 
-    /// Takes a buffer back.
-    pub(super) fn put(&self, buffer: AlignedBuf) {
-        let capacity = buffer.capacity();
-        if capacity == 0 || capacity != capacity_for(capacity) {
+    fn fetch(&self, capacity: usize, stash: &mut Vec<AlignedBuf>) {
+        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(of) = spare.by_capacity.get_mut(&capacity) {
+            let n = of.len().min((STASH_BYTES / capacity).max(1));
+            stash.extend(of.drain(of.len() - n..));
+            spare.bytes -= n * capacity;
+        }
+    }
+
+    /// Takes buffers back and leaves the vector empty.
+    pub(super) fn put(&self, buffers: &mut Vec<AlignedBuf>) {
+        if buffers.is_empty() {
             return;
         }
+        let mut old = Vec::new();
         let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // The sizes asked for have changed: begin anew.
-        let full = spare.bytes + capacity > SPARE_BYTES_MAX;
-        let old = if full { std::mem::take(&mut *spare) } else { Spare::default() };
-        spare.bytes += capacity;
-        spare.by_capacity.entry(capacity).or_default().push(buffer);
+        for buffer in buffers.drain(..) {
+            let capacity = buffer.capacity();
+            if capacity == 0 || capacity != capacity_for(capacity) {
+                continue;
+            }
+            if spare.bytes + capacity > SPARE_BYTES_MAX {
+                // The sizes asked for have changed: begin anew.
+                old.push(std::mem::take(&mut *spare));
+            }
+            spare.bytes += capacity;
+            spare.by_capacity.entry(capacity).or_default().push(buffer);
+        }
         drop(spare);
         drop(old);
     }
@@ -80,17 +96,32 @@ mod tests {
     #[test]
     fn buffers_come_back_and_are_bounded() {
         let pool = Pool::default();
-        let first = pool.take(5000);
+        let mut stash = Vec::new();
+        let first = pool.take(5000, &mut stash);
         let address = first.as_ptr();
-        pool.put(first);
-        let again = pool.take(8000);
+        pool.put(&mut vec![first]);
+        let again = pool.take(8000, &mut stash);
         assert_eq!((again.len(), again.as_ptr()), (8000, address));
-        pool.put(AlignedBuf::zeroed(0));
-        let many: Vec<_> = (0..5).map(|_| pool.take(20 << 20)).collect();
-        many.into_iter().for_each(|b| pool.put(b));
+        pool.put(&mut vec![AlignedBuf::zeroed(0)]);
+        let mut many: Vec<_> = (0..5).map(|_| pool.take(20 << 20, &mut stash)).collect();
+        pool.put(&mut many);
         let spare = pool.0.lock().unwrap();
         let kept: usize = spare.by_capacity.iter().map(|(size, of)| size * of.len()).sum();
         assert_eq!(kept, spare.bytes);
         assert!(kept <= SPARE_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_stash_is_small_and_of_one_size() {
+        let pool = Pool::default();
+        let mut stash = Vec::new();
+        let mut many: Vec<_> = (0..100).map(|_| pool.take(4096, &mut stash)).collect();
+        pool.put(&mut many);
+        let one = pool.take(4096, &mut stash);
+        assert_eq!(stash.len() + 1, STASH_BYTES / 4096);
+        let large = pool.take(1 << 20, &mut stash);
+        assert!(stash.is_empty(), "of another size it goes back");
+        pool.put(&mut vec![one, large]);
+        assert_eq!(pool.0.lock().unwrap().bytes, 100 * 4096 + (1 << 20));
     }
 }

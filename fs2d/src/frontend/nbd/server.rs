@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::service::Service;
 
+use super::budget::Budget;
 use super::codec::{CloseReason, PAYLOAD_BYTES_MAX};
 use super::connection::{Connection, End};
 use super::listen::{Listen, Listener};
@@ -37,19 +38,24 @@ pub struct Options {
     /// Bytes of read and written data in flight per connection; a single request is let through whatever
     /// this says.
     pub bytes_max: u64,
+    /// Bytes in flight of all connections together, beside the first MiB of each. A connection that would exceed
+    /// it is not read until others have had their answers; in the order of asking. A single request is let through
+    /// whatever this says.
+    pub memory_max: u64,
     /// For the whole handshake.
     pub handshake_timeout: Duration,
 }
 
 impl Default for Options {
     /// Local only, 32 connections, 128 requests and 64 MiB each (twice the largest request, so that one
-    /// arrives while one is served), ten seconds.
+    /// arrives while one is served), 512 MiB for all of them, ten seconds.
     fn default() -> Options {
         Options {
             allow_remote: false,
             connections_max: 32,
             requests_max: 128,
             bytes_max: 2 * u64::from(PAYLOAD_BYTES_MAX),
+            memory_max: 512 << 20,
             handshake_timeout: Duration::from_secs(10),
         }
     }
@@ -66,6 +72,7 @@ struct Shared {
     service: Arc<dyn Service>,
     options: Options,
     pool: Arc<Pool>,
+    budget: Arc<Budget>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -96,6 +103,7 @@ impl Server {
         let tcp = listener.tcp;
         let shared = Arc::new(Shared {
             service,
+            budget: Budget::new(options.memory_max),
             options,
             pool: Arc::default(),
             state: Mutex::default(),
@@ -187,7 +195,7 @@ fn welcome(shared: &Arc<Shared>, fd: OwnedFd) {
             return;
         }
         state.next += 1;
-        let outbox = Outbox::new(socket, bounds, shared.pool.clone());
+        let outbox = Outbox::new(socket, bounds, shared.pool.clone(), shared.budget.clone());
         let number = state.next;
         state.connections.insert(number, outbox.clone());
         (number, outbox)
