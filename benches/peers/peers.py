@@ -2,6 +2,9 @@
 import argparse, json, os, re, shutil, signal, socket, statistics, subprocess, sys, tempfile, time
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+import guest
+
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
 BIN = Path(os.environ.get("FS2_BIN", TARGET / "release"))
@@ -20,10 +23,13 @@ parts:
   ring      fs2d on a loop device over memory, past the page cache: --io uring and --io threads (root)
   policy    fs2d with policies none and fs2, a million replicas in the table, reads beside them and of them; fs2 also
             with its copying stopped
+  guest-ublk    in the guest of tests/guest/run: fs2d's ublk device and rublk's loop (not among the default parts)
+  guest-nbd     there: fs2 mount --frontend nbd, and nbdkit file with the kernel's client (not among the default parts)
 examples:
   run.sh --quick                        one depth, two seconds, three rounds
   run.sh --part nbd --json nbd.json     the whole table, and as JSON""")
-    p.add_argument("--part", action="append", choices=["nbd", "fuse", "ring", "policy"], help="[default: all]")
+    p.add_argument("--part", action="append", choices=["nbd", "fuse", "ring", "policy", *guest.PARTS],
+                   help="[default: all but the guest's]")
     p.add_argument("--rounds", type=int, help="rounds of each case [default: 5; policy: 9; quick: 3]")
     p.add_argument("--seconds", type=float, help="of each measurement [default: 3; quick: 1]")
     p.add_argument("--case", help="only cases whose name matches this regular expression")
@@ -157,7 +163,7 @@ def interval(values):
     return statistics.median(v), v[k], v[n - 1 - k]
 
 
-def run(part, servers, cases, rounds, seconds, only, results):
+def run(part, servers, cases, rounds, seconds, only, results, how=None):
     """servers: (Server, fio's target, span, may be written)"""
     print(f"\n{part}: medians of {rounds} rounds; ratios are of {servers[0][0].name} to each other, round by round")
     for case in cases:
@@ -168,7 +174,7 @@ def run(part, servers, cases, rounds, seconds, only, results):
         for r in range(rounds):
             order = servers if r % 2 == 0 else servers[::-1]
             for server, target, span, write_ok in order:
-                rows[server.name].append(measure(server, target, case, seconds, span, write_ok))
+                rows[server.name].append((how or measure)(server, target, case, seconds, span, write_ok))
         ours = rows[servers[0][0].name]
         for server, *_ in servers:
             theirs = rows[server.name]
@@ -292,6 +298,9 @@ def main():
         if "ring" in parts:
             ring(work, a, seconds, start, nbd, undo, skipped, results)
             end()
+        for part in guest.PARTS:
+            if part in parts:
+                guest.host(part, a, a.rounds or (3 if a.quick else 5), seconds, skipped, results)
         if "policy" in parts:
             image = million(work, mkfs2)
             servers = []
