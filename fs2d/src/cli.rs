@@ -292,6 +292,7 @@ fn resume(serve: &Serve, settings: &mut Settings) -> Result<(), DaemonError> {
     tracing::warn!("{} has a device whose daemon ended: taking it over", serve.device.display());
     // Programs wait for it: nothing that was meant for a fresh start may keep it from being served.
     settings.require_active = false;
+    settings.again = true;
     settings.lock_wait = settings.lock_wait.max(LOCK_WAIT);
     for path in [settings.trace.take(), settings.record.take()].into_iter().flatten() {
         tracing::warn!("{} ended with the former daemon", path.display());

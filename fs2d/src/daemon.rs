@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
-use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Standing, Volume};
+use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, Standing, Volume};
 use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
 
 use crate::runtime;
@@ -40,6 +40,16 @@ pub enum DaemonError {
         why: String,
         /// The command that mends it.
         remedy: Option<String>,
+    },
+    /// There is no ext2 file system, and it was not asked to be served all the same.
+    #[error(
+        "{device}: {what}; a new file system is made by mke2fs -t ext2 {device}, and --passive serves it as it is"
+    )]
+    NotExt2 {
+        /// The backing.
+        device: String,
+        /// What was found instead.
+        what: String,
     },
     /// A setting that cannot be met.
     #[error("{0}")]
@@ -254,6 +264,9 @@ pub(crate) fn open_with(
     let (volume, report) =
         attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
     if let Standing::Inactive(why) = volume.standing() {
+        if let (Inactive::NotExt2(what), false) = (why, settings.passive || settings.again) {
+            return Err(DaemonError::NotExt2 { device: named, what: what.clone() });
+        }
         let remedy =
             why.remedy(&named, settings.table.as_deref().map(|t| t.display().to_string()).as_deref());
         if settings.require_active {

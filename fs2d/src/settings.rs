@@ -143,9 +143,13 @@ pub struct Settings {
     #[arg(long)]
     pub require_active: bool,
 
-    /// Serve the volume as a plain device, whatever it holds.
+    /// Serve the volume as a plain device, whatever it holds. What holds no ext2 file system is served only so.
     #[arg(long, conflicts_with = "require_active")]
     pub passive: bool,
+
+    /// A former daemon served it, and programs wait: it is served again, whatever became of its file system.
+    #[arg(long, hide = true)]
+    pub again: bool,
 
     /// I/Os at the device at a time [default: 1 on a drive that turns, else 16].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -216,6 +220,7 @@ impl Settings {
         for (name, on) in [
             ("--require-active", self.require_active),
             ("--passive", self.passive),
+            ("--again", self.again),
             ("--paranoid", self.paranoid),
         ] {
             if on {
@@ -301,7 +306,7 @@ mod tests {
         use clap::Parser;
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
                     --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --record /d --require-active \
-                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid";
+                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid --again";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
         let two = Only::try_parse_from(again).unwrap();

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use fs2_tests::{
-    KERNEL, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean, loops_below,
-    mke2fs, mounts_below, needs,
+    KERNEL, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean, file_digest,
+    loops_below, mke2fs, mounts_below, needs,
 };
 
 const GIB: u64 = 1 << 30;
@@ -149,6 +149,23 @@ fn undo_leaves_no_copy_of_a_file() {
     assert_eq!(copies(), 0);
     e2fsck_clean(&image);
     compare_plainly(&scratch, &image, &tree);
+}
+
+#[test]
+fn what_holds_no_ext2_is_not_mounted() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    std::fs::write(&image, Rng::new(3).bytes(4 << 20)).unwrap();
+    let before = file_digest(&image);
+    let dir = scratch.make_dir("dir");
+    let what = format!("{}: not an ext2 volume: no magic number 0xEF53 at byte 1080", image.display());
+    let done = scratch.run("fs2", [Path::new("mount"), &image, &dir]).ended(32);
+    done.says(&what).says(&format!("mke2fs -t ext2 {}", image.display()));
+    assert_eq!(file_digest(&image), before);
+    assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
 }
 
 #[test]

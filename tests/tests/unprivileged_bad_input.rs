@@ -79,10 +79,18 @@ fn no_ext2() {
     let what = "DEV: not an ext2 volume: no magic number 0xEF53 at byte 1080";
     Case {
         mkfs2: &[what, "mke2fs -t ext2 DEV"],
-        serve: Ok(&["not an ext2 volume: no magic number 0xEF53 at byte 1080"]),
+        serve: Err(&[what, "mke2fs -t ext2 DEV", "--passive serves it as it is"]),
         chkfs2: (8, &[what, "mke2fs -t ext2 DEV"]),
     }
     .check(&scratch, &image);
+    let before = file_digest(&image);
+    // By one who asks for it, or where programs wait for a daemon that died.
+    for asked in ["--passive", "--again"] {
+        let served = Served::new(&scratch, &image, &[asked]);
+        assert!(served.log().contains("is served as a plain device: not an ext2 volume"), "{}", served.log());
+        served.stop().ended(0);
+    }
+    assert_eq!(file_digest(&image), before);
     fs::write(&image, "").unwrap();
     scratch.run("mkfs2", [&image]).ended(1).says(image.to_str().unwrap());
     assert_eq!(fs::metadata(&image).unwrap().len(), 0);

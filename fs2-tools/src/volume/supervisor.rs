@@ -47,7 +47,7 @@ const SET_IO_FLUSHER: i32 = 57;
 
 /// What a later daemon is told, of what the first was.
 pub(super) fn again(settings: &Settings) -> Settings {
-    Settings { record: None, trace: None, require_active: false, ..settings.clone() }
+    Settings { record: None, trace: None, require_active: false, again: true, ..settings.clone() }
 }
 
 /// Leaves a supervisor beside a mounted volume whose record is written.

@@ -28,9 +28,9 @@ const READ_BYTES: usize = 1 << 20;
 /// Why a volume is served as a plain device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inactive {
-    /// There is no ext2 file system that could be read. What was found instead.
+    /// There is no ext2 file system. What was found instead.
     NotExt2(String),
-    /// Features outside the allow-list, or another property FS2 does not support.
+    /// Features outside the allow-list, or another property FS2 does not support or cannot make sense of.
     Unsupported(String),
     /// Not cleanly unmounted.
     NotClean,
@@ -165,7 +165,10 @@ impl Volume {
             Err(Problem::Io { source, .. }) => return Err(io("the superblock")(source)),
             Err(p @ Problem::Truncated { .. }) => return Err(AttachError::Refused(p)),
             Err(p) => {
-                let why = Inactive::NotExt2(p.to_string());
+                let why = match p {
+                    Problem::NotExt2 => Inactive::NotExt2(p.to_string()),
+                    p => Inactive::Unsupported(p.to_string()),
+                };
                 return Ok(Volume::inactive(bytes, None, config, why));
             }
         };
