@@ -43,6 +43,10 @@ impl Watermarks {
     }
 }
 
+/// A volume without a request for so long is taken to rest: what is read and copied then need not weigh what it costs
+/// the request that ends the rest. Guess.
+pub(crate) const LONG_REST: Nanos = Nanos::from_millis(1000);
+
 /// What becomes of a client's discard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiscardMode {

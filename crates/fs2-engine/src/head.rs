@@ -90,6 +90,11 @@ impl Head {
         }
     }
 
+    /// Bytes of a segment of the drive's read-ahead cache; 0 where it has none or nothing is known of it.
+    pub fn segment_bytes(&self) -> u64 {
+        self.model.as_ref().map_or(0, |m| m.profile().read_ahead().1)
+    }
+
     /// Running mean of the positioning time of misses, in ms.
     pub fn mean_positioning_ms(&self) -> f64 {
         match &self.model {

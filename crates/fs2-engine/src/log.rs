@@ -80,6 +80,8 @@ struct LogBlock {
 struct Run {
     id: RunId,
     open: bool,
+    /// Not to be closed by who did not open it.
+    gathers: bool,
     blocks: VecDeque<LogBlock>,
     /// Blocks taken from the front so far: the index counts from the run's beginning.
     taken: usize,
@@ -130,6 +132,7 @@ pub struct Log {
     dropped: u64,
     /// Open runs.
     open: usize,
+    gathering: Option<RunId>,
 }
 
 impl Log {
@@ -143,16 +146,40 @@ impl Log {
             bytes_max,
             dropped: 0,
             open: 0,
+            gathering: None,
         }
     }
 
     /// Opens a run behind all others.
     pub fn open(&mut self) -> RunId {
+        self.open_run(false)
+    }
+
+    /// The same, a run that [`Log::close_all`] leaves open: it is of no use before it is whole. One at a time.
+    pub fn gather(&mut self) -> RunId {
+        debug_assert_eq!(self.gathered(), 0);
+        let id = self.open_run(true);
+        self.gathering = Some(id);
+        id
+    }
+
+    fn open_run(&mut self, gathers: bool) -> RunId {
         let id = RunId(self.next);
         self.next += 1;
         self.open += 1;
-        self.runs.push_back(Run { id, open: true, blocks: VecDeque::new(), taken: 0, live: 0 });
+        self.runs.push_back(Run { id, open: true, gathers, blocks: VecDeque::new(), taken: 0, live: 0 });
         id
+    }
+
+    /// Blocks in a run that gathers.
+    fn gathered(&self) -> usize {
+        let run = self.gathering.and_then(|id| self.find(id).ok()).map(|at| &self.runs[at]);
+        run.filter(|r| r.open).map_or(0, |r| r.live)
+    }
+
+    /// Whether there is anything to copy once runs that may be closed are closed.
+    pub fn has_work(&self) -> bool {
+        self.index.len() > self.gathered()
     }
 
     /// Closes a run: it may be copied.
@@ -171,9 +198,9 @@ impl Log {
         if self.open == 0 {
             return;
         }
-        self.open = 0;
         let mut finished = false;
-        for r in self.runs.iter_mut().filter(|r| r.open) {
+        self.open = self.runs.iter().filter(|r| r.open && r.gathers).count();
+        for r in self.runs.iter_mut().filter(|r| r.open && !r.gathers) {
             r.open = false;
             finished |= r.live == 0;
         }

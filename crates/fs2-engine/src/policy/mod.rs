@@ -13,6 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_table::Replica;
 
 pub use fs2::Fs2;
 pub use fs2_2005::Fs2Of2005;
@@ -123,6 +124,8 @@ pub struct ReadSeen<'a> {
     pub blocks: BlockRange,
     /// Their contents, where they may be captured; nothing where a write came in between or the log is full.
     pub data: Brought<'a>,
+    /// Whether copies of them may be made: with `data` or, where that is nothing, after reading them again.
+    pub wanted: bool,
     /// Content hashes, in the same order; empty where there is nothing to capture.
     pub hashes: &'a [u64],
     /// First block of the copy it was served from.
@@ -192,6 +195,16 @@ pub trait Policy: Send + Sync {
         copies: &[BlockNo],
     ) -> Option<usize>;
 
+    /// What the last choice of a copy saves, as predicted when it was made.
+    fn saving(&self) -> Nanos {
+        Nanos(0)
+    }
+
+    /// After a read was seen and no request waits: blocks behind it to read into the drive's own cache, to nowhere.
+    fn trail(&mut self) -> Option<BlockRange> {
+        None
+    }
+
     /// Whether it ever captures what was read: hashing that costs as much as all else the engine does.
     fn captures(&self) -> bool {
         true
@@ -200,8 +213,8 @@ pub trait Policy: Send + Sync {
     /// A read ended: capture what is worth a copy.
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log);
 
-    /// Blocks were written.
-    fn written(&mut self, _blocks: BlockRange) {}
+    /// Blocks were written; what copies of them there were is `lost`.
+    fn written(&mut self, _blocks: BlockRange, _lost: &[Replica]) {}
 
     /// Nothing to do for a while: runs may be closed.
     fn idle(&mut self, now: Nanos, log: &mut Log);
@@ -220,8 +233,9 @@ pub trait Policy: Send + Sync {
         None
     }
 
-    /// The next originals to read for the policy's own sake, at idle: the same until they were fetched.
-    fn fetch(&mut self, _now: Nanos, _space: &dyn Space) -> Fetch {
+    /// The next originals to read for the policy's own sake, at idle: the same until they were fetched. Nothing was
+    /// asked of the volume for so long as it has `rested`.
+    fn fetch(&mut self, _rested: Nanos, _space: &dyn Space) -> Fetch {
         Fetch::Nothing
     }
 

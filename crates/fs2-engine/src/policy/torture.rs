@@ -6,6 +6,7 @@ use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
 use crate::io::Brought;
 use crate::log::Log;
+use fs2_table::Replica;
 
 /// Copies every read at once to a place drawn at random, reads copies wherever it can, evicts a stretch of
 /// replicas every few reads. Unless its seed is 0 it has other blocks read for it, to copy them too.
@@ -80,7 +81,7 @@ impl Policy for Torture {
         log.close(run);
     }
 
-    fn written(&mut self, blocks: BlockRange) {
+    fn written(&mut self, blocks: BlockRange, _: &[Replica]) {
         self.written = blocks.start();
     }
 

@@ -9,8 +9,10 @@ use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token};
 
+use super::disturbance::Disturbance;
 use super::home::{Home, MarkState};
 use super::patience::Patience;
+use super::pauses::Pauses;
 use super::{Contents, Standing, Target, Volume};
 use crate::config::EngineConfig;
 use crate::head::Head;
@@ -342,6 +344,10 @@ impl Volume {
             looked_below: false,
             next_table_flush: Nanos(0),
             last_activity: Nanos(0),
+            disturbance: Disturbance::default(),
+            trail: None,
+            pauses: Pauses::new(),
+            looked: Nanos(0),
             patience: Patience::new(config.idle_after),
             detach: None,
             leaving: false,

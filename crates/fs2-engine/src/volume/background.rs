@@ -5,6 +5,7 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
+use crate::config::LONG_REST;
 use crate::io::Brought;
 use crate::log::Log;
 use crate::policy::{Fetch, NoCopies, Place, Space};
@@ -149,7 +150,24 @@ fn without(runs: &[BlockRange], taken: &[BlockRange]) -> Vec<BlockRange> {
 impl Volume {
     /// Whether the disk may be taken for granted to be idle.
     fn is_idle(&self, now: Nanos) -> bool {
-        self.policy.eager() || now >= self.last_activity + self.config.idle_after
+        let rested = now.since(self.last_activity);
+        let (least, risk) = self.rest_least();
+        self.policy.eager() || (rested >= least && self.pauses.is_quiet(rested, risk))
+    }
+
+    /// How long a rest must be at the least before the engine does anything of its own, and at which risk.
+    fn rest_least(&self) -> (Nanos, f64) {
+        let least = self.config.idle_after;
+        self.disturbance.risk_allowed().map_or((least.max(LONG_REST), 1.0), |risk| (least, risk))
+    }
+
+    /// When, from the last request on, the engine may do something of its own: not before it was last asked.
+    pub(super) fn rest_needed(&self) -> Nanos {
+        if self.policy.eager() {
+            return self.config.idle_after;
+        }
+        let (least, risk) = self.rest_least();
+        self.pauses.quiet_from(least.max(self.looked.since(self.last_activity)), risk)
     }
 
     pub(super) fn has_background_work(&self) -> bool {
@@ -157,7 +175,7 @@ impl Volume {
             return false;
         }
         !self.alarm.is_empty()
-            || (self.may_copy() && !self.log.is_empty())
+            || (self.may_copy() && self.log.has_work())
             || !self.punches.is_empty()
             || self.mark == MarkState::Erased { old_slot: true } && self.table_write_possible()
     }
@@ -197,6 +215,7 @@ impl Volume {
         if self.background.is_some() || matches!(self.standing, Standing::Inactive(_)) {
             return None;
         }
+        self.looked = now;
         if !self.is_idle(now) || !(self.policy.eager() || self.requests.is_empty()) {
             return None;
         }
@@ -210,9 +229,23 @@ impl Volume {
             .or_else(|| self.is_quiet(now).then(|| self.verify_next(now)).flatten())
             .or_else(|| self.is_quiet(now).then(|| self.load_any(now)).flatten());
         if let Some(io) = &io {
+            let moves = matches!(io.op, IoOp::Read | IoOp::Write { .. }) && io.target == Target::Volume;
+            if moves && now.since(self.last_activity) < LONG_REST {
+                self.disturbance.begins(&self.head);
+            }
             self.background = Some(io.id);
         }
         io
+    }
+
+    /// What follows the copy just read, for the drive's own cache: what it brings nobody sees.
+    pub(super) fn dispatch_trail(&mut self, now: Nanos) -> Option<Io> {
+        let blocks = self.trail.take()?.intersect(self.fs_blocks);
+        if blocks.is_empty() || self.detach.is_some() || self.leaving {
+            return None;
+        }
+        let extent = blocks.extent(self.block_size);
+        Some(self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, Purpose::Trail))
     }
 
     pub(super) fn load_wanted(&mut self, now: Nanos) -> Option<Io> {
@@ -274,7 +307,7 @@ impl Volume {
 
     /// The next copy: place, lock, look at F again, write.
     fn copy_next(&mut self, now: Nanos) -> Option<Io> {
-        if !self.may_copy() || self.log.is_empty() {
+        if !self.may_copy() || !self.log.has_work() {
             return None;
         }
         self.with_policy(|policy, log, _| policy.idle(now, log));
@@ -311,7 +344,10 @@ impl Volume {
         if now < at || !self.may_copy() || self.detach.is_some() {
             return None;
         }
-        match self.with_policy(|policy, _, v| policy.fetch(now, &View(v))) {
+        match self.with_policy(|policy, log, v| {
+            policy.idle(now, log);
+            policy.fetch(now.since(v.last_activity), &View(v))
+        }) {
             Fetch::Nothing => None,
             Fetch::NeedsGroup(group) => self.load(now, group),
             Fetch::Read(range) => {

@@ -2,7 +2,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Op, Request, Sector};
 use fs2_ext2::Freeze;
-use fs2_table::Trust;
+use fs2_table::{Replica, Trust};
 use smallvec::SmallVec;
 
 use super::crowd::Crowd;
@@ -76,14 +76,15 @@ impl Volume {
             // By version, not by address: a discard may bring the block back before the copy ends.
             self.void_targets(blocks);
         }
-        if !self.planted(Plant::WriteKeepsOriginal) {
-            self.drop_originals(blocks);
-        }
+        let lost = match self.planted(Plant::WriteKeepsOriginal) {
+            true => Vec::new(),
+            false => self.drop_originals(blocks),
+        };
         if !self.planted(Plant::WriteKeepsReplica) {
             self.drop_replicas(blocks);
         }
         self.void_payloads(blocks);
-        self.policy.written(blocks);
+        self.policy.written(blocks, &lost);
         // R5: what a read brings is no payload for a copy any more, also of one that still waits: it will be
         // dispatched before this write is.
         self.taint_reads(blocks);
@@ -123,16 +124,17 @@ impl Volume {
     }
 
     /// Mappings with an original in `blocks` go.
-    pub(super) fn drop_originals(&mut self, blocks: BlockRange) {
+    pub(super) fn drop_originals(&mut self, blocks: BlockRange) -> Vec<Replica> {
         if self.table.is_empty() {
-            return;
+            return Vec::new();
         }
         let gone = self.table.remove_by_original(blocks);
         self.stats.invalidated += gone.len() as u64;
-        for r in gone {
+        for r in &gone {
             // R: evicted by W(O); its space may be given back while R is in F.
             self.want_punch(BlockRange::one(r.replica));
         }
+        gone
     }
 
     /// Mappings with a replica in `blocks` go. Their space belongs to the client now: never punched.
@@ -385,6 +387,9 @@ impl Volume {
                 true => None,
                 false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),
             };
+            if choice.is_some() {
+                self.disturbance.saved(self.policy.saving());
+            }
             let first = choice.and_then(|i| copies.get(i).copied());
             self.copies = copies;
             if let Some(first) = first {

@@ -91,11 +91,13 @@ impl Volume {
             let times =
                 if op == Op::Read { &mut self.stats.read_access } else { &mut self.stats.write_access };
             times.add(now.since(io.dispatched));
+            self.disturbance.served(op == Op::Read, now.since(io.dispatched));
         }
     }
 
     fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
         if self.background == Some(id) {
+            self.pauses.own_took(now.since(io.dispatched));
             self.background = None;
         }
         match io.purpose {
@@ -116,6 +118,7 @@ impl Volume {
             Purpose::Punch => {}
             Purpose::LoadGroup(group) => self.group_read(group, outcome),
             Purpose::Verify { block, alarm } => self.original_read_back(block, alarm, outcome),
+            Purpose::Trail => {}
             Purpose::Fetch { blocks, void } => self.fetch_done(blocks, void, outcome),
             Purpose::EraseMark => self.unmarked_written(outcome.result),
             Purpose::EraseOldSlot => {
@@ -199,8 +202,9 @@ impl Volume {
     ) {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
         let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
-        let room = self.policy.captures() && self.log.has_room(self.block_size.bytes() as usize);
-        let capture = room && self.capture_allowed() && !data.is_nothing() && !table;
+        let room = self.log.has_room(self.block_size.bytes() as usize);
+        let wanted = self.policy.captures() && self.capture_allowed() && !table;
+        let capture = wanted && room && !data.is_nothing();
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         if capture {
@@ -211,6 +215,7 @@ impl Volume {
             now,
             blocks: covered,
             data: if capture { data } else { Brought::NOTHING },
+            wanted,
             hashes: &hashes,
             copy,
             first_copy,
@@ -219,6 +224,8 @@ impl Volume {
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
         let mut log = std::mem::replace(&mut self.log, Log::new(0));
         policy.read_seen(&seen, &View(self), &mut log);
+        // Whoever waits is not to wait for that, too.
+        self.trail = policy.trail().filter(|_| self.waiting.is_empty());
         (self.policy, self.log) = (policy, log);
         self.hashes = hashes;
     }

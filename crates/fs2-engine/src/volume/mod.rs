@@ -18,9 +18,11 @@ mod completion;
 mod crowd;
 mod detach;
 mod digest;
+mod disturbance;
 mod hand_over;
 mod home;
 mod patience;
+mod pauses;
 mod state;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -43,8 +45,10 @@ use crate::policy::{Policy, Shape};
 use crate::seq_map::SeqMap;
 use crate::stats::{Stats, WatermarkState};
 use crowd::Crowd;
+use disturbance::Disturbance;
 use home::{Home, MarkState};
 use patience::Patience;
+use pauses::Pauses;
 use state::{Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Urgent, Waiter};
 
 /// Whether replicas are kept.
@@ -118,6 +122,10 @@ pub struct Volume {
     next_table_flush: Nanos,
     last_activity: Nanos,
     patience: Patience,
+    pauses: Pauses,
+    disturbance: Disturbance,
+    /// When background work was last asked for.
+    looked: Nanos,
 
     detach: Option<detach::Detach>,
     /// Another process is to go on: nothing new begins.
@@ -127,6 +135,8 @@ pub struct Volume {
     /// One past the last sector a request was dispatched to, for C-LOOK.
     swept: fs2_block::Sector,
     stats: Stats,
+    /// Blocks to read next into the drive's own cache.
+    trail: Option<BlockRange>,
     /// Room for a read's hashes, between one read and the next.
     hashes: Vec<u64>,
     /// Room for the copies a read may be served from, between one choice and the next.
@@ -237,6 +247,9 @@ impl Volume {
     /// # Panics
     /// Where a write's payload has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
+        if self.requests.is_empty() {
+            self.pauses.ended(now.since(self.last_activity));
+        }
         self.last_activity = now;
         self.patience.arrived(self.reads_for_nobody());
         let late = std::mem::take(&mut self.late_discards);
@@ -318,7 +331,7 @@ impl Volume {
         if self.background.is_some() || self.detach.is_some() || self.leaving || !self.requests.is_empty() {
             return None;
         }
-        let idle_at = self.last_activity + self.config.idle_after;
+        let idle_at = self.last_activity + self.rest_needed();
         if self.has_background_work() {
             Some(idle_at)
         } else {
@@ -358,6 +371,9 @@ impl Volume {
         }
         // Keeps I5: a client's bitmap waits for this one read, which others' requests must not pass for ever.
         if let Some(io) = self.load_wanted(now) {
+            return Some(io);
+        }
+        if let Some(io) = self.dispatch_trail(now) {
             return Some(io);
         }
         if let Some(io) = self.dispatch_client(now) {
@@ -407,6 +423,10 @@ impl Volume {
         data: IoData,
         purpose: Purpose,
     ) -> Io {
+        if let Purpose::Client { seq, .. } = purpose {
+            let (arrived, reads) = (self.requests[seq].arrived, matches!(op, IoOp::Read));
+            self.disturbance.ends(&self.head, now, arrived, reads, extent);
+        }
         let id = IoId(self.next_io);
         self.next_io += 1;
         self.in_flight.insert(id.0, InFlight { purpose, target, op, extent, dispatched: now });

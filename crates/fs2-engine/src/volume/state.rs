@@ -85,6 +85,8 @@ pub(super) enum Purpose {
         blocks: BlockRange,
         void: bool,
     },
+    /// What follows a copy, read for the drive's own cache.
+    Trail,
     EraseMark,
     EraseOldSlot,
     /// The superblock below, before table pages are written; `stale` once a client writes it.

@@ -16,6 +16,7 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, SECTOR_BYTES, Sector};
 use fs2_disk::{Disk, DriveProfile};
 use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use fs2_engine::{Head, Log};
+use fs2_table::Replica;
 
 /// Copies beside the original.
 pub(super) const COPIES: u8 = 2;
@@ -118,7 +119,7 @@ impl Policy for SrArray {
         }
     }
 
-    fn written(&mut self, blocks: BlockRange) {
+    fn written(&mut self, blocks: BlockRange, _: &[Replica]) {
         let (first, last) = (blocks.start(), blocks.end());
         let void: Vec<u32> = self.copies.range(first..last).map(|(&b, _)| b).collect();
         for block in void {

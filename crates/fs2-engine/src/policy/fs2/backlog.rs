@@ -1,0 +1,408 @@
+//! What deserves a copy but has no payload in the log: addresses only, read again when the volume rests.
+//!
+//! Two kinds: what found no room in the log (`late`), and what was written since it was copied (`updates`). They are
+//! read a lot at a time, in the order of their addresses. What was late is written in the order in which clients read
+//! it; an update goes back to the place its copy had, so that the order around it stays.
+//!
+//! - B1: a lot's copies are written when all of it was read; only where others take the log's room, before that.
+//! - B2: what was not read by then goes back to the front.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use fs2_block::{BlockNo, BlockRange, Nanos};
+use fs2_table::Replica;
+
+use crate::config::LONG_REST;
+use crate::io::Brought;
+use crate::log::{Log, RunId};
+use crate::policy::{Fetch, Shape, Space};
+
+/// Stretches kept at most: 16 MiB of them.
+const STRETCHES_MAX: usize = 2 << 20;
+
+/// A lot holds at most so many bytes.
+const LOT_BYTES: u64 = 64 << 20;
+
+/// One read of a lot is at most this long: a client that arrives waits for it.
+const READ_BYTES: u64 = 256 << 10;
+
+/// What lies between two stretches is read too where it is no longer than this. Measured on real traces.
+const BRIDGE_BYTES: u64 = 32 << 10;
+
+/// Updates that wait at most: 2 MiB of them.
+const UPDATES_MAX: usize = 1 << 16;
+
+/// Updates made together. Guess: what a short pause has time for.
+const UPDATES_LOT: usize = 256;
+
+/// A stretch in 8 bytes: first block and length.
+type Stretch = (u32, u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Late,
+    Update,
+}
+
+#[derive(Clone, Debug)]
+struct Lot {
+    kind: Kind,
+    /// Where what was read waits; none before the first read.
+    run: Option<RunId>,
+    /// By original, its place in the order in which copies are written.
+    rank: HashMap<u32, u32>,
+    /// The stretches in that order, for B2.
+    stretches: Vec<Stretch>,
+    reads: VecDeque<BlockRange>,
+}
+
+impl Lot {
+    fn new(kind: Kind, rank: HashMap<u32, u32>, stretches: Vec<Stretch>, block_bytes: u32) -> Option<Lot> {
+        let blocks_of = |bytes: u64| (bytes / u64::from(block_bytes)) as u32;
+        let (longest, bridge) = (blocks_of(READ_BYTES).max(1), blocks_of(BRIDGE_BYTES));
+        let mut blocks: Vec<u32> = rank.keys().copied().collect();
+        blocks.sort_unstable();
+        let mut reads: VecDeque<BlockRange> = VecDeque::new();
+        for b in blocks {
+            match reads.back_mut() {
+                Some(r) if b - r.end() <= bridge && b + 1 - r.start() <= longest => {
+                    *r = BlockRange::new(r.start(), b + 1);
+                }
+                _ => reads.push_back(BlockRange::new(b, b + 1)),
+            }
+        }
+        (!reads.is_empty()).then_some(Lot { kind, run: None, rank, stretches, reads })
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Backlog {
+    late: VecDeque<Stretch>,
+    /// Original by the place of the copy it had.
+    updates: BTreeMap<u32, u32>,
+    lot: Option<Lot>,
+    /// The last lot of updates: by original, where its copy was.
+    homes: BTreeMap<u32, u32>,
+    /// Where the log's next blocks had their copies.
+    next_home: Option<BlockRange>,
+}
+
+/// Whether a block is in no file any more.
+fn is_freed(block: u32, space: &dyn Space) -> bool {
+    space.first_vacant(BlockRange::one(BlockNo(block)), 1, 1).is_some()
+}
+
+impl Backlog {
+    /// Behind all others; the newest are lost where there are too many.
+    pub(super) fn push(&mut self, stretches: impl IntoIterator<Item = BlockRange>) {
+        for s in stretches {
+            if let Some(last) = self.late.back_mut()
+                && last.0 + last.1 == s.start()
+            {
+                last.1 += s.len();
+            } else if self.late.len() < STRETCHES_MAX {
+                self.late.push_back((s.start(), s.len()));
+            }
+        }
+    }
+
+    /// Nothing of it can be copied.
+    pub(super) fn clear(&mut self) {
+        *self = Backlog::default();
+    }
+
+    /// Blocks were written, which made the copies `lost` void.
+    pub(super) fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
+        for r in lost {
+            if self.updates.len() < UPDATES_MAX {
+                self.updates.insert(r.replica.0, r.original.0);
+            }
+        }
+        // What was read of them to be copied again is void too.
+        while let Some((&original, &home)) = self.homes.range(blocks.start()..blocks.end()).next() {
+            self.homes.remove(&original);
+            self.updates.insert(home, original);
+        }
+    }
+
+    /// When to be asked for reads: updates in any pause, `late` only in long ones, a lot that was begun to its end.
+    pub(super) fn fetch_at(&self, idle_since: Nanos, late: bool) -> Option<Nanos> {
+        let late = late || !self.late.is_empty();
+        match self.lot.as_ref().map(|l| l.kind) {
+            Some(Kind::Late) => Some(idle_since + LONG_REST),
+            Some(Kind::Update) => Some(idle_since),
+            None if !self.updates.is_empty() => Some(idle_since),
+            None => late.then_some(idle_since + LONG_REST),
+        }
+    }
+
+    /// What to read next, after so long a rest.
+    pub(super) fn fetch(&mut self, rested: Nanos, block_bytes: u32, space: &dyn Space) -> Fetch {
+        if self.lot.is_none() {
+            self.lot = self.next_updates(block_bytes, space);
+        }
+        if self.lot.is_none() && rested >= LONG_REST {
+            self.lot = self.next_late(block_bytes, space);
+        }
+        let lot = self.lot.as_ref().filter(|l| l.kind == Kind::Update || rested >= LONG_REST);
+        lot.and_then(|l| l.reads.front()).map_or(Fetch::Nothing, |read| Fetch::Read(*read))
+    }
+
+    fn next_updates(&mut self, block_bytes: u32, space: &dyn Space) -> Option<Lot> {
+        if self.updates.is_empty() {
+            return None;
+        }
+        self.homes.clear();
+        while self.homes.len() < UPDATES_LOT
+            && let Some((home, original)) = self.updates.pop_first()
+        {
+            if !is_freed(original, space) && !space.has_replica(BlockNo(original)) {
+                self.homes.insert(original, home);
+            }
+        }
+        let rank = self.homes.iter().map(|(&o, &h)| (o, h)).collect();
+        Lot::new(Kind::Update, rank, Vec::new(), block_bytes)
+    }
+
+    fn next_late(&mut self, block_bytes: u32, space: &dyn Space) -> Option<Lot> {
+        let most = (LOT_BYTES / u64::from(block_bytes)) as usize;
+        let (mut rank, mut stretches) = (HashMap::new(), Vec::new());
+        while rank.len() < most
+            && let Some((start, len)) = self.late.pop_front()
+        {
+            let now = len.min((most - rank.len()) as u32);
+            if now < len {
+                self.late.push_front((start + now, len - now));
+            }
+            space.lacking(BlockRange::new(start, start + now), &mut |part| {
+                stretches.push((part.start(), part.len()));
+                for b in part.iter().filter(|b| !is_freed(b.0, space)) {
+                    let next = rank.len() as u32;
+                    rank.entry(b.0).or_insert(next);
+                }
+            });
+        }
+        Lot::new(Kind::Late, rank, stretches, block_bytes)
+    }
+
+    /// What was read, or could not be.
+    pub(super) fn fetched(
+        &mut self,
+        blocks: BlockRange,
+        data: Brought<'_>,
+        hashes: &[u64],
+        block_bytes: u32,
+        log: &mut Log,
+    ) {
+        let Some(lot) = self.lot.as_mut().filter(|l| l.reads.front() == Some(&blocks)) else { return };
+        let run = *lot.run.get_or_insert_with(|| log.gather());
+        if !data.is_nothing() {
+            let wanted = || (0..).zip(blocks.iter()).filter(|(_, b)| lot.rank.contains_key(&b.0));
+            if !log.has_room(wanted().count() * block_bytes as usize) {
+                self.give_back(log);
+                return;
+            }
+            for (i, block) in wanted() {
+                log.push(run, block, hashes[i], data.block(i, block_bytes as usize));
+            }
+        }
+        lot.reads.pop_front();
+        if lot.reads.is_empty() {
+            self.give_back(log);
+        }
+    }
+
+    /// The lot ends: what was read of it may be copied, the rest waits (B2).
+    fn give_back(&mut self, log: &mut Log) {
+        let Some(lot) = self.lot.take() else { return };
+        if let Some(run) = lot.run {
+            log.sort_by_key(run, |b| lot.rank.get(&b.0).copied());
+            log.close(run);
+        }
+        // Reads ascend: all blocks before the next one were read.
+        let Some(next) = lot.reads.front().map(|r| r.start()) else { return };
+        match lot.kind {
+            Kind::Update => {
+                self.updates.extend(self.homes.range(next..).map(|(&original, &home)| (home, original)))
+            }
+            Kind::Late => {
+                for &(start, len) in lot.stretches.iter().rev() {
+                    let from = start.max(next);
+                    if from < start + len {
+                        self.late.push_front((from, start + len - from));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks where the log's next blocks had their copies.
+    pub(super) fn look(&mut self, log: &Log) {
+        self.next_home = None;
+        if self.homes.is_empty() {
+            return;
+        }
+        for original in log.next_blocks() {
+            let Some(&home) = self.homes.get(&original.0) else { return };
+            match &mut self.next_home {
+                None => self.next_home = Some(BlockRange::new(home, home + 1)),
+                Some(next) if next.end() == home => *next = BlockRange::new(next.start(), home + 1),
+                Some(_) => return,
+            }
+        }
+    }
+
+    /// The place that the log's next blocks come from, as far as nothing else took it.
+    pub(super) fn home(&mut self, want: u32, shape: &Shape, space: &dyn Space) -> Option<BlockRange> {
+        let next = self.next_home.take()?;
+        let group = shape.group_range(shape.group_of(next.first()));
+        let next = BlockRange::new(next.start(), next.end().min(next.start() + want).min(group.end()));
+        let one = BlockRange::one(next.first());
+        [next, one].into_iter().find(|&r| space.first_vacant(r, r.len(), r.len()) == Some(r))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u32 = 4096;
+
+    /// Copies of `copied`; everything from 1,000 on is free.
+    #[derive(Default)]
+    struct Ground {
+        copied: Vec<u32>,
+        taken: Vec<u32>,
+    }
+
+    impl Space for Ground {
+        fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
+            None
+        }
+        fn is_known(&self, _: u32) -> bool {
+            true
+        }
+        fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
+            let from = within.start().max(1000);
+            let free = BlockRange::new(from, within.end().max(from).min(from + enough));
+            let taken = free.iter().any(|b| self.taken.contains(&b.0));
+            (free.len() >= least && !taken).then_some(free)
+        }
+        fn vacated(&self, _: BlockRange) -> u64 {
+            0
+        }
+        fn has_replica(&self, block: BlockNo) -> bool {
+            self.copied.contains(&block.0)
+        }
+    }
+
+    fn shape() -> Shape {
+        Shape { blocks: 8000, group_blocks: 4000, first_block: 0, block_bytes: BLOCK, seed: 0 }
+    }
+
+    /// Reads all that is asked for, and says what.
+    fn read(b: &mut Backlog, rested: Nanos, ground: &Ground, log: &mut Log) -> Vec<(u32, u32)> {
+        let mut reads = Vec::new();
+        while let Fetch::Read(r) = b.fetch(rested, BLOCK, ground) {
+            reads.push((r.start(), r.end()));
+            let data = vec![0; (r.len() * BLOCK) as usize];
+            let hashes: Vec<u64> = r.iter().map(|b| u64::from(b.0)).collect();
+            b.fetched(r, Brought::Bytes(&data), &hashes, BLOCK, log);
+        }
+        reads
+    }
+
+    fn written_in(log: &mut Log) -> Vec<u32> {
+        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.0.0).collect()
+    }
+
+    fn at(start: u32, end: u32) -> BlockRange {
+        BlockRange::new(start, end)
+    }
+
+    #[test]
+    fn late_blocks_are_read_by_address_and_written_as_they_were_visited() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        let ground = Ground { copied: vec![401], taken: Vec::new() };
+        b.push([at(500, 502), at(400, 402), at(700, 701), at(500, 501), at(1200, 1203)]);
+        let soon = Nanos::from_millis(500);
+        assert_eq!(b.fetch_at(Nanos(5), false), Some(LONG_REST + Nanos(5)));
+        assert_eq!(b.fetch(soon, BLOCK, &ground), Fetch::Nothing, "no long rest");
+        assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 401), (500, 502), (700, 701)]);
+        assert_eq!(written_in(&mut log), [500, 501, 400, 700], "what is copied or freed is not");
+        assert_eq!(b.fetch_at(Nanos(5), false), None);
+        log.check();
+    }
+
+    #[test]
+    fn gaps_are_bridged_and_reads_are_short() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(100, 103), at(108, 110), at(130, 131), at(200, 300)]);
+        let reads = read(&mut b, LONG_REST, &Ground::default(), &mut log);
+        assert_eq!(reads, [(100, 110), (130, 131), (200, 264), (264, 300)]);
+        assert_eq!(written_in(&mut log).len(), 3 + 2 + 1 + 100);
+    }
+
+    /// B2: the log has room for half of it.
+    #[test]
+    fn what_finds_no_room_comes_later() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(3 * BLOCK as usize));
+        b.push([at(500, 502), at(400, 402), at(600, 601)]);
+        let Fetch::Read(first) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
+        b.fetched(first, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0, 0], BLOCK, &mut log);
+        let Fetch::Read(next) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
+        b.fetched(next, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0, 0], BLOCK, &mut log);
+        assert_eq!(written_in(&mut log), [400, 401]);
+        let rest = Ground { copied: vec![400, 401], taken: Vec::new() };
+        assert_eq!(read(&mut b, LONG_REST, &rest, &mut log), [(500, 502), (600, 601)]);
+        assert_eq!(written_in(&mut log), [500, 501, 600]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(500, 502)]);
+        let Fetch::Read(r) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
+        b.fetched(at(1, 2), Brought::NOTHING, &[], BLOCK, &mut log);
+        b.fetched(r, Brought::NOTHING, &[], BLOCK, &mut log);
+        assert_eq!((b.fetch_at(Nanos(0), false), log.is_empty()), (None, true));
+        log.check();
+    }
+
+    #[test]
+    fn an_update_goes_home_unless_its_place_is_taken() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        let lost = |original: u32, replica: u32| Replica {
+            original: BlockNo(original),
+            replica: BlockNo(replica),
+            hash: 0,
+            trust: fs2_table::Trust::Verified,
+        };
+        b.written(at(10, 12), &[lost(10, 2001), lost(11, 2000)]);
+        b.written(at(50, 51), &[lost(50, 3000)]);
+        assert_eq!(b.fetch_at(Nanos(7), false), Some(Nanos(7)), "in any pause");
+        let ground = Ground { copied: Vec::new(), taken: vec![3000] };
+        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 12), (50, 51)]);
+        b.look(&log);
+        assert_eq!(b.home(64, &shape(), &ground), Some(at(2000, 2002)));
+        assert_eq!(log.take(2).map(|t| t.blocks[0].0), Some(BlockNo(11)), "as they lay");
+        b.look(&log);
+        assert_eq!(b.home(64, &shape(), &ground), None, "taken");
+        assert_eq!(written_in(&mut log), [50]);
+        // Written again while it waited in the log: read again.
+        b.written(at(10, 12), &[lost(10, 2001)]);
+        read(&mut b, Nanos(0), &ground, &mut log);
+        log.kill(at(10, 11));
+        b.written(at(10, 11), &[]);
+        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 11)]);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut b = Backlog::default();
+        b.push((0..STRETCHES_MAX as u32 + 100).map(|i| at(2 * i, 2 * i + 1)));
+        assert_eq!(b.late.len(), STRETCHES_MAX);
+        assert!(std::mem::size_of::<Stretch>() * STRETCHES_MAX <= 16 << 20);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the engine's own work in short pauses costs clients, and how much of that it may.
+//!
+//! A request that arrives while the engine's access is at the device waits for it, and then finds the head where that
+//! access left it and not where the client did. Both are charged here: the wait as it was, the head's way as
+//! predicted from before and after. Work in pauses goes on as long as
+//!
+//! - D1: what it cost reads is at most [`LIMIT`] of the time reads took, and the same of all requests together,
+//! - D2: plus [`SHARE`] of what copies have saved by then, for what gains may be invested in,
+//! - D3: plus [`FIRST`], or nothing would ever begin.
+//!
+//! The more of that is left, the greater a risk of meeting a request is taken ([`Pauses`](super::pauses::Pauses)).
+//! After that work waits for long rests ([`LONG_REST`](crate::config::LONG_REST)) until the accounts allow it again. All
+//! sums are halved now and then: what was is forgotten.
+
+use fs2_block::{Extent, Nanos};
+
+use crate::head::Head;
+
+/// Share of the time that requests take. EVALUATION's target: never more than 1 % worse than without copies.
+const LIMIT: f64 = 0.01;
+
+/// Share of what was saved. Measured: a quarter to a half are alike on most real traces; a half costs short ones more
+/// than 1 %, for what is predicted to be saved is not all saved.
+const SHARE: f64 = 1.0 / 3.0;
+
+/// What may be spent before anything is known, in ms. Measured: 50 costs short traces more than 1 %, 10 one long one most of its gain.
+const FIRST: f64 = 15.0;
+
+/// The risk taken where nothing is left to spend, and where all is. Measured: a risk that does not depend on it is too
+/// small on one real trace or too large on another.
+const RISKS: (f64, f64) = (0.1, 0.5);
+
+/// Requests of a kind after which its sums are halved. Guess.
+const HALVE_EVERY: u64 = 8192;
+
+/// Sums of one kind of request, in ms.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    cost: f64,
+    took: f64,
+    requests: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Disturbance {
+    /// The head before the engine's own work of this pause.
+    before: Option<Box<Head>>,
+    reads: Account,
+    others: Account,
+    saved: f64,
+}
+
+impl Disturbance {
+    /// The engine's own access is about to begin in a short pause.
+    pub(super) fn begins(&mut self, head: &Head) {
+        self.before.get_or_insert_with(|| Box::new(head.clone()));
+    }
+
+    /// A client's access to `extent` begins, for a request that has waited since it `arrived`.
+    pub(super) fn ends(&mut self, head: &Head, now: Nanos, arrived: Nanos, reads: bool, extent: Extent) {
+        let Some(before) = self.before.take() else { return };
+        let cost = |head: &Head| head.read_cost_ms(now, extent.sector(), extent.len());
+        // It may have brought the head nearer, too.
+        let displaced = cost(head) - cost(&before);
+        self.account(reads).cost += displaced + now.since(arrived).as_millis_f64();
+    }
+
+    /// A client's access took so long.
+    pub(super) fn served(&mut self, reads: bool, took: Nanos) {
+        let account = self.account(reads);
+        account.took += took.as_millis_f64();
+        account.requests += 1;
+        if account.requests.is_multiple_of(HALVE_EVERY) {
+            account.took /= 2.0;
+            account.cost /= 2.0;
+            if reads {
+                self.saved /= 2.0;
+            }
+        }
+    }
+
+    /// A copy was read instead of its original, which saves so much.
+    pub(super) fn saved(&mut self, time: Nanos) {
+        self.saved += time.as_millis_f64();
+    }
+
+    /// The share of pauses that may be met by work of the engine's own; `None`: none, it waits for long rests.
+    pub(super) fn risk_allowed(&self) -> Option<f64> {
+        let left = |cost: f64, took: f64| 1.0 - cost / (LIMIT * took + SHARE * self.saved + FIRST);
+        let (r, o) = (&self.reads, &self.others);
+        let left = left(r.cost, r.took).min(left(r.cost + o.cost, r.took + o.took)).min(1.0);
+        (left >= 0.0).then_some(RISKS.0 + (RISKS.1 - RISKS.0) * left)
+    }
+
+    fn account(&mut self, reads: bool) -> &mut Account {
+        if reads { &mut self.reads } else { &mut self.others }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pause in which the engine works; the request that ends it has waited for so many ms.
+    fn pause(d: &mut Disturbance, reads: bool, waited: u64) {
+        let head = Head::new(None);
+        d.begins(&head);
+        let (arrived, now) = (Nanos(0), Nanos::from_millis(waited));
+        d.ends(&head, now, arrived, reads, Extent::new(0, 4096));
+    }
+
+    #[test]
+    fn work_ends_when_it_has_cost_enough_and_begins_again() {
+        let mut d = Disturbance::default();
+        assert_eq!(d.risk_allowed(), Some(RISKS.1));
+        pause(&mut d, true, 10);
+        pause(&mut d, true, 5);
+        assert_eq!(d.risk_allowed(), Some(RISKS.0));
+        pause(&mut d, true, 1);
+        assert!(d.risk_allowed().is_none());
+        // Writes are no reason to disturb reads: all that waited were reads.
+        (0..1000).for_each(|_| d.served(false, Nanos::from_millis(5)));
+        assert!(d.risk_allowed().is_none());
+        (0..20).for_each(|_| d.served(true, Nanos::from_millis(5)));
+        assert!(d.risk_allowed().is_some());
+        (0..5).for_each(|_| pause(&mut d, true, 10));
+        assert!(d.risk_allowed().is_none());
+        d.saved(Nanos::from_millis(150));
+        assert!(d.risk_allowed().is_some());
+    }
+
+    #[test]
+    fn only_the_first_request_after_it_is_charged() {
+        let mut d = Disturbance::default();
+        pause(&mut d, false, 21);
+        assert!(d.risk_allowed().is_none());
+        let mut d = Disturbance::default();
+        d.ends(&Head::new(None), Nanos::from_millis(100), Nanos(0), true, Extent::new(0, 4096));
+        assert!(d.risk_allowed().is_some(), "nothing of the engine's own was done");
+    }
+
+    #[test]
+    fn what_was_is_forgotten() {
+        let mut d = Disturbance::default();
+        pause(&mut d, true, 1000);
+        (0..HALVE_EVERY * 7).for_each(|_| d.served(true, Nanos(0)));
+        assert!(d.risk_allowed().is_some());
+    }
+}

@@ -1,0 +1,125 @@
+//! What the default policy wins, and that it never costs more than it may, on small made-up volumes over a modelled
+//! drive: each part by what is lost without it.
+
+use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
+use fs2_disk::DriveProfile;
+use fs2_engine::PolicyKind;
+use fs2_sim::replay::{FreeMap, Pace, Replay, Run, Settings};
+use fs2_trace::Record;
+
+const MIB: u64 = 1 << 20;
+
+fn map() -> FreeMap {
+    let map = FreeMap::aged(4 << 30, Permille::new(500).unwrap(), 7).expect("a volume");
+    assert_eq!(map.block_size, BlockSize::B4096);
+    map
+}
+
+fn settings(policy: PolicyKind) -> Settings {
+    let mut s = Settings::new(DriveProfile::builtin("wd800-repaired").expect("built in")).with_policy(policy);
+    s.pace = Pace::closed();
+    s
+}
+
+/// Blocks in use, in an order that leaps.
+fn leaps(map: &FreeMap, n: usize) -> Vec<u64> {
+    let used: Vec<u32> = (0..map.blocks).filter(|b| !map.free.contains(*b)).collect();
+    let mut seed = 1u64;
+    let mut places: Vec<u64> = (0..n as u64 * 2)
+        .map(|_| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            u64::from(used[(seed >> 33) as usize % used.len()]) * 4096
+        })
+        .collect();
+    let mut once = std::collections::HashSet::new();
+    places.retain(|p| once.insert(*p));
+    places.truncate(n);
+    places
+}
+
+fn requests(places: &[u64], every: Nanos) -> impl Iterator<Item = Record> + '_ {
+    (0..).zip(places).map(move |(i, &at)| Record::new(Nanos(every.0 * i), Op::Read, Extent::new(at, 4096)))
+}
+
+fn run(replay: &mut Replay, records: impl Iterator<Item = Record>) -> Run {
+    let run = replay.run(records.map(Ok::<_, ()>)).expect("a trace");
+    replay.idle(Nanos::from_millis(120_000));
+    run
+}
+
+/// The log has room for a quarter of what is read: the rest is read again in the rest, and lies in visit order all the same.
+#[test]
+fn what_the_log_cannot_hold_is_copied_when_the_volume_rests() {
+    let map = map();
+    let places = leaps(&map, 2000);
+    let mut s = settings(PolicyKind::Fs2);
+    s.engine.log_bytes_max = 2 * MIB as usize;
+    let mut replay = Replay::new(&map, s).expect("a volume");
+    let first = run(&mut replay, requests(&places, Nanos(0)));
+    assert_eq!(replay.last_run().replicas, 2000);
+    let second = run(&mut replay, requests(&places, Nanos(0)));
+    assert!(
+        second.t_a_reads_ms() < first.t_a_reads_ms() / 4.0,
+        "{} {}",
+        second.t_a_reads_ms(),
+        first.t_a_reads_ms()
+    );
+}
+
+/// Every tenth block is written before each run: its copy is made again where it was, and the order stays.
+#[test]
+fn copies_of_what_was_written_are_made_again_in_their_places() {
+    let map = map();
+    let places = leaps(&map, 1000);
+    let mut replay = Replay::new(&map, settings(PolicyKind::Fs2)).expect("a volume");
+    run(&mut replay, requests(&places, Nanos(0)));
+    let before = run(&mut replay, requests(&places, Nanos(0)));
+    let written =
+        places.iter().step_by(10).map(|&at| Record::new(Nanos(0), Op::Write, Extent::new(at, 4096)));
+    run(&mut replay, written);
+    assert_eq!(replay.last_run().replicas, 1000);
+    let after = run(&mut replay, requests(&places, Nanos(0)));
+    assert!(
+        after.t_a_reads_ms() < before.t_a_reads_ms() * 1.1,
+        "{} {}",
+        after.t_a_reads_ms(),
+        before.t_a_reads_ms()
+    );
+}
+
+/// Three programs read in turns what each of them read alone: their copies are three streams, and the drive's own
+/// read-ahead has no time between them. Trails give it the time.
+#[test]
+fn streams_in_turns_are_read_ahead() {
+    let map = map();
+    let places = leaps(&map, 1200);
+    let turns: Vec<u64> = (0..400).flat_map(|i| [places[i], places[400 + i], places[800 + i]]).collect();
+    let elapsed = |segment_kib: u32| {
+        let mut s = settings(PolicyKind::Fs2);
+        s.drive = s.drive.with_read_ahead(16, segment_kib);
+        s.engine.drive = Some(s.drive.clone());
+        let mut replay = Replay::new(&map, s).expect("a volume");
+        run(&mut replay, requests(&places, Nanos(0)));
+        run(&mut replay, requests(&turns, Nanos(0))).response_reads_ms()
+    };
+    // Trails are no longer than a segment: with 16 KiB there are next to none.
+    let (with, without) = (elapsed(256), elapsed(16));
+    assert!(with < without * 0.6, "{with} {without}");
+}
+
+/// Pauses of 20 to 30 ms that never come again: copying in them cannot pay, and must not cost either.
+#[test]
+fn pauses_are_not_used_up() {
+    let map = map();
+    let places = leaps(&map, 6000);
+    let of = |policy| {
+        let mut replay = Replay::new(&map, settings(policy)).expect("a volume");
+        let records = (0..).zip(&places).scan(0u64, |at, (i, &place)| {
+            *at += 25_000_000 + i % 7 * 2_000_000;
+            Some(Record::new(Nanos(*at), Op::Read, Extent::new(place, 4096)))
+        });
+        replay.run(records.map(Ok::<_, ()>)).expect("a trace").response_reads_ms()
+    };
+    let (none, fs2) = (of(PolicyKind::None), of(PolicyKind::Fs2));
+    assert!(fs2 < none * 1.015, "{fs2} {none}");
+}
