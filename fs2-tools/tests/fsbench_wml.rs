@@ -549,3 +549,50 @@ mod hostile {
         assert!(error(&"#".repeat((1 << 20) + 1)).contains("more than a script may have"));
     }
 }
+
+#[test]
+fn a_script_is_scaled() {
+    let source = "set $n=1000
+        define fileset name=many,path=/t,size=2k,entries=$n,leafdirs=10,dirwidth=20,dirgamma=0
+        define file name=one,path=/t,size=10m
+        define file name=small,path=/t,size=100
+        define process name=p { thread name=t {
+          flowop read name=r,filename=one,iosize=4k,random,workingset=2m
+          flowop read name=s,filesetname=many,iosize=1k,random,workingset=2k
+        } }";
+    let plan = Script::parse("scaled.f", source).and_then(|s| s.plan(&[])).unwrap();
+    assert_eq!(plan.needs(1).bytes, 1000 * 2048 + (10 << 20) + 100);
+    let small = plan.scaled(0.01);
+    // Ten files of the thousand; of the single ones the bytes, in whole blocks.
+    assert_eq!(small.needs(1).bytes, 10 * 2048 + 25 * 4096 + 100);
+    let dir = tempfile::tempdir().unwrap();
+    let options = RunOptions { ops: Some(200), ..RunOptions::default() };
+    let site = small.create(dir.path(), &options).unwrap();
+    assert_eq!(std::fs::read_dir(dir.path().join("many")).unwrap().count(), 10);
+    // Within the smaller working set, or reads past the end would move nothing.
+    let report = site.run(&options, &mut |_| {}).unwrap();
+    let read = report.ops.iter().find(|op| op.name == "r").unwrap();
+    assert_eq!((read.count, read.bytes), (100, 100 * 4096));
+}
+
+#[test]
+fn system_statements_are_left_out_when_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("was-here");
+    let source = format!(
+        "define fileset name=set,path=/t,size=1k,prealloc
+        define process name=p {{ thread name=t {{
+          flowop statfile name=stat,filesetname=set
+          flowop finishoncount name=end,value=1
+        }} }}
+        system \"touch {}\"
+        run 10",
+        trace.display()
+    );
+    let left_out = RunOptions { system: false, ..RunOptions::default() };
+    let (_, words) = plan_and_run("system.f", &source, &[], &left_out).unwrap();
+    assert!(!trace.exists());
+    assert!(words.iter().any(|w| w.contains("touch") && w.contains("left out")), "{words:?}");
+    plan_and_run("system.f", &source, &[], &RunOptions::default()).unwrap();
+    assert!(trace.exists());
+}

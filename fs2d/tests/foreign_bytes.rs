@@ -80,6 +80,9 @@ fn seeds(target: &Target) -> Vec<(String, Vec<u8>)> {
         let dir = root.join(dir);
         for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
             let path = entry.expect("an entry of the directory").path();
+            if path.is_dir() {
+                continue;
+            }
             seeds.push((path.display().to_string(), std::fs::read(&path).expect("a seed can be read")));
         }
     }
@@ -141,6 +144,11 @@ fn replay(name: &str) {
 #[test]
 fn ext2_image() {
     replay("ext2_image");
+}
+
+#[test]
+fn wml_script() {
+    replay("wml_script");
 }
 
 #[test]

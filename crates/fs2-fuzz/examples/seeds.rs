@@ -18,6 +18,7 @@ fn main() -> std::io::Result<()> {
     engine(&mut |name, bytes| seeds.push(("engine_events", name, bytes)));
     disksim(&mut |name, bytes| seeds.push(("disksim_specs", name.into(), bytes)));
     hand_over(&mut |name, bytes| seeds.push(("hand_over", name, bytes)));
+    script(&mut |name, bytes| seeds.push(("wml_script", name.into(), bytes)));
     for (target, name, bytes) in seeds {
         let dir = Path::new(&dir).join(target);
         std::fs::create_dir_all(&dir)?;
@@ -276,4 +277,58 @@ fn hand_over(add: &mut dyn FnMut(String, Vec<u8>)) {
     let start = b"FS2HAND\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
     add("start".into(), [&[3][..], start].concat());
     add("claims-much".into(), [&[3][..], start, &[0xff; 8]].concat());
+}
+
+/// Every statement and law; and what a short text could make long.
+fn script(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let every = "set $n=2 * 3 + 1\nset $name=\"set-$n\"\nset mode quit firstdone\neventgen rate=10\n\
+        set $io=randvar(type=tabular,min=1k,round=1k,randtable={{80,1k,4k},{20,4k,16k}})\n\
+        set $sz=cvar(type=cvar-gamma,parameters=mean:4096;gamma:1.5)\n\
+        define randvar name=$w,type=gamma,min=512,mean=16k,gamma=1500\n\
+        define fileset name=$name,path=/tmp,size=$sz,entries=$n,dirwidth=20,leafdirs=3,prealloc=80,cached=false\n\
+        define file name=one,path=/tmp,size=64k,prealloc,reuse\n\
+        define flowop name=inner, $set, $k=2 {\n\
+          flowop openfile name=open,filesetname=$set,fd=1\n\
+          flowop appendfilerand name=add,fd=1,iosize=$w,iters=$k\n  flowop closefile name=close,fd=1\n}\n\
+        define process name=p,instances=2 {\n\
+          thread name=t,memsize=1m,instances=$n {\n    flowop inner name=in,$set=$name,iters=3\n\
+            flowop read name=rd,filename=one,iosize=4k,random,workingset=32k\n\
+            flowop iopslimit name=limit,target=rd\n    flowop semblock name=wait,value=3,highwater=9\n\
+            flowop print name=say,value=\"$name\"\n  }\n\
+          thread name=u { flowop sempost name=post,target=wait,value=1,blocking\n flowop finishoncount name=end,value=9 }\n}\n\
+        echo \"\\$n is $n\"\nsystem \"true\"\nenable lathist\ncreate processes\nstats snap\nsleep 1\npsrun -2 10\n";
+    add("every-statement", every.into());
+    let laws = ["erlang", "exponential", "lognormal", "normal", "triangular", "uniform", "weibull"];
+    let laws: String = laws
+        .iter()
+        .map(|law| {
+            format!(
+                "set ${law}=cvar(type=cvar-{law},min=1,max=1m,round=512)\n\
+                 define fileset name={law},path=/t,size=${law},entries=3,dirwidth=2,dirgamma=0\n"
+            )
+        })
+        .collect();
+    add("laws", laws.into_bytes());
+    // Numbers at the ends of what they may be.
+    let far = "set $a=cvar(type=cvar-gamma,parameters=mean:1e300;gamma:1e308)\n\
+        set $b=cvar(type=cvar-normal,parameters=mean:-1e308;sigma:1e308)\n\
+        set $c=cvar(type=cvar-weibull,parameters=shape:1e-300;scale:1e300)\n\
+        set $d=randvar(type=gamma,min=0,mean=8388607t,gamma=1)\n\
+        define fileset name=f,path=/t,size=$a,entries=9,dirwidth=$b,dirdepthrv=$c\n\
+        define file name=g,path=/t,size=$d\ndefine file name=h,path=/t,size=8388607t\n";
+    add("far-numbers", far.into());
+    // Each composite is two of the one before: a million flowops, were there no bound.
+    let mut doubling = String::from("define flowop name=c0 { flowop hog name=h,value=1 }\n");
+    for i in 1..20 {
+        let below = i - 1;
+        doubling += &format!("define flowop name=c{i} {{ flowop c{below} name=a flowop c{below} name=b }}\n");
+    }
+    add(
+        "doubling",
+        (doubling + "define process name=p { thread name=t { flowop c19 name=x } }").into_bytes(),
+    );
+    // A long text under a short name.
+    let long = format!("set $a=\"{}\"\n", "x".repeat(900));
+    let again: String = (0..60).map(|i| format!("set $b{i}=\"$a\"\necho \"$a\"\n")).collect();
+    add("long-text", (long + &again).into_bytes());
 }

@@ -15,6 +15,7 @@ mod ext2;
 mod hand_over;
 mod image;
 mod mutate;
+mod script;
 mod session;
 mod table;
 mod trace;
@@ -39,7 +40,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     // The device it is given is in memory too: 3 MiB, where all of it is written.
     target("ext2_image", ext2::run, 8 << 20, 64, 30),
     target("table_bytes", table::run, 256 << 10, 64, 10),
@@ -57,6 +58,8 @@ pub const TARGETS: [Target; 8] = [
     target("disksim_specs", disksim::run, 32 << 20, 512, 10),
     // A run of a set is 4 bytes and may stand for 8 KiB.
     target("hand_over", hand_over::run, 4 << 20, 2048, 10),
+    // Twenty thousand flowops, composites taken apart, whatever they are written in; and the same again to compare.
+    Target { samples: Some("fs2-tools/tests/wml"), ..target("wml_script", script::run, 64 << 20, 1024, 10) },
 ];
 
 const fn target(

@@ -22,19 +22,30 @@ pub(super) fn find(path: Option<&OsStr>, usual: &str) -> Option<PathBuf> {
 pub(super) struct E2fsck {
     program: PathBuf,
     options: Vec<OsString>,
-    /// Its standard output goes to standard error.
-    apart: bool,
+    words: Words,
+}
+
+/// Where what it says goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Words {
+    /// To standard output and standard error, as its own.
+    Through,
+    /// All of it to standard error.
+    Apart,
+    /// To the caller, when it has ended.
+    Kept,
 }
 
 impl E2fsck {
     /// `None` where there is no e2fsck.
-    pub(super) fn new(options: Vec<OsString>, apart: bool) -> Option<E2fsck> {
+    pub(super) fn new(options: Vec<OsString>, words: Words) -> Option<E2fsck> {
         let program = find(std::env::var_os("PATH").as_deref(), USUAL)?;
-        Some(E2fsck { program, options, apart })
+        Some(E2fsck { program, options, words })
     }
 
-    /// Runs it to its end; its exit code, 8 (operational error) where a signal ended it.
-    pub(super) fn run(&self, force: bool, device: &Path) -> io::Result<i32> {
+    /// Runs it to its end; its exit code, 8 (operational error) where a signal ended it. What is kept of its words is
+    /// written to `out`.
+    pub(super) fn run(&self, force: bool, device: &Path, out: &mut dyn io::Write) -> io::Result<i32> {
         let mut command = Command::new(&self.program);
         command.args(&self.options);
         if force {
@@ -42,10 +53,16 @@ impl E2fsck {
         }
         // A device whose name begins with a dash is not an option.
         command.arg("--").arg(device);
-        if self.apart {
-            command.stdout(Stdio::from(io::stderr()));
-        }
-        let status = command.status()?;
+        let status = match self.words {
+            Words::Through => command.status()?,
+            Words::Apart => command.stdout(Stdio::from(io::stderr())).status()?,
+            Words::Kept => {
+                let done = command.output()?;
+                out.write_all(&done.stdout)?;
+                out.write_all(&done.stderr)?;
+                done.status
+            }
+        };
         Ok(status.code().unwrap_or_else(|| if status.signal().is_some() { 8 } else { 32 }))
     }
 }

@@ -16,7 +16,7 @@ use fs2_ext2::{Layout, Problem};
 use fs2_store::{FileStore, StoreIo};
 
 use crate::mkfs2::{Bar, Refusal, open, random, usage};
-use e2fsck::E2fsck;
+use e2fsck::{E2fsck, Words};
 
 /// Exit code: something was wrong and is right now.
 const CORRECTED: i32 = 1;
@@ -92,11 +92,26 @@ struct Stop(Refusal, i32);
 
 /// Runs the program: `args` with its own name first. Returns its exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    run_with(args, Words::Through, out, err)
+}
+
+/// As [`run`], but what e2fsck says is written to `out` too, and nothing to this process's own output.
+pub fn run_within(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    run_with(args, Words::Kept, out, err)
+}
+
+fn run_with(
+    args: impl IntoIterator<Item = OsString>,
+    words: Words,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> i32 {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
         Err(e) => return usage(&e, out, err, USAGE),
     };
-    match Session::new(&args).and_then(|session| session.run(out)) {
+    let words = if args.json && words == Words::Through { Words::Apart } else { words };
+    match Session::new(&args, words).and_then(|session| session.run(out)) {
         Ok(code) => code,
         Err(Stop(refusal, code)) => {
             refusal.tell("chkfs2", args.json, out, err);
@@ -127,13 +142,13 @@ struct Before {
 }
 
 impl<'a> Session<'a> {
-    fn new(args: &'a Args) -> Result<Session<'a>, Stop> {
+    fn new(args: &'a Args, words: Words) -> Result<Session<'a>, Stop> {
         let mut options: Vec<OsString> = Vec::new();
         for (wanted, option) in [(args.no, "-n"), (args.preen, "-p"), (args.yes, "-y")] {
             options.extend(wanted.then(|| option.into()));
         }
         options.extend(args.progress.map(|fd| format!("-C{fd}").into()));
-        let e2fsck = E2fsck::new(options, args.json).ok_or_else(|| {
+        let e2fsck = E2fsck::new(options, words).ok_or_else(|| {
             let what = "e2fsck was not found".to_string();
             Stop(
                 Refusal { what, next: Some("install e2fsprogs, or put e2fsck on the PATH".into()) },
@@ -264,7 +279,7 @@ impl<'a> Session<'a> {
     /// Runs e2fsck. After a full one the bitmaps are right.
     fn run_e2fsck(&mut self, full: bool, out: &mut dyn Write) -> Result<(), Stop> {
         let _ = out.flush();
-        let ran = self.e2fsck.run(full, &self.args.device);
+        let ran = self.e2fsck.run(full, &self.args.device, out);
         let code = ran.map_err(|e| {
             let what = format!("running e2fsck on {}: {e}", self.args.device.display());
             Stop(Refusal { what, next: None }, self.code | OPERATIONAL)

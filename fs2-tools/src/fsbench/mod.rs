@@ -85,7 +85,7 @@ enum What {
     /// Run a real program's workload; skipped with the reason where it is not installed
     Real {
         /// Which
-        #[arg(value_parser = ["git", "cvs", "postmark", "postgres"])]
+        #[arg(value_parser = ["git", "cvs", "postmark", "postgres", "postgres+nginx"])]
         program: String,
         /// The directory, and options of fsbench run
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
@@ -118,7 +118,7 @@ struct RunArgs {
     /// All random numbers follow from it
     #[arg(long, value_name = "S", default_value = "1")]
     seed: u64,
-    /// So many times as many files and operations as the preset
+    /// So many times as many files and operations as the preset; of a script, files (or bytes, of a single file)
     #[arg(long, value_name = "X", default_value = "1", value_parser = parse_scale)]
     scale: f64,
     /// Change one of its parameters; `fsbench list NAME` shows them. May be given several times
@@ -136,6 +136,9 @@ struct RunArgs {
     /// How to print: `table`, or `filebench` as FileBench prints a run of its language
     #[arg(long, value_name = "FORM", default_value = "table")]
     format: Format,
+    /// Leave out a script's `system` statements. Without it they are carried out by `sh`, with your rights
+    #[arg(long)]
+    no_system: bool,
     /// Leave the files; with --runs 0 another command may go on with them
     #[arg(long)]
     keep: bool,
@@ -356,7 +359,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     let workload = if script {
         let path = std::path::Path::new(&args.name);
         let source = std::fs::read(path).map_err(BenchError::at(path, "reading the script"))?;
-        wml::of_file(&args.name, &String::from_utf8_lossy(&source), &plan.setup)?
+        wml::of_file(&args.name, &String::from_utf8_lossy(&source), &plan.setup, !args.no_system)?
     } else {
         (find(&args.name)?.make)(&plan.setup)?
     };

@@ -146,7 +146,7 @@ fn mkfs2(args: &[OsString]) -> Result<(), BenchError> {
 pub fn mark(image: &Path) -> Result<(), BenchError> {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let args = [OsString::from("chkfs2"), "-f".into(), "-p".into(), image.as_os_str().to_owned()];
-    match crate::chkfs2::run(args, &mut out, &mut err) {
+    match crate::chkfs2::run_within(args, &mut out, &mut err) {
         // 1: something was mended, if only the mark.
         0 | 1 => Ok(()),
         _ => Err(failed(String::from_utf8_lossy(&err).trim())),

@@ -1,10 +1,11 @@
 //! The paper's figures 9 to 15 of what was measured, as one page.
 
+use super::super::measure::{Document, Summary};
 use super::super::volumes::System;
 use super::tables::{improvement, of_paper};
 use super::{Access, Args, Outcome};
 use crate::replay::html::STYLE;
-use crate::replay::html::chart::{Axis, Chart, Row, bars};
+use crate::replay::html::chart::{Axis, Chart, Row, bars, whiskered};
 use crate::replay::paper::report::table_of;
 use crate::report::page::{self, escape};
 use crate::report::summary::figure;
@@ -60,6 +61,19 @@ fn parts(outcome: &Outcome, energy: bool) -> String {
         ("ms an access", "Bars: access time in its parts by system and run")
     };
     bars(&rows, name, &[], say)
+}
+
+/// Means of all runs of each system, with their 95 % intervals.
+fn means(outcome: &Outcome, name: &str, of: impl Fn(&Document) -> Vec<f64>) -> String {
+    let (mut rows, mut halves) = (Vec::new(), Vec::new());
+    for m in &outcome.systems {
+        if let Some(summary) = Summary::of(&of(&m.document)) {
+            let label = format!("{} runs", summary.n);
+            rows.push(Row { group: m.system.name(), label, parts: vec![(summary.mean, "seek")] });
+            halves.push(summary.ci95_half.unwrap_or_default());
+        }
+    }
+    whiskered(&rows, &halves, name, &[], &format!("Bars: {name} by system, with 95 % intervals"))
 }
 
 fn figure_of(out: &mut String, heading: &str, key: &str, panels: &[(String, String)], caption: &str) {
@@ -137,6 +151,20 @@ pub(super) fn page(outcomes: &[Outcome], args: &Args) -> String {
             &panels,
             "Means of all accesses of a run, the daemon's own included.",
         );
+        let access =
+            |d: &Document| -> Vec<f64> { d.measured().filter_map(|r| r.drive.as_ref()?.t_a_ms).collect() };
+        let panels = [
+            ("run time".to_owned(), means(outcome, "seconds a run", |d| d.figure("elapsed_s"))),
+            ("access time".to_owned(), means(outcome, "ms an access", access)),
+        ];
+        figure_of(
+            &mut out,
+            &format!("{name}: means of all runs"),
+            "",
+            &panels,
+            "The line across a bar\u{2019}s end is the 95 % interval (Student\u{2019}s t). Policies learn from run to run, \
+             which their intervals contain.",
+        );
         let all = || {
             outcome.systems.iter().flat_map(|m| m.accesses.iter().map(move |(run, a)| (m.system, *run, a)))
         };
@@ -181,8 +209,8 @@ mod tests {
     fn the_page_is_whole_and_asks_for_nothing() {
         let html = page(&[outcome()], &args());
         asks_for_nothing(&html);
-        // Three swatches, two pictures of bars, two of dots for ext2 and four for FS2.
-        assert_eq!(elements(&html).iter().filter(|n| *n == "svg").count(), 2 * (3 + 2 + 2 + 4));
+        // Three swatches, two pictures of bars by run and two of means, two of dots for ext2 and four for FS2.
+        assert_eq!(elements(&html).iter().filter(|n| *n == "svg").count(), 2 * (3 + 2 + 2 + 2 + 4));
         assert!(html.contains("the paper") && html.contains("Table 3"));
     }
 

@@ -9,6 +9,7 @@ mod compile;
 mod cvs;
 mod files;
 mod mapping;
+mod mersenne;
 mod pages;
 mod postmark;
 mod single;

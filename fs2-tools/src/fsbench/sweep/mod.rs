@@ -3,6 +3,7 @@
 //!
 //! Each cell has an image of its own, made anew. Its result is a file; what is there already is not run again.
 
+mod page;
 mod plan;
 mod table;
 
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::BenchError;
 use super::Limits;
 use super::measure::Document;
-use super::measure::attach::{MeasureArgs, Measurer, write_document};
+use super::measure::attach::{MeasureArgs, Measurer, write_document, write_whole};
 use super::runner::{self, Session};
 use super::volumes::{Plain, Serve, Served, check, copy_image, make_image, mark, missing};
 use plan::{Cell, Plan};
@@ -21,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   fsbench sweep docs/fsbench-sweep.toml --dry-run
   fsbench sweep docs/fsbench-sweep.toml --out results     again after an interruption: it goes on where it was
+  fsbench sweep docs/fsbench-sweep.toml --html sweep.html and a page with pictures
 
 A plan:
   size = '2g'                       # bytes of each volume
@@ -50,13 +52,31 @@ pub(super) struct Args {
     /// Where images are made [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
+    /// Write a page with bars of every cell's mean and its 95 % interval to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// List the cells and which of them are done, and run nothing
     #[arg(long)]
     dry_run: bool,
 }
 
-fn done(cell: &Cell, out: &Path) -> Option<Document> {
-    Document::from_json(&std::fs::read_to_string(cell.file(out)).ok()?).ok()
+/// A cell's result where it is there.
+///
+/// # Errors
+/// It is of another version of this program: figures of two programs are not put into one table.
+fn done(cell: &Cell, out: &Path) -> Result<Option<Document>, BenchError> {
+    let path = cell.file(out);
+    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+    // Torn: as if it were not there.
+    let Ok(document) = Document::from_json(&text) else { return Ok(None) };
+    let (theirs, ours) = (&document.environment.version, env!("CARGO_PKG_VERSION"));
+    if theirs != ours {
+        return Err(BenchError::Refused(format!(
+            "{}: measured by fsbench {theirs}, this is {ours}; give another --out, or remove it to have it measured again",
+            path.display()
+        )));
+    }
+    Ok(Some(document))
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), BenchError> {
@@ -64,13 +84,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let cells = plan.cells();
     if args.dry_run {
         for cell in &cells {
-            let state = if done(cell, &args.out).is_some() { "done" } else { "to do" };
+            let state = match done(cell, &args.out) {
+                Ok(Some(_)) => "done",
+                Ok(None) => "to do",
+                Err(_) => "other",
+            };
             writeln!(out, "{state:<6} {cell}").map_err(super::printing)?;
         }
         return Ok(());
     }
-    let left = cells.iter().filter(|c| done(c, &args.out).is_none()).count();
-    if left > 0 {
+    let found = cells.iter().map(|c| done(c, &args.out)).collect::<Result<Vec<_>, _>>()?;
+    if found.iter().any(Option::is_none) {
         if let Some(missing) = missing() {
             return Err(BenchError::Refused(format!("fsbench sweep needs {missing}")));
         }
@@ -78,8 +102,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         std::fs::create_dir_all(&args.out).map_err(BenchError::at(&args.out, "making it"))?;
     }
     let mut documents = Vec::new();
-    for (i, cell) in cells.iter().enumerate() {
-        let document = match done(cell, &args.out) {
+    for (i, (cell, found)) in cells.iter().zip(found).enumerate() {
+        let document = match found {
             Some(document) => document,
             None => {
                 let _ = writeln!(err, "fsbench: {} of {}: {cell}", i + 1, cells.len());
@@ -90,7 +114,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         };
         documents.push(document);
     }
-    table::print(&plan, &cells, &documents, out).and_then(|()| out.flush()).map_err(super::printing)
+    table::print(&plan, &cells, &documents, out).and_then(|()| out.flush()).map_err(super::printing)?;
+    if let Some(path) = &args.html {
+        write_whole(path, page::page(&plan, &cells, &documents).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Makes, prepares, runs, compares and removes one cell's volume.
@@ -148,3 +176,28 @@ fn one(plan: &Plan, cell: &Cell, args: &Args) -> Result<Document, BenchError> {
 
 /// After a run, time in which what was read may be copied.
 const SETTLE: std::time::Duration = std::time::Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::super::measure::result::tests::document;
+    use super::*;
+
+    #[test]
+    fn another_version_s_result_is_refused_and_a_torn_one_is_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "size = '1g'\nvariants = ['def']\ndrives = ['wd800-repaired']\nsystems = ['ext2']\n\
+                    [[workload]]\nname = 'cvs-update'\n";
+        let cell = &Plan::parse(text).unwrap().cells()[0];
+        assert!(done(cell, dir.path()).unwrap().is_none());
+        let mut own = document(&[2.0]);
+        own.environment.version = env!("CARGO_PKG_VERSION").into();
+        write_document(&own, &cell.file(dir.path())).unwrap();
+        assert!(done(cell, dir.path()).unwrap().is_some());
+        own.environment.version = "0.0.1".into();
+        write_document(&own, &cell.file(dir.path())).unwrap();
+        let said = done(cell, dir.path()).unwrap_err().to_string();
+        assert!(said.contains("fsbench 0.0.1") && said.contains("--out"), "{said}");
+        std::fs::write(cell.file(dir.path()), "{").unwrap();
+        assert!(done(cell, dir.path()).unwrap().is_none());
+    }
+}

@@ -26,23 +26,14 @@
 //! ```
 
 mod aio;
-mod ast;
 mod buffer;
-mod build;
-mod dist;
-mod error;
 mod fileset;
 mod gates;
 mod index;
-mod lex;
-mod model;
 mod ops;
-mod parse;
 mod priority;
 mod report;
 mod run;
-mod tree;
-mod values;
 mod workload;
 
 use std::collections::BTreeSet;
@@ -50,17 +41,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub use ast::QuitMode;
-pub use error::{Pos, ScriptError};
-pub use model::OpClass;
+pub use fs2_wml::model::OpClass;
+pub use fs2_wml::{Pos, QuitMode, ScriptError};
 pub use report::filebench;
 pub use run::{Ended, Event, OpReport, RunError, RunOptions, RunReport};
 
 pub use workload::{entries, of_file};
 
 use super::Verified;
-use ast::{Placed, Statement};
 use fileset::FileSet;
+use fs2_wml::{dist, model, tree};
 use gates::Stop;
 use model::Model;
 
@@ -69,10 +59,7 @@ const RUN_SECONDS: u64 = 60;
 
 /// A script that was read.
 #[derive(Clone, Debug)]
-pub struct Script {
-    name: String,
-    statements: Vec<Placed<Statement>>,
-}
+pub struct Script(fs2_wml::Script);
 
 /// A script that was checked: it can fail only because of the file system.
 #[derive(Clone, Debug)]
@@ -101,8 +88,7 @@ impl Script {
     /// # Errors
     /// Where it is not of the language: with the place, and what was expected.
     pub fn parse(name: &str, source: &str) -> Result<Self, ScriptError> {
-        let statements = parse::parse(source).map_err(|e| e.of_file(name))?;
-        Ok(Self { name: name.into(), statements })
+        fs2_wml::Script::parse(name, source).map(Self)
     }
 
     /// Checks it, with `overrides` of the variables it sets: those keep the value given here.
@@ -110,12 +96,18 @@ impl Script {
     /// # Errors
     /// Names that are not known, with the nearest that is; values that cannot be; each with its place.
     pub fn plan(&self, overrides: &[(String, String)]) -> Result<Plan, ScriptError> {
-        let model = build::build(&self.statements, overrides).map_err(|e| e.of_file(&self.name))?;
-        Ok(Plan { model: Arc::new(model) })
+        Ok(Plan { model: Arc::new(self.0.build(overrides)?) })
     }
 }
 
 impl Plan {
+    /// The same with filesets `factor` times as large: so many times as many files and leaf directories where there are
+    /// several, so many times as long a file where there is one, and working sets within those.
+    pub fn scaled(mut self, factor: f64) -> Self {
+        Arc::make_mut(&mut self.model).scale(factor);
+        self
+    }
+
     /// The variables the script sets, as they came out, in the order of their names.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.model.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))

@@ -156,40 +156,46 @@ fn personality(personality: &Personality, setup: &Setup) -> Result<Box<dyn Workl
             set.push((personality.files.into(), setup.scaled(files, 2).to_string()));
         }
     }
-    made(script, set, setup)
+    // Its files are scaled already, by their variable.
+    made(script, set, setup, 1.0, false)
 }
 
 /// A workload out of a script's text. `name` is shown before the places in errors.
 ///
+/// `system` says whether its `system` statements are carried out.
+///
 /// # Errors
-/// What is wrong with it, and where; a preset or scale: a script has neither.
-pub fn of_file(name: &str, source: &str, setup: &Setup) -> Result<Box<dyn Workload>, BenchError> {
-    if setup.scale != 1.0 {
-        return Err(BenchError::Usage(
-            "--scale is for the workloads of fsbench list; change a script's numbers with --set NAME=VALUE"
-                .into(),
-        ));
-    }
+/// What is wrong with it, and where.
+pub fn of_file(
+    name: &str,
+    source: &str,
+    setup: &Setup,
+    system: bool,
+) -> Result<Box<dyn Workload>, BenchError> {
     let script = Script::parse(name, source).map_err(|e| BenchError::Refused(e.to_string()))?;
-    made(script, Vec::new(), setup)
+    made(script, Vec::new(), setup, setup.scale, system)
 }
 
 fn made(
     script: Script,
     mut set: Vec<(String, String)>,
     setup: &Setup,
+    scale: f64,
+    system: bool,
 ) -> Result<Box<dyn Workload>, BenchError> {
     set.extend(setup.set.iter().map(|(name, value)| (name.trim_start_matches('$').into(), value.clone())));
     let plan = script.plan(&set).map_err(|e| match e.what.contains("--set") {
         true => BenchError::Usage(e.what),
         false => BenchError::Refused(e.to_string()),
     })?;
-    Ok(Box::new(Scripted { plan, seed: setup.seed, began: Instant::now(), site: None, runs: 0 }))
+    let plan = if scale == 1.0 { plan } else { plan.scaled(scale) };
+    Ok(Box::new(Scripted { plan, seed: setup.seed, system, began: Instant::now(), site: None, runs: 0 }))
 }
 
 struct Scripted {
     plan: Plan,
     seed: u64,
+    system: bool,
     began: Instant,
     site: Option<Site>,
     runs: u32,
@@ -197,7 +203,7 @@ struct Scripted {
 
 impl Scripted {
     fn options<'a>(&self, interrupted: &'a (dyn Fn() -> bool + Sync)) -> RunOptions<'a> {
-        RunOptions { seed: self.seed, interrupted, ..RunOptions::default() }
+        RunOptions { seed: self.seed, system: self.system, interrupted, ..RunOptions::default() }
     }
 
     fn site(&self) -> Result<&Site, BenchError> {

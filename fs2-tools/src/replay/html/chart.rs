@@ -255,8 +255,20 @@ const ROW: f64 = 19.0;
 /// Bars that lie, their parts one behind the other, with the sum behind; `name` of what they count with its
 /// unit; `marks` are values with a word, drawn across all.
 pub(crate) fn bars(rows: &[Row], name: &str, marks: &[(f64, String)], say: &str) -> String {
-    let sum = |r: &Row| r.parts.iter().map(|p| fine(p.0)).sum::<f64>();
-    let most = rows.iter().map(sum).chain(marks.iter().map(|m| fine(m.0))).fold(0.0, f64::max);
+    whiskered(rows, &[], name, marks, say)
+}
+
+/// As [`bars`], with half an interval about each bar's end, where it has one above zero.
+pub(crate) fn whiskered(
+    rows: &[Row],
+    halves: &[f64],
+    name: &str,
+    marks: &[(f64, String)],
+    say: &str,
+) -> String {
+    let half = |i: usize| halves.get(i).map_or(0.0, |h| fine(*h));
+    let sum = |(i, r): (usize, &Row)| r.parts.iter().map(|p| fine(p.0)).sum::<f64>() + half(i);
+    let most = rows.iter().enumerate().map(sum).chain(marks.iter().map(|m| fine(m.0))).fold(0.0, f64::max);
     // Room for the sum's digits behind the longest bar.
     let x = Axis::linear(0.0, if most > 0.0 { most * 1.16 } else { 1.0 }, name);
     let groups = rows.iter().filter(|r| !r.group.is_empty()).count().saturating_sub(1) as f64;
@@ -287,7 +299,19 @@ pub(crate) fn bars(rows: &[Row], name: &str, marks: &[(f64, String)], say: &str)
             begin = end;
         }
         let base = n(top + ROW - 5.0);
-        let x = chart.at((begin, 0.0)).map_or(chart.left, |p| p.0);
+        let mut x = chart.at((begin, 0.0)).map_or(chart.left, |p| p.0);
+        if half(i) > 0.0
+            && let (Some(a), Some(b)) =
+                (chart.at((fine(begin - half(i)), 0.0)), chart.at((begin + half(i), 0.0)))
+        {
+            let (high, mid, low) = (n(top + 5.0), n(top + ROW / 2.0), n(top + ROW - 5.0));
+            let (a, b) = (n(a.0), n(b.0));
+            let _ = writeln!(
+                chart.body,
+                "<path class=\"err\" d=\"M{a} {high}V{low}M{b} {high}V{low}M{a} {mid}H{b}\"/>"
+            );
+            x = chart.at((begin + half(i), 0.0)).map_or(x, |p| p.0);
+        }
         let _ = writeln!(
             chart.body,
             "<text class=\"ax\" x=\"0\" y=\"{base}\">{}</text><text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{}</text>\

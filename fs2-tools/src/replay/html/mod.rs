@@ -108,7 +108,8 @@ main{max-width:1040px}h3{font-size:.95rem;margin:0 0 4px;font-weight:600}\n\
 .panels>div{break-inside:avoid}\n\
 .ch{display:block;width:100%;height:auto;max-width:620px}\n\
 .ch text{font:12.5px system-ui,sans-serif;fill:var(--faint)}.ch text.ax{fill:var(--ink)}\n\
-.grid{stroke:var(--line);stroke-width:1;fill:none}.mark{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3;fill:none}\n\
+.grid{stroke:var(--line);stroke-width:1;fill:none}.mark{stroke:var(--ink);stroke-width:1;stroke-dasharray:3 3;fill:none}\
+.err{stroke:var(--ink);stroke-width:1.5;fill:none}\n\
 .dots{stroke-width:1.7;stroke-linecap:round;fill:none}.spot{stroke-width:8;stroke-linecap:round}\n\
 .ln{stroke-width:1.8;fill:none;stroke-linejoin:round}\n\
 .d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:8 3 2 3}\n\

@@ -11,7 +11,7 @@ use super::model::*;
 use super::values::{Attrs, Result, Scope, Value, cvar, randvar};
 
 /// Files or leaf directories of a fileset at most: a hundred times what the original allowed.
-const ENTRIES_MAX: u64 = 1 << 27;
+pub(super) const ENTRIES_MAX: u64 = 1 << 27;
 /// Threads of a script at most: what a Linux allows by default.
 const THREADS_MAX: u64 = 32 << 10;
 /// Flowops of a script at most, composites taken apart.
@@ -20,6 +20,8 @@ const OPS_MAX: usize = 20_000;
 const DEPTH_MAX: usize = 32;
 /// Bytes of a name at most, as of a file's.
 const NAME_MAX: usize = 255;
+/// Bytes of a variable's value that is shown.
+const SHOWN_BYTES_MAX: usize = 1 << 10;
 /// Slots for open files in a thread at most.
 const FD_MAX: u64 = u16::MAX as u64;
 /// Memory of a thread at most.
@@ -190,8 +192,12 @@ impl<'a> Builder<'a> {
             Some(defined) => defined,
             None => self.definitions()?,
         };
+        let shown = |value: &Value| match value.show() {
+            long if long.len() > SHOWN_BYTES_MAX => "a long text".into(),
+            value => value,
+        };
         let mut variables: Vec<_> =
-            self.globals.iter().map(|(name, value)| (name.clone(), value.show())).collect();
+            self.globals.iter().map(|(name, value)| (name.clone(), shown(value))).collect();
         variables.sort();
         Ok(Model {
             filesets: defined.filesets,
@@ -467,7 +473,7 @@ impl Expansion<'_, '_> {
         }
         let (value, text) = match attrs.value(&["value"])? {
             Some((_, Value::Str(text))) if kind == OpKind::Print => (Amount::Fixed(0), text),
-            _ => (attrs.amount(&["value"])?.unwrap_or(Amount::Fixed(0)), String::new()),
+            _ => (attrs.amount(&["value"])?.unwrap_or(Amount::Fixed(0)), "".into()),
         };
         if kind.needs_value() && value.is_zero() {
             return attrs.missing(&of(), "value");
@@ -547,7 +553,7 @@ fn targets(
 }
 
 /// Whether `target` means the gate with this full name.
-pub(super) fn is_gate(full: &str, target: &str) -> bool {
+pub fn is_gate(full: &str, target: &str) -> bool {
     full == target || full.strip_suffix(target).is_some_and(|rest| rest.ends_with('.'))
 }
 

@@ -10,24 +10,31 @@ use super::model::{Amount, FilesetSpec};
 /// Deeper than any draw that means something: ends what a width of one would not.
 const DEPTH_MAX: u32 = 64;
 
+/// A file or directory.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Node {
+pub struct Node {
     /// The directory it is in.
-    pub(super) dir: u32,
-    pub(super) serial: u32,
+    pub dir: u32,
+    /// Its number in that.
+    pub serial: u32,
 }
 
+/// A fileset's files and directories.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Tree {
+pub struct Tree {
     /// The first is the root; each stands behind its parent.
-    pub(super) dirs: Vec<Node>,
-    pub(super) files: Vec<Node>,
-    pub(super) sizes: Vec<u64>,
-    pub(super) leafdirs: Vec<Node>,
+    pub dirs: Vec<Node>,
+    /// Files, each with its directory.
+    pub files: Vec<Node>,
+    /// Their bytes.
+    pub sizes: Vec<u64>,
+    /// Leaf directories.
+    pub leafdirs: Vec<Node>,
 }
 
 impl Tree {
-    pub(super) fn grow(spec: &FilesetSpec, rng: &mut Rng) -> Self {
+    /// The tree a generator makes of it.
+    pub fn grow(spec: &FilesetSpec, rng: &mut Rng) -> Self {
         let all = (spec.entries + spec.leafdirs) as f64;
         let depth = all.ln() / spec.dirwidth.mean().trunc().ln();
         let mut growth =
@@ -37,7 +44,7 @@ impl Tree {
     }
 
     /// Bytes of the files, if all were there.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.sizes.iter().fold(0, |sum, s| sum.saturating_add(*s))
     }
 }

@@ -15,7 +15,8 @@ pub(super) type Result<T> = std::result::Result<T, ScriptError>;
 pub(super) enum Value {
     Int(u64),
     Bool(bool),
-    Str(String),
+    /// Shared: a short script may name a long text often.
+    Str(Arc<str>),
     Dist(Arc<Dist>),
 }
 
@@ -34,14 +35,17 @@ impl Value {
         match self {
             Value::Int(n) => n.to_string(),
             Value::Bool(b) => b.to_string(),
-            Value::Str(s) => s.clone(),
+            Value::Str(s) => s.as_ref().into(),
             Value::Dist(_) => "a random variable".into(),
         }
     }
 }
 
-/// Longest text with variables in it: texts are put together from others.
-const TEXT_BYTES_MAX: usize = 4 << 10;
+/// Longest text with variables in it: texts are put together from others, and each use is a copy.
+const TEXT_BYTES_MAX: usize = 1 << 10;
+
+/// Longest name or path: as of a path in Linux.
+const NAME_BYTES_MAX: usize = 4096;
 
 /// Variables, a composite's own before the script's.
 #[derive(Clone, Copy)]
@@ -67,8 +71,8 @@ impl Scope<'_> {
         Ok(match &term.it {
             Term::Int(n) => Value::Int(*n),
             Term::Bool(b) => Value::Bool(*b),
-            Term::Word(w) => Value::Str(w.clone()),
-            Term::Text(pieces) => Value::Str(self.text(pieces, term.at)?),
+            Term::Word(w) => Value::Str(w.as_str().into()),
+            Term::Text(pieces) => Value::Str(self.text(pieces, term.at)?.into()),
             Term::Var(v) => self.var(v, term.at)?,
             Term::Table(_) => return Err(ScriptError::new(term.at, "a table may only stand at `randtable`")),
         })
@@ -81,7 +85,7 @@ impl Scope<'_> {
                 Piece::Plain(text) => out.push_str(text),
                 Piece::Var(v) => out.push_str(&self.var(v, at)?.show()),
             }
-            if pieces.len() > 1 && out.len() > TEXT_BYTES_MAX {
+            if out.len() > TEXT_BYTES_MAX && pieces.iter().any(|p| matches!(p, Piece::Var(_))) {
                 return Err(ScriptError::new(at, format!("a text of more than {TEXT_BYTES_MAX} bytes")));
             }
         }
@@ -161,7 +165,11 @@ impl Attrs<'_> {
     pub(super) fn text(&self, names: &[&str]) -> Result<Option<String>> {
         Ok(match self.value(names)? {
             None => None,
-            Some((_, Value::Str(s))) => Some(s),
+            Some((at, Value::Str(s))) if s.len() > NAME_BYTES_MAX => {
+                let why = format!("`{}`: a name of more than {NAME_BYTES_MAX} bytes", names[0]);
+                return Err(ScriptError::new(at, why));
+            }
+            Some((_, Value::Str(s))) => Some(s.as_ref().into()),
             Some((_, Value::Int(n))) => Some(n.to_string()),
             Some((at, Value::Bool(_) | Value::Dist(_))) => {
                 return Err(ScriptError::new(at, format!("`{}`: expected a name", names[0])));
@@ -211,7 +219,7 @@ pub(super) fn randvar(attrs: Attrs) -> Result<Dist> {
     };
     let real = |name: &str| Ok(attrs.number(name, i64::MAX as u64)?.map(|n| n as f64));
     if let Some((at, Value::Str(source))) = attrs.value(&["randsrc"])?
-        && !["urandom", "rand48"].contains(&source.as_str())
+        && !["urandom", "rand48"].contains(&source.as_ref())
     {
         return Err(ScriptError::unknown(at, "source of random numbers", &source, ["urandom", "rand48"]));
     }
@@ -226,19 +234,19 @@ pub(super) fn randvar(attrs: Attrs) -> Result<Dist> {
         return Err(ScriptError::new(at, "`randtable` belongs to `type=tabular`"));
     }
     let law = match &kind {
-        Value::Str(s) if s == "uniform" => {
+        Value::Str(s) if s.as_ref() == "uniform" => {
             let Some(mean) = mean else { return attrs.missing("a uniform variable", "mean") };
             let (min, mean) = check(min.unwrap_or(0.0), mean)?;
             Law::Uniform { min, mean }
         }
-        Value::Str(s) if s == "gamma" => {
+        Value::Str(s) if s.as_ref() == "gamma" => {
             if shape == 0.0 {
                 return Err(ScriptError::new(at, "`gamma` must be above zero"));
             }
             let (min, mean) = check(min.unwrap_or(0.0), mean.unwrap_or(shape))?;
             Law::Gamma { min, mean, shape }
         }
-        Value::Str(s) if s == "tabular" => {
+        Value::Str(s) if s.as_ref() == "tabular" => {
             let rows = rows(attrs)?;
             let (table_least, table_mean) = (rows_least(&rows), rows_mean(&rows));
             // As the original: the table's own least value comes to lie at `min`, its mean at `mean`.

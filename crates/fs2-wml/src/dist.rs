@@ -5,11 +5,11 @@ use std::f64::consts::{E, PI};
 
 /// xoshiro256++ of Blackman and Vigna, seeded through SplitMix64 as they advise.
 #[derive(Clone, Debug)]
-pub(super) struct Rng([u64; 4]);
+pub struct Rng([u64; 4]);
 
 impl Rng {
     /// A generator for one stream of a seed.
-    pub(super) fn new(seed: u64, stream: u64) -> Self {
+    pub fn new(seed: u64, stream: u64) -> Self {
         let mut x = seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self(std::array::from_fn(|_| {
             x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -19,7 +19,9 @@ impl Rng {
         }))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// The next 64 bits.
+    #[expect(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> u64 {
         let s = &mut self.0;
         let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -33,7 +35,7 @@ impl Rng {
     }
 
     /// In [0, 1).
-    pub(super) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -48,7 +50,7 @@ impl Rng {
     }
 
     /// In 0..bound; 0 where there is nothing below it.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -63,6 +65,10 @@ pub(super) fn gamma(rng: &mut Rng, shape: f64, scale: f64) -> f64 {
     // Far outside the language's use the methods below would not end.
     if !(shape > 0.0 && shape.is_finite()) {
         return 0.0;
+    }
+    // It is its mean but for a millionth, and the products below leave what a number holds.
+    if shape > 1e12 {
+        return scale * shape;
     }
     let x = if shape <= 1.0 { gamma_small(rng, shape) } else { gamma_large(rng, shape) };
     scale * x
@@ -159,7 +165,7 @@ pub(super) enum Law {
 
 /// A random variable.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Dist {
+pub struct Dist {
     pub(super) law: Law,
     /// To the nearest multiple of this; 0 leaves the value as it is.
     pub(super) round: f64,
@@ -172,7 +178,7 @@ const LARGEST: f64 = (1u64 << 60) as f64;
 
 impl Dist {
     /// Finite, not negative.
-    pub(super) fn draw(&self, rng: &mut Rng) -> f64 {
+    pub fn draw(&self, rng: &mut Rng) -> f64 {
         let mut x = match &self.law {
             Law::Uniform { min, mean } => rng.unit() * 2.0 * (mean - min) + min,
             Law::Gamma { min, mean, shape } => gamma(rng, *shape, (mean - min) / shape) + min,
@@ -201,7 +207,7 @@ impl Dist {
     }
 
     /// The mean of the law before rounding and bounds, where the tree of a fileset needs one.
-    pub(super) fn mean(&self) -> f64 {
+    pub fn mean(&self) -> f64 {
         match &self.law {
             Law::Uniform { mean, .. } | Law::Gamma { mean, .. } | Law::CustomGamma { mean, .. } => *mean,
             Law::Normal { mean, .. } | Law::Exponential { mean } | Law::Erlang { mean, .. } => *mean,

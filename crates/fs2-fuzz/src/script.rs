@@ -1,0 +1,52 @@
+//! A script in FileBench's language: an error with its place, or a model that means the same each time, can be scaled,
+//! whose random variables end, and whose small filesets are the trees they say.
+
+use fs2_wml::Script;
+use fs2_wml::dist::Rng;
+use fs2_wml::model::{Amount, Model, Op};
+use fs2_wml::tree::Tree;
+
+/// Filesets of more are not grown here: their trees are as large as the script says.
+const ENTRIES_MAX: u64 = 500;
+
+pub(crate) fn run(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let model = match Script::parse("fuzz.f", &text).and_then(|script| script.build(&[])) {
+        Ok(model) => model,
+        Err(e) => {
+            assert!(e.pos.line >= 1 && e.pos.column >= 1 && e.to_string().starts_with("fuzz.f:"), "{e}");
+            return;
+        }
+    };
+    let again = Script::parse("fuzz.f", &text).and_then(|script| script.build(&[]));
+    assert_eq!(again.as_ref(), Ok(&model), "a script means one thing");
+    drop(again);
+    let mut rng = Rng::new(1, data.len() as u64);
+    draw(&model, &mut rng);
+    for spec in model.filesets.iter().filter(|s| s.entries + s.leafdirs <= ENTRIES_MAX).take(4) {
+        let tree = Tree::grow(spec, &mut rng);
+        let grown = (tree.files.len() as u64, tree.sizes.len() as u64, tree.leafdirs.len() as u64);
+        assert_eq!(grown, (spec.entries, spec.entries, spec.leafdirs));
+    }
+    let mut scaled = model;
+    let threads = scaled.threads();
+    scaled.scale(0.3);
+    assert_eq!(scaled.threads(), threads);
+}
+
+/// Every amount of the model once, of composites the first few.
+fn draw(model: &Model, rng: &mut Rng) {
+    let mut one = |amount: &Amount| {
+        let x = amount.draw_f64(rng);
+        assert!(x.is_finite() && x >= 0.0, "{x} of {amount:?}");
+    };
+    for spec in &model.filesets {
+        [&spec.size, &spec.dirwidth].into_iter().chain(&spec.dirdepth).for_each(&mut one);
+    }
+    let mut rest: Vec<&Op> = model.processes.iter().flat_map(|p| &p.threads).flat_map(|t| &t.ops).collect();
+    for _ in 0..200 {
+        let Some(op) = rest.pop() else { break };
+        [&op.iters, &op.iosize, &op.value].into_iter().chain(&op.indexed).for_each(&mut one);
+        rest.extend(&op.inner);
+    }
+}
