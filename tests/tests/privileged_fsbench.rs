@@ -1,7 +1,13 @@
 //! fsbench's workloads on a real FS2 volume, each cold and with little memory, in one mount after another:
 //! every file as written, the drive's figures told, e2fsck content afterwards.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use fs2_tests::{KERNEL, Mounted, PlainMount, Scratch, e2fsck_clean, mke2fs, needs, run};
 
@@ -98,6 +104,40 @@ fn limit_works(scratch: &Scratch) -> bool {
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a directory");
     entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// Ctrl-C on a terminal reaches every process of the command. One of these moments or another falls into
+/// making files, mounting anew, a run.
+#[test]
+fn ctrl_c_leaves_the_volume_mounted_and_nothing_on_it() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let dir = scratch.path("mnt");
+    let mounted = Mounted::new(&scratch, &image, &dir, &["--policy", "none"]);
+    for ms in [0, 60, 150, 270, 420, 600] {
+        let mut command = scratch.command("fsbench");
+        command
+            .args(["run", "zipf-0", "--scale", "0.1", "--ops", "20", "--runs", "10000", "--cold", "remount"]);
+        command.arg(&dir).process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("fsbench");
+        let until = Instant::now() + Duration::from_secs(60);
+        while !dir.join("fsbench.d").exists() {
+            assert!(
+                Instant::now() < until && child.try_wait().expect("a child").is_none(),
+                "it does not begin"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(ms));
+        killpg(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("a signal");
+        assert_eq!(child.wait().expect("its end").code(), Some(130), "after {ms} ms");
+        assert_eq!(names_in(&dir), ["lost+found"], "after {ms} ms: mounted, and only what was there");
+    }
+    mounted.umount().ended(0);
+    e2fsck_clean(&image);
 }
 
 #[test]
