@@ -50,3 +50,33 @@ fn draw(model: &Model, rng: &mut Rng) {
         rest.extend(&op.inner);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seeds that were refused would lead nowhere.
+    #[test]
+    fn the_seeds_are_accepted_or_refused_for_what_they_are() {
+        let build = |text: &str| Script::parse("seed", text).and_then(|script| script.build(&[]));
+        for seed in [
+            include_str!("../../../fuzz/seeds/wml_script/every-statement"),
+            include_str!("../../../fuzz/seeds/wml_script/laws"),
+            include_str!("../../../fuzz/seeds/wml_script/far-numbers"),
+            include_str!("../../../fuzz/seeds/wml_script/long-text"),
+        ] {
+            build(seed).unwrap_or_else(|e| panic!("{e}"));
+        }
+        let doubling = build(include_str!("../../../fuzz/seeds/wml_script/doubling")).unwrap_err();
+        assert!(doubling.to_string().contains("more than 20000 flowops"), "{doubling}");
+    }
+
+    /// As a script of 1e308: its mean, at once.
+    #[test]
+    fn a_gamma_of_any_shape_ends() {
+        let text = "set $a=cvar(type=cvar-gamma,parameters=mean:5000;gamma:1e308)\ndefine file name=f,path=/t,size=$a";
+        let model = Script::parse("far.f", text).and_then(|script| script.build(&[])).unwrap();
+        let size = model.filesets[0].size.draw_f64(&mut Rng::new(1, 1));
+        assert!((size - 5000.0).abs() < 0.01, "{size}");
+    }
+}
