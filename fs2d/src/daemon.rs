@@ -353,7 +353,7 @@ impl Served {
                 Ok(records)
             })
             .map_err(io)?;
-        self.server.trace_to(Some(ring.clone()));
+        self.server.trace_to(Some(ring.tap()));
         *slot = Some(Tracing { ring, thread, path: path.to_owned() });
         Ok(())
     }

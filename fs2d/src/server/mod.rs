@@ -27,7 +27,7 @@ use fs2_trace::{Record, RecordFlags};
 
 use crate::service::{Answer, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
 use slab::Slab;
-pub use trace::TraceRing;
+pub use trace::{TraceRing, TraceTap};
 
 /// How the machine is driven.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ struct Core {
     /// When one of them wakes of its own.
     wakes_at: Nanos,
     stopping: bool,
-    trace: Option<Arc<TraceRing>>,
+    trace: Option<TraceTap>,
 }
 
 /// A served volume.
@@ -224,9 +224,9 @@ impl Server {
         &self.store
     }
 
-    /// Puts a record of every access into `ring` from now on; `None` ends it. Clients never wait for a trace.
-    pub fn trace_to(&self, ring: Option<Arc<TraceRing>>) {
-        self.lock().trace = ring;
+    /// Puts a record of every access into `tap` from now on; `None` ends it. Clients never wait for a trace.
+    pub fn trace_to(&self, tap: Option<TraceTap>) {
+        self.lock().trace = tap;
     }
 
     /// What a worker does.
@@ -390,8 +390,8 @@ impl Server {
         if result.is_err() {
             record.flags = record.flags.with(RecordFlags::FAILED);
         }
-        if let Some(ring) = &core.trace {
-            ring.push(record);
+        if let Some(tap) = &mut core.trace {
+            tap.push(record);
         }
     }
 

@@ -1,49 +1,75 @@
 //! Records on their way from the machine to the trace's writer.
 //!
+//! Whoever makes records has a [`TraceTap`] of its own, which fills a piece of memory and hands it over when it is full:
+//! a record costs a few stores to memory that nobody else looks at.
+//!
 //! Invariants:
-//! T1: whoever runs the machine never waits for the writer, allocates nothing for it and makes no system call: a record
-//!     that finds the ring full is counted and left out.
-//! T2: every record that was put in before [`TraceRing::close`] is taken out or counted as lost.
+//! T1: who makes records never waits for the writer, allocates nothing and makes no system call: where no empty piece
+//!     is left, records are counted and left out.
+//! T2: a piece is with a tap, among the full or among the empty ones; there are at most `pieces` of them, and both
+//!     rings have room for all.
+//! T3: every record is taken out by [`TraceRing::drain`] or counted as lost, once the taps are gone and the ring closed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use fs2_trace::Record;
 
-/// How long the writer rests where there is nothing; nobody wakes it (T1). What the ring holds lasts for that long at
-/// six million records a second.
-const REST: Duration = Duration::from_millis(10);
+/// Records of a piece. A guess: so many share the cost of handing over, and are lost with a daemon that is killed.
+const PIECE: usize = 128;
+
+/// How long the writer rests where there is nothing; nobody wakes it (T1).
+const REST: Duration = Duration::from_millis(5);
 
 /// A bounded ring without locks, for one trace.
 #[derive(Debug)]
 pub struct TraceRing {
-    records: ArrayQueue<Record>,
+    full: ArrayQueue<Vec<Record>>,
+    empty: ArrayQueue<Vec<Record>>,
     lost: AtomicU64,
     closed: AtomicBool,
 }
 
+/// One thread's way in, or that of whoever holds one lock. Dropping it hands over what it has.
+#[derive(Debug)]
+pub struct TraceTap {
+    ring: Arc<TraceRing>,
+    piece: Vec<Record>,
+}
+
 impl TraceRing {
-    /// For at most `capacity` records that wait, at least 1.
-    pub fn new(capacity: usize) -> TraceRing {
+    /// For at most `records` that wait, at least two pieces of 128.
+    pub fn new(records: usize) -> TraceRing {
+        let pieces = records.div_ceil(PIECE).max(2);
+        let empty = ArrayQueue::new(pieces);
+        while empty.push(Vec::with_capacity(PIECE)).is_ok() {}
         TraceRing {
-            records: ArrayQueue::new(capacity.max(1)),
+            full: ArrayQueue::new(pieces),
+            empty,
             lost: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Puts a record in, or counts it as lost; true where it was put in.
-    #[inline]
-    pub fn push(&self, record: Record) -> bool {
-        let there = self.records.push(record).is_ok();
-        if !there {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-        there
+    /// Another way in.
+    pub fn tap(self: &Arc<Self>) -> TraceTap {
+        TraceTap { ring: self.clone(), piece: self.empty.pop().unwrap_or_default() }
     }
 
-    /// Nothing more is put in: [`TraceRing::drain`] comes to an end.
+    fn put_full(&self, piece: Vec<Record>) {
+        // Keeps T2: a tap made when no piece was left has one without room.
+        if piece.capacity() == 0 {
+            return;
+        }
+        // There is room (T2); if not, keeps T3.
+        if let Err(piece) = self.full.push(piece) {
+            self.lost.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing more is put in, all taps are gone: [`TraceRing::drain`] comes to an end.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -60,14 +86,44 @@ impl TraceRing {
     pub fn drain<E>(&self, mut take: impl FnMut(Record) -> Result<(), E>) -> Result<(), E> {
         loop {
             let closed = self.closed.load(Ordering::Acquire);
-            while let Some(record) = self.records.pop() {
-                take(record)?;
+            while let Some(mut piece) = self.full.pop() {
+                piece.drain(..).try_for_each(&mut take)?;
+                // There is room (T2).
+                let _ = self.empty.push(piece);
             }
             if closed {
                 return Ok(());
             }
             std::thread::sleep(REST);
         }
+    }
+}
+
+impl TraceTap {
+    /// Puts a record in, or counts it as lost; true where it was put in.
+    #[inline]
+    pub fn push(&mut self, record: Record) -> bool {
+        if self.piece.len() == self.piece.capacity() && !self.hand_over() {
+            self.ring.lost.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        self.piece.push(record);
+        true
+    }
+
+    #[cold]
+    fn hand_over(&mut self) -> bool {
+        let Some(empty) = self.ring.empty.pop() else { return false };
+        let full = std::mem::replace(&mut self.piece, empty);
+        self.ring.put_full(full);
+        true
+    }
+}
+
+impl Drop for TraceTap {
+    fn drop(&mut self) {
+        let last = std::mem::take(&mut self.piece);
+        self.ring.put_full(last);
     }
 }
 
@@ -82,9 +138,12 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_counted() {
-        let ring = TraceRing::new(4);
-        let there = (0..10).filter(|&n| ring.push(record(n))).count();
-        assert_eq!((there, ring.lost()), (4, 6));
+        let ring = Arc::new(TraceRing::new(2 * PIECE));
+        let mut tap = ring.tap();
+        let there = (0..1000).filter(|&n| tap.push(record(n))).count();
+        assert_eq!((there, ring.lost()), (2 * PIECE, 1000 - 2 * PIECE as u64));
+        assert!(!ring.tap().push(record(0)), "no piece is left for another");
+        drop(tap);
         ring.close();
         let mut seen = Vec::new();
         ring.drain(|r| {
@@ -92,12 +151,14 @@ mod tests {
             Ok::<_, ()>(())
         })
         .unwrap();
-        assert_eq!(seen, [0, 1, 2, 3], "the first stay, in their order");
+        assert!(seen.into_iter().eq(0..2 * PIECE as u64), "the first stay, in their order");
+        // All pieces are there again.
+        assert_eq!((ring.empty.len(), ring.full.len()), (2, 0));
     }
 
     #[test]
     fn many_writers_lose_nothing_uncounted() {
-        let ring = TraceRing::new(64);
+        let ring = Arc::new(TraceRing::new(8 * PIECE));
         let taken = std::thread::scope(|s| {
             let taken = s.spawn(|| {
                 let mut taken = 0u64;
@@ -110,9 +171,10 @@ mod tests {
             });
             let writers: Vec<_> = (0..4)
                 .map(|_| {
-                    s.spawn(|| {
+                    let mut tap = ring.tap();
+                    s.spawn(move || {
                         for n in 0..5000 {
-                            ring.push(record(n));
+                            tap.push(record(n));
                         }
                     })
                 })
@@ -122,13 +184,14 @@ mod tests {
             taken.join().unwrap()
         });
         assert_eq!(taken + ring.lost(), 20_000);
-        assert!(taken >= 64, "a ring full at least");
+        assert!(taken >= 8 * PIECE as u64, "all pieces at least");
+        assert_eq!((ring.empty.len(), ring.full.len()), (8, 0));
     }
 
     #[test]
     fn a_writer_that_fails_ends() {
-        let ring = TraceRing::new(4);
-        ring.push(record(1));
+        let ring = Arc::new(TraceRing::new(PIECE));
+        ring.tap().push(record(1));
         assert_eq!(ring.drain(|_| Err("full")), Err("full"));
     }
 }
