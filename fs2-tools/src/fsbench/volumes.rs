@@ -347,6 +347,19 @@ mod tests {
         assert!("ext3".parse::<System>().unwrap_err().contains("there are ext2"));
     }
 
+    /// Through this process's own output they would stand among a sweep's tables.
+    #[test]
+    fn what_e2fsck_says_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        make_image(&image, 8 << 20, &[]).unwrap();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let args = [OsString::from("chkfs2"), "-f".into(), "-p".into(), image.into_os_string()];
+        let code = crate::chkfs2::run_within(args, &mut out, &mut err);
+        let said = String::from_utf8_lossy(&out);
+        assert!(code <= 1 && said.contains("files (") && said.contains("blocks"), "{code}: {said}");
+    }
+
     #[test]
     fn only_the_daemon_s_own_arguments_start_it() {
         let args = |list: &[&str]| list.iter().map(OsString::from).collect::<Vec<_>>();
