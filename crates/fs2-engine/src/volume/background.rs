@@ -238,6 +238,14 @@ impl Volume {
         io
     }
 
+    /// For reads of clients' blocks by the engine itself.
+    fn read_data(&self) -> IoData {
+        match self.contents {
+            Contents::Bytes => IoData::None,
+            Contents::Unseen => IoData::Unseen,
+        }
+    }
+
     /// What follows the copy just read, for the drive's own cache: what it brings nobody sees.
     pub(super) fn dispatch_trail(&mut self, now: Nanos) -> Option<Io> {
         let blocks = self.trail.take()?.intersect(self.fs_blocks);
@@ -245,7 +253,8 @@ impl Volume {
             return None;
         }
         let extent = blocks.extent(self.block_size);
-        Some(self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, Purpose::Trail))
+        let data = self.read_data();
+        Some(self.dispatch(now, Target::Volume, IoOp::Read, extent, data, Purpose::Trail))
     }
 
     pub(super) fn load_wanted(&mut self, now: Nanos) -> Option<Io> {
@@ -359,10 +368,7 @@ impl Volume {
                 if !self.untouched(extent, false) {
                     return None;
                 }
-                let data = match self.contents {
-                    Contents::Bytes => IoData::None,
-                    Contents::Unseen => IoData::Unseen,
-                };
+                let data = self.read_data();
                 let purpose = Purpose::Fetch { blocks: range, void: false };
                 let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, data, purpose);
                 // R5: nobody changes them while they are read; who wants to makes void what it brings.

@@ -14,6 +14,9 @@ const LEAST: Nanos = Nanos::from_millis(5);
 /// Pauses before anything is made of them: until then every pause will do.
 const KNOWN_FROM: u32 = 16;
 
+/// They are weighed anew every so many pauses: it takes as long as a request.
+const WEIGHED_EVERY: u32 = 8;
+
 /// Counts are halved after so many pauses. Guess.
 const HALVE_EVERY: u32 = 1024;
 
@@ -71,10 +74,10 @@ impl Pauses {
         if self.seen.is_multiple_of(HALVE_EVERY) {
             self.counts.iter_mut().for_each(|c| *c = c.div_ceil(2));
         }
-        for i in (0..BUCKETS).rev() {
-            self.longer[i] = self.longer[i + 1] + self.counts[i];
-        }
-        if self.seen >= KNOWN_FROM {
+        if self.seen >= KNOWN_FROM && self.seen.is_multiple_of(WEIGHED_EVERY) {
+            for i in (0..BUCKETS).rev() {
+                self.longer[i] = self.longer[i + 1] + self.counts[i];
+            }
             self.risks = std::array::from_fn(|i| self.risk(EDGES[i]));
         }
     }
@@ -89,7 +92,7 @@ impl Pauses {
         let i = bucket(length);
         let (from, to) = (EDGES[i], EDGES[i + 1]);
         let part = (length.since(from).0 as f64 / to.since(from).0 as f64).min(1.0);
-        f64::from(self.longer[i]) - f64::from(self.counts[i]) * part
+        f64::from(self.longer[i]) - f64::from(self.longer[i] - self.longer[i + 1]) * part
     }
 
     /// Share of the pauses longer than `rested` that an access begun then would meet the end of.
@@ -159,7 +162,7 @@ mod tests {
         (0..1000).for_each(|i| p.ended(ms(5 + i % 200)));
         let short = p.quiet_from(ms(5), RISK);
         (0..100).for_each(|_| p.own_took(ms(60)));
-        p.ended(ms(100));
+        (0..WEIGHED_EVERY).for_each(|_| p.ended(ms(100)));
         assert!(p.quiet_from(ms(5), RISK) >= short);
         assert!(p.risk(ms(100)) > 0.5, "{}", p.risk(ms(100)));
     }
