@@ -216,7 +216,17 @@ mod tests {
         let (copy, first_copy) = (None, None);
         let (now, measured) = (Nanos(0), Nanos(0));
         let data = crate::io::Brought::Bytes(&data);
-        let seen = ReadSeen { now, blocks, data, wanted: true, hashes: &hashes, copy, first_copy, measured };
+        let seen = ReadSeen {
+            now,
+            arrived: now,
+            blocks,
+            data,
+            wanted: true,
+            hashes: &hashes,
+            copy,
+            first_copy,
+            measured,
+        };
         p.read_seen(&seen, &AllFree(shape()), log);
     }
 

@@ -120,6 +120,8 @@ impl Shape {
 pub struct ReadSeen<'a> {
     /// When it was answered.
     pub now: Nanos,
+    /// When it was asked for.
+    pub arrived: Nanos,
     /// The blocks it covers whole.
     pub blocks: BlockRange,
     /// Their contents, where they may be captured; nothing where a write came in between or the log is full.

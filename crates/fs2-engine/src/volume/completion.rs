@@ -164,7 +164,7 @@ impl Volume {
             return;
         }
         let p = &self.requests[seq];
-        let (covered, blocks, tainted) = (p.covered, p.blocks, p.tainted);
+        let (covered, blocks, tainted, arrived) = (p.covered, p.blocks, p.tainted, p.arrived);
         let copy = match source {
             Source::Copy { first, .. } => Some(*first),
             Source::Original => None,
@@ -176,7 +176,7 @@ impl Volume {
                 self.originals_seen(covered, data);
             }
             if self.standing == Standing::Active {
-                self.show_policy(now, covered, blocks, data, copy, now.since(io.dispatched));
+                self.show_policy((arrived, io.dispatched, now), covered, blocks, data, copy);
             }
         }
         self.finish(seq, outcome.result);
@@ -193,12 +193,11 @@ impl Volume {
 
     fn show_policy(
         &mut self,
-        now: Nanos,
+        (arrived, dispatched, now): (Nanos, Nanos, Nanos),
         covered: BlockRange,
         blocks: BlockRange,
         data: Brought<'_>,
         copy: Option<BlockNo>,
-        measured: Nanos,
     ) {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
         let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
@@ -213,13 +212,14 @@ impl Volume {
         let first_copy = self.table.first_copy_of(blocks.first());
         let seen = ReadSeen {
             now,
+            arrived,
             blocks: covered,
             data: if capture { data } else { Brought::NOTHING },
             wanted,
             hashes: &hashes,
             copy,
             first_copy,
-            measured,
+            measured: now.since(dispatched),
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
         let mut log = std::mem::replace(&mut self.log, Log::new(0));

@@ -2,12 +2,13 @@
 //!
 //! A drive reads on behind a read until the next command comes. Where several streams are read in turns, that is at
 //! once, and each read jumps. So after a jump into the log some more of it is read, to nowhere: the drive's cache has
-//! it when its stream goes on. Whether that helps is learnt from the times that later reads take, by place; it is
+//! it when its stream goes on. Where the next request mostly comes later than that, the drive reads ahead by itself, and
+//! who waits for a trail waits for nothing. Whether it helps is learnt from the times that later reads take, by place; it is
 //! done only where the drive's segments are known, within one of them.
 
 use std::collections::VecDeque;
 
-use fs2_block::{BlockNo, BlockRange};
+use fs2_block::{BlockNo, BlockRange, Nanos};
 
 use super::chances::Chances;
 
@@ -16,6 +17,12 @@ const WATCHED: usize = 32;
 
 /// How fast it is learnt whether trails are used. Measured on real traces, with the next two.
 const LEARN: f64 = 0.1;
+
+/// A request that comes so soon after an answer leaves no time to read ahead: the shortest trail takes about as long.
+const AT_ONCE: Nanos = Nanos(1_000_000);
+
+/// Share of reads that must come at once. Guess: most of them.
+const AT_ONCE_SHARE: f64 = 0.5;
 
 /// Below this chance of being used a trail costs more than it brings: 1 to 3 ms against a positioning.
 const LEAST_CHANCE: f64 = 0.25;
@@ -39,12 +46,28 @@ pub(super) struct Trails {
     /// Chance that a trail is used.
     used: Chances,
     next: Option<BlockRange>,
+    /// Share of reads that came at once, lately, and when the last one was answered.
+    at_once: f64,
+    answered: Nanos,
 }
 
 impl Trails {
     /// For a volume of so many blocks.
     pub(super) fn new(blocks: u32) -> Trails {
-        Trails { watched: VecDeque::new(), used: Chances::new(blocks, 128), next: None }
+        Trails {
+            watched: VecDeque::new(),
+            used: Chances::new(blocks, 128),
+            next: None,
+            at_once: 0.0,
+            answered: Nanos(0),
+        }
+    }
+
+    /// A read was asked for and answered.
+    pub(super) fn read(&mut self, arrived: Nanos, answered: Nanos) {
+        let at_once = f64::from(u8::from(arrived.since(self.answered) < AT_ONCE));
+        self.at_once += (at_once - self.at_once) * LEARN;
+        self.answered = answered;
     }
 
     /// A copy, `blocks`, was read; whether the arm had to move for it. No trail is longer than `bytes_max`.
@@ -54,7 +77,7 @@ impl Trails {
             self.used.learn(w.of, !missed, LEARN);
         }
         let chance = self.used.of(blocks.first());
-        if !missed || chance < LEAST_CHANCE {
+        if !missed || chance < LEAST_CHANCE || self.at_once < AT_ONCE_SHARE {
             return;
         }
         let bytes = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST, |l| l.1).min(bytes_max);
@@ -83,6 +106,12 @@ mod tests {
 
     const KIB_4: u32 = 4096;
 
+    fn busy() -> Trails {
+        let mut t = Trails::new(1 << 20);
+        (0..50).for_each(|i| t.read(Nanos(i), Nanos(i)));
+        t
+    }
+
     fn jump(t: &mut Trails, at: u32) -> Option<BlockRange> {
         t.copy_read(BlockRange::new(at, at + 2), true, 192 << 10, KIB_4);
         t.take()
@@ -90,7 +119,7 @@ mod tests {
 
     #[test]
     fn it_follows_jumps_and_grows_where_it_is_used() {
-        let mut t = Trails::new(1 << 20);
+        let mut t = busy();
         assert_eq!(jump(&mut t, 100), Some(BlockRange::new(102, 114)));
         assert_eq!(t.take(), None);
         for _ in 0..40 {
@@ -107,8 +136,16 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_that_has_time_reads_ahead_by_itself() {
+        let mut t = busy();
+        assert!(jump(&mut t, 100).is_some());
+        (1..20).for_each(|i| t.read(Nanos::from_millis(2 * i), Nanos::from_millis(2 * i)));
+        assert_eq!(jump(&mut t, 100), None);
+    }
+
+    #[test]
     fn it_ends_where_nobody_follows() {
-        let mut t = Trails::new(1 << 20);
+        let mut t = busy();
         let trails = (0..200).filter(|i| jump(&mut t, 100 + i % 2).is_some()).count();
         assert!((WATCHED..WATCHED + 20).contains(&trails), "{trails} trails before it was learnt");
     }
