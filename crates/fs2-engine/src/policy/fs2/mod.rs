@@ -176,7 +176,7 @@ impl Policy for Fs2 {
         }
         self.placement.read(seen.copy.unwrap_or(seen.blocks.first()), seen.measured);
         self.learn(seen);
-        self.trails.read(seen.arrived, seen.now);
+        self.trails.read(seen.now.since(seen.arrived));
         if let Some(copy) = seen.copy {
             let blocks = BlockRange::at(copy, seen.blocks.len());
             let missed = seen.measured > self.miss;

@@ -2,9 +2,12 @@
 //!
 //! A drive reads on behind a read until the next command comes. Where several streams are read in turns, that is at
 //! once, and each read jumps. So after a jump into the log some more of it is read, to nowhere: the drive's cache has
-//! it when its stream goes on. Where the next request mostly comes later than that, the drive reads ahead by itself, and
-//! who waits for a trail waits for nothing. Whether it helps is learnt from the times that later reads take, by place; it is
-//! done only where the drive's segments are known, within one of them.
+//! it when its stream goes on. How long it is follows from whether later reads come from the drive's cache, by place;
+//! only where the drive's segments are known, and within one of them.
+//!
+//! Where the drive has time it reads ahead by itself, and who waits for a trail waits for nothing. Nobody can tell that
+//! from one read, so it is tried: reads behind a jump are taken in windows, in most of them the way that has been faster
+//! is gone, in some the other one, and the time from request to answer is compared.
 
 use std::collections::VecDeque;
 
@@ -18,11 +21,14 @@ const WATCHED: usize = 32;
 /// How fast it is learnt whether trails are used. Measured on real traces, with the next two.
 const LEARN: f64 = 0.1;
 
-/// A request that comes so soon after an answer leaves no time to read ahead: the shortest trail takes about as long.
-const AT_ONCE: Nanos = Nanos(1_000_000);
+/// Reads of a window. Guess: some trails' lengths.
+const WINDOW: u32 = 16;
 
-/// Share of reads that must come at once. Guess: most of them.
-const AT_ONCE_SHARE: f64 = 0.5;
+/// One window in so many goes the other way. Guess.
+const TRIED_EVERY: u32 = 6;
+
+/// How fast the means of windows follow. Guess: some fifty windows make a mean.
+const FOLLOW: f64 = 0.03;
 
 /// Below this chance of being used a trail costs more than it brings: 1 to 3 ms against a positioning.
 const LEAST_CHANCE: f64 = 0.25;
@@ -46,9 +52,52 @@ pub(super) struct Trails {
     /// Chance that a trail is used.
     used: Chances,
     next: Option<BlockRange>,
-    /// Share of reads that came at once, lately, and when the last one was answered.
-    at_once: f64,
-    answered: Nanos,
+    trial: Trial,
+}
+
+/// Windows with trails beside windows without.
+#[derive(Clone, Debug, Default)]
+struct Trial {
+    /// Reads left in the present window, whether it has trails, and the time they took so far.
+    left: u32,
+    trails: bool,
+    took: Nanos,
+    windows: u32,
+    /// Windows seen without and with trails, and the mean time of one, in ms.
+    seen: [u32; 2],
+    means: [f64; 2],
+}
+
+impl Trial {
+    /// A read took so long from request to answer.
+    fn read(&mut self, took: Nanos) {
+        if self.left == 0 {
+            return;
+        }
+        self.left -= 1;
+        self.took += took;
+        if self.left == 0 {
+            let way = usize::from(self.trails);
+            self.seen[way] += 1;
+            let rate = (1.0 / f64::from(self.seen[way])).max(FOLLOW);
+            self.means[way] += (self.took.as_millis_f64() - self.means[way]) * rate;
+        }
+    }
+
+    /// Whether a jump now is to have a trail.
+    fn jump(&mut self) -> bool {
+        if self.left == 0 {
+            self.windows += 1;
+            let better = match self.seen {
+                [_, 0] => true,
+                [0, _] => false,
+                _ => self.means[1] < self.means[0],
+            };
+            self.trails = better != self.windows.is_multiple_of(TRIED_EVERY);
+            (self.left, self.took) = (WINDOW, Nanos(0));
+        }
+        self.trails
+    }
 }
 
 impl Trails {
@@ -58,16 +107,13 @@ impl Trails {
             watched: VecDeque::new(),
             used: Chances::new(blocks, 128),
             next: None,
-            at_once: 0.0,
-            answered: Nanos(0),
+            trial: Trial::default(),
         }
     }
 
-    /// A read was asked for and answered.
-    pub(super) fn read(&mut self, arrived: Nanos, answered: Nanos) {
-        let at_once = f64::from(u8::from(arrived.since(self.answered) < AT_ONCE));
-        self.at_once += (at_once - self.at_once) * LEARN;
-        self.answered = answered;
+    /// A read took so long from request to answer.
+    pub(super) fn read(&mut self, took: Nanos) {
+        self.trial.read(took);
     }
 
     /// A copy, `blocks`, was read; whether the arm had to move for it. No trail is longer than `bytes_max`.
@@ -77,7 +123,7 @@ impl Trails {
             self.used.learn(w.of, !missed, LEARN);
         }
         let chance = self.used.of(blocks.first());
-        if !missed || chance < LEAST_CHANCE || self.at_once < AT_ONCE_SHARE {
+        if !missed || chance < LEAST_CHANCE || bytes_max == 0 || !self.trial.jump() {
             return;
         }
         let bytes = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST, |l| l.1).min(bytes_max);
@@ -105,48 +151,69 @@ mod tests {
     use super::*;
 
     const KIB_4: u32 = 4096;
+    const MAX: u64 = 192 << 10;
 
-    fn busy() -> Trails {
+    /// Jumps, each with as many reads behind it as end a window, that take so long with and without a trail.
+    fn jumps(t: &mut Trails, n: u32, with: u64, without: u64) -> Vec<Option<BlockRange>> {
+        let jump = |i: u32| {
+            t.copy_read(BlockRange::new(100 + i % 2, 102 + i % 2), true, MAX, KIB_4);
+            let trail = t.take();
+            let took = if trail.is_some() { with } else { without };
+            (0..WINDOW).for_each(|_| t.read(Nanos::from_millis(took)));
+            trail
+        };
+        (0..n).map(jump).collect()
+    }
+
+    fn share(trails: &[Option<BlockRange>]) -> f64 {
+        trails.iter().flatten().count() as f64 / trails.len() as f64
+    }
+
+    #[test]
+    fn the_faster_way_is_gone_and_the_other_tried() {
         let mut t = Trails::new(1 << 20);
-        (0..50).for_each(|i| t.read(Nanos(i), Nanos(i)));
-        t
-    }
-
-    fn jump(t: &mut Trails, at: u32) -> Option<BlockRange> {
-        t.copy_read(BlockRange::new(at, at + 2), true, 192 << 10, KIB_4);
-        t.take()
+        // Used, or the chance of that would end them.
+        let used = |t: &mut Trails| (0..100).for_each(|_| t.used.learn(BlockNo(100), true, LEARN));
+        used(&mut t);
+        let faster = share(&jumps(&mut t, 60, 1, 3));
+        assert!((0.7..0.9).contains(&faster), "{faster}");
+        used(&mut t);
+        jumps(&mut t, 600, 3, 1);
+        used(&mut t);
+        let slower = share(&jumps(&mut t, 60, 3, 1));
+        assert!((0.1..0.3).contains(&slower), "{slower}");
     }
 
     #[test]
-    fn it_follows_jumps_and_grows_where_it_is_used() {
-        let mut t = busy();
-        assert_eq!(jump(&mut t, 100), Some(BlockRange::new(102, 114)));
-        assert_eq!(t.take(), None);
+    fn they_grow_where_they_are_used() {
+        let mut t = Trails::new(1 << 20);
+        let first = jumps(&mut t, 1, 1, 3);
+        assert_eq!(first, [Some(BlockRange::new(102, 114))]);
         for _ in 0..40 {
+            jumps(&mut t, 1, 1, 3);
             // The stream goes on in the trail, from the drive's cache.
-            t.copy_read(BlockRange::new(102, 104), false, 192 << 10, KIB_4);
+            t.copy_read(BlockRange::new(103, 104), false, MAX, KIB_4);
             assert_eq!(t.take(), None, "no jump");
-            jump(&mut t, 100);
         }
-        assert_eq!(jump(&mut t, 100).map(|b| b.len()), Some(48));
-        t.copy_read(BlockRange::new(100, 102), true, 64 << 10, KIB_4);
-        assert_eq!(t.take().map(|b| b.len()), Some(16), "no longer than a segment allows");
-        t.copy_read(BlockRange::new(100, 102), true, 0, KIB_4);
-        assert_eq!(t.take(), None);
+        let longest = jumps(&mut t, 10, 1, 3).into_iter().flatten().map(|b| b.len()).max();
+        assert_eq!(longest, Some(48));
+        let mut limited = |bytes: u64| {
+            let mut most = None;
+            for _ in 0..20 {
+                t.copy_read(BlockRange::new(100, 102), true, bytes, KIB_4);
+                most = most.max(t.take().map(|b| b.len()));
+                (0..WINDOW).for_each(|_| t.read(Nanos(0)));
+            }
+            most
+        };
+        assert!(limited(20 << 10).is_some_and(|n| n <= 5), "no longer than a segment allows");
+        assert_eq!(limited(0), None);
     }
 
     #[test]
-    fn a_drive_that_has_time_reads_ahead_by_itself() {
-        let mut t = busy();
-        assert!(jump(&mut t, 100).is_some());
-        (1..20).for_each(|i| t.read(Nanos::from_millis(2 * i), Nanos::from_millis(2 * i)));
-        assert_eq!(jump(&mut t, 100), None);
-    }
-
-    #[test]
-    fn it_ends_where_nobody_follows() {
-        let mut t = busy();
-        let trails = (0..200).filter(|i| jump(&mut t, 100 + i % 2).is_some()).count();
+    fn they_end_where_nobody_follows() {
+        let mut t = Trails::new(1 << 20);
+        let trails = jumps(&mut t, 200, 1, 3).into_iter().flatten().count();
         assert!((WATCHED..WATCHED + 20).contains(&trails), "{trails} trails before it was learnt");
     }
 }
