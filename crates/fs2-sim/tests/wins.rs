@@ -66,6 +66,18 @@ fn what_the_log_cannot_hold_is_copied_when_the_volume_rests() {
     );
 }
 
+/// Seven times as far apart, with the same free blocks: a smaller share of the volume, and as many copies.
+#[test]
+fn a_stretched_volume_has_room_for_as_many_copies() {
+    let map = map();
+    let places = leaps(&map, 500);
+    let mut s = settings(PolicyKind::Fs2);
+    s.stretch = 7;
+    let mut replay = Replay::new(&map, s).expect("a volume");
+    run(&mut replay, requests(&places, Nanos(0)));
+    assert_eq!(replay.last_run().replicas, 500);
+}
+
 /// Every tenth block is written before each run: its copy is made again where it was, and the order stays.
 #[test]
 fn copies_of_what_was_written_are_made_again_in_their_places() {

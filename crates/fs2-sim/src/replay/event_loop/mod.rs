@@ -17,7 +17,7 @@ use fs2_block::{
 };
 use fs2_disk::{Disk, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::Shape;
-use fs2_engine::{Brought, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
+use fs2_engine::{Brought, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume, Watermarks};
 use fs2_trace::Record;
 
 use super::baselines::Ground;
@@ -36,6 +36,14 @@ const AGE_MAX: Nanos = Nanos::from_millis(2000);
 /// A scheme leaves so many blocks of the room for copies unused, the length of a copy write: where the table
 /// could fill up, the engine evicts.
 const SPARE_BLOCKS: u32 = 64;
+
+/// The marks of a volume that is so many times as large and has no more free space: the same blocks.
+fn narrowed(marks: Watermarks, factor: u32) -> Watermarks {
+    let part = |mark: Permille, least: u32| {
+        Permille::new((u32::from(mark.get()) / factor).max(least) as u16).unwrap_or(mark)
+    };
+    Watermarks::new(part(marks.high(), 3), part(marks.low(), 2), part(marks.critical(), 1)).unwrap_or(marks)
+}
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +126,7 @@ impl Replay {
         // The same room for replicas as the traced volume has.
         let share = u32::from(engine.space.get()).div_ceil(factor) as u16;
         engine.space = Permille::new(share).unwrap_or(engine.space);
+        engine.watermarks = narrowed(engine.watermarks, factor);
         let (mut policy, mut redirect) = (settings.policy, settings.redirect);
         if let Some(scheme) = settings.scheme {
             let known = settings.known.map(|k| match factor {
