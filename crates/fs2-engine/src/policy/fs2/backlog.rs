@@ -257,7 +257,8 @@ impl Backlog {
     pub(super) fn home(&mut self, want: u32, shape: &Shape, space: &dyn Space) -> Option<BlockRange> {
         let next = self.next_home.take()?;
         let group = shape.group_range(shape.group_of(next.first()));
-        let next = BlockRange::new(next.start(), next.end().min(next.start() + want).min(group.end()));
+        let next =
+            BlockRange::new(next.start(), next.end().min(next.start().saturating_add(want)).min(group.end()));
         let one = BlockRange::one(next.first());
         [next, one].into_iter().find(|&r| space.first_vacant(r, r.len(), r.len()) == Some(r))
     }

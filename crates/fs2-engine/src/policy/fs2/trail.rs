@@ -127,7 +127,9 @@ impl Trails {
             return;
         }
         let bytes = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST, |l| l.1).min(bytes_max);
-        let trail = BlockRange::at(BlockNo(blocks.end()), (bytes / u64::from(block_bytes)) as u32);
+        let length = (bytes / u64::from(block_bytes)) as u32;
+        // The largest volume ends where block numbers do.
+        let trail = BlockRange::new(blocks.end(), blocks.end().saturating_add(length));
         if trail.is_empty() {
             return;
         }
@@ -208,6 +210,18 @@ mod tests {
         };
         assert!(limited(20 << 10).is_some_and(|n| n <= 5), "no longer than a segment allows");
         assert_eq!(limited(0), None);
+    }
+
+    #[test]
+    fn they_end_where_block_numbers_do() {
+        let mut t = Trails::new(u32::MAX);
+        let mut longest = 0;
+        for _ in 0..4 {
+            t.copy_read(BlockRange::new(u32::MAX - 4, u32::MAX - 2), true, MAX, KIB_4);
+            longest = longest.max(t.take().map_or(0, |b| b.len()));
+            (0..WINDOW).for_each(|_| t.read(Nanos(0)));
+        }
+        assert_eq!(longest, 2);
     }
 
     #[test]
