@@ -12,6 +12,7 @@ use fs2_engine::DetachReport;
 
 use crate::daemon::{DaemonError, Served, Stop, open_with};
 use crate::frontend::{fuse, nbd, ublk};
+use crate::metrics::{Bound, Place};
 use crate::runtime;
 use crate::service::Service;
 use crate::settings::{FrontendKind, Settings};
@@ -215,6 +216,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             .inspect_err(|why| tracing::warn!("the former daemon's session does not go on: {why}"))
             .ok()
     });
+    let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
     let served = Arc::new(open_with(&serve.device, &settings, given)?);
     let end = |e| {
         served.end();
@@ -246,11 +248,23 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             return Err(end(e));
         }
     };
+    let metrics = metrics.map(|(at, bound)| {
+        let (served, place) = (served.clone(), place.clone());
+        let serving = bound.serve(move || served.metrics(&place));
+        match &serving {
+            Ok(server) => tracing::info!("metrics on {}", server.address()),
+            // Programs may be using the volume by now.
+            Err(e) => tracing::error!("no metrics on {at}: {e}"),
+        }
+        serving
+    });
     tracing::info!("serving {} by {place}; control socket {}", serve.device.display(), control.display());
     stop.wait(Duration::from_secs(2), || {
         served.server.look_at_host();
         frontend.is_alive()
     });
+    // The next daemon may want the same address.
+    drop(metrics);
     let program = next.lock().unwrap_or_else(PoisonError::into_inner).take();
     let frontend = match (program, frontend) {
         (Some(program), Frontend::Ublk(device)) => {
@@ -264,6 +278,27 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
     listening.shutdown();
     Ok(report)
+}
+
+/// The socket for metrics. Where programs wait for the volume already, one that cannot be had is only told of.
+fn bind_metrics(settings: &Settings, handed_over: bool) -> Result<Option<(Place, Bound)>, DaemonError> {
+    let Some(place) = &settings.metrics else { return Ok(None) };
+    match Bound::new(place, settings.metrics_remote) {
+        Ok(bound) => Ok(Some((place.clone(), bound))),
+        Err(e) if settings.again || handed_over => {
+            tracing::error!("no metrics on {place}: {e}");
+            Ok(None)
+        }
+        Err(e) => Err(DaemonError::Setting(format!(
+            "no metrics on {place}: {e}{}",
+            match e.kind() {
+                std::io::ErrorKind::PermissionDenied if matches!(place, Place::Tcp(_)) =>
+                    "; --metrics-remote allows it",
+                std::io::ErrorKind::AddrInUse => "; each volume needs an address of its own",
+                _ => "",
+            }
+        ))),
+    }
 }
 
 /// Becomes another program that goes on with the device. Returns only where that failed: the device then

@@ -391,6 +391,14 @@ impl Served {
         crate::status::status_of(self, frontend, None)
     }
 
+    /// The metrics' text; `frontend` as for [`Served::status`].
+    pub fn metrics(&self, frontend: &str) -> String {
+        let status = self.status(frontend);
+        let (reads, writes) =
+            self.server.with_volume(|v| (v.stats().read_access.clone(), v.stats().write_access.clone()));
+        crate::metrics::page(&crate::metrics::Measured { status: &status, reads: &reads, writes: &writes })
+    }
+
     /// The end for a successor's sake: what it needs to go on, or why it cannot. Nothing is written any more.
     pub(crate) fn leave(&self, connection: fs2_block::ConnectionId) -> Result<Vec<u8>, String> {
         self.ended.store(true, Ordering::SeqCst);

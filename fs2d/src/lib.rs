@@ -34,6 +34,7 @@
 pub mod cli;
 pub mod daemon;
 pub mod frontend;
+pub mod metrics;
 pub mod runtime;
 pub mod server;
 pub mod service;

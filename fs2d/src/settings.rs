@@ -8,6 +8,8 @@ use clap::{Args, ValueEnum};
 use fs2_block::Permille;
 use fs2_engine::{DiscardMode, PolicyKind, Watermarks};
 
+use crate::metrics::Place;
+
 /// Which protocol carries the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FrontendKind {
@@ -139,6 +141,14 @@ pub struct Settings {
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub record: Option<PathBuf>,
 
+    /// Serve metrics for Prometheus here: unix:PATH, or ADDRESS:PORT on loopback, such as 127.0.0.1:9835.
+    #[arg(long, value_name = "WHERE", value_parser = Place::from_str)]
+    pub metrics: Option<Place>,
+
+    /// Let metrics be served where other machines reach them; there is neither password nor encryption.
+    #[arg(long, requires = "metrics")]
+    pub metrics_remote: bool,
+
     /// Refuse to serve a volume whose replicas cannot be trusted, instead of serving it plainly.
     #[arg(long)]
     pub require_active: bool,
@@ -214,10 +224,21 @@ impl Settings {
                 put(name, std::path::absolute(path).unwrap_or_else(|_| path.clone()).into());
             }
         }
+        match &self.metrics {
+            Some(Place::Unix(path)) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let mut place = OsString::from("unix:");
+                place.push(path);
+                put("--metrics=", place);
+            }
+            Some(Place::Tcp(address)) => put("--metrics=", address.to_string().into()),
+            None => {}
+        }
         if let Some(depth) = self.depth {
             put("--depth=", depth.to_string().into());
         }
         for (name, on) in [
+            ("--metrics-remote", self.metrics_remote),
             ("--require-active", self.require_active),
             ("--passive", self.passive),
             ("--again", self.again),
@@ -306,7 +327,8 @@ mod tests {
         use clap::Parser;
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
                     --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --record /d --require-active \
-                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid --again";
+                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid --again \
+                    --metrics unix:/e/f --metrics-remote";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
         let two = Only::try_parse_from(again).unwrap();

@@ -1,7 +1,11 @@
 //! A served volume as the control socket tells of it.
 
-use fs2_control::{AccessMs, DetachInfo, EnergyJ, HotRegion, Liveness, Source, Status, WatermarkState};
-use fs2_engine::{DetachReport, PolicyKind, Standing};
+use fs2_block::{Permille, SECTOR_BYTES};
+use fs2_control::{
+    AccessMs, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Source, Status, TotalS,
+    WatermarkState,
+};
+use fs2_engine::{AccessKind, DetachReport, PolicyKind, Standing};
 use fs2_store::ModelTotals;
 
 use crate::daemon::Served;
@@ -42,7 +46,52 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
         let reads = s.read_access.count() > 0;
         let ms = |n: u128, count: u64| (count > 0).then(|| n as f64 / count as f64 / 1e6);
         let m = &s.modelled;
+        let s_of = |ns: u128| ns as f64 / 1e9;
+        let share = |p: Permille| f64::from(p.get()) / 1000.0;
+        let marks = v.config().watermarks;
+        let parts = |kind| s.parts.counts(kind).to_vec();
+        let pauses = v.pause_work();
+        let block_bytes = v.block_size().bytes();
         Status {
+            volume_bytes: v.size_bytes(),
+            block_bytes,
+            watermarks: Marks {
+                high: share(marks.high()),
+                low: share(marks.low()),
+                critical: share(marks.critical()),
+            },
+            space_share: share(v.config().space),
+            head_block: v.head().last().0 / (u64::from(block_bytes) / SECTOR_BYTES),
+            parts: Parts {
+                reads: parts(AccessKind::Read),
+                replica_reads: parts(AccessKind::ReplicaRead),
+                writes: parts(AccessKind::Write),
+                own: parts(AccessKind::Own),
+            },
+            verified: s.verified,
+            refuted: s.refuted,
+            read_bytes: s.read_bytes,
+            write_bytes: s.write_bytes,
+            requests_waiting: v.requests_waiting() as u64,
+            ios_in_flight: v.ios_in_flight() as u64,
+            copy_errors: s.copy_errors,
+            pause_work: PauseWork {
+                allowed: pauses.allowed,
+                cost_ms: pauses.cost_ms,
+                limit_ms: if copies { pauses.limit_ms } else { 0.0 },
+            },
+            total_s: TotalS {
+                reads: s.read_access.count(),
+                read: s.read_access.total().as_secs_f64(),
+                read_wait: s.read_wait.as_secs_f64(),
+                writes: s.write_access.count(),
+                write: s.write_access.total().as_secs_f64(),
+                accesses: m.count,
+                seek: s_of(m.seek),
+                rotation: s_of(m.rotation),
+                transfer: s_of(m.transfer),
+                saved: s.saved.as_secs_f64(),
+            },
             liveness,
             remedy,
             policy: v.policy().kind().to_string(),
@@ -71,6 +120,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             access_ms: AccessMs {
                 mean: reads.then(|| s.read_access.mean().as_millis_f64()),
                 p99: reads.then(|| s.read_access.quantile(0.99).as_millis_f64()),
+                wait: reads.then(|| s.read_wait.as_millis_f64() / s.read_access.count() as f64),
                 seek: ms(m.seek, m.count),
                 rotation: ms(m.rotation, m.count),
                 transfer: ms(m.transfer, m.count),
@@ -116,6 +166,11 @@ fn simulated(status: &mut Status, t: &ModelTotals, drive: &str) {
     access.rotation = ms(t.rotation_ns);
     access.transfer = ms(t.transfer_ns + t.overhead_ns);
     access.accesses = n;
+    let total = &mut status.total_s;
+    total.accesses = n;
+    total.seek = t.seek_ns as f64 / 1e9;
+    total.rotation = t.rotation_ns as f64 / 1e9;
+    total.transfer = (t.transfer_ns + t.overhead_ns) as f64 / 1e9;
     access.source = Source::Simulated(drive.into());
     status.energy_j = EnergyJ { value: Some(t.energy_joules), source: Source::Simulated(drive.into()) };
 }

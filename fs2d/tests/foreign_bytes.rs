@@ -167,6 +167,11 @@ fn control_frames() {
 }
 
 #[test]
+fn metrics_request() {
+    replay("metrics_request");
+}
+
+#[test]
 fn trace_bytes() {
     replay("trace_bytes");
 }

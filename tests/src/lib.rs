@@ -11,6 +11,7 @@
 //! ```
 
 mod counters;
+mod exposition;
 mod guest;
 mod image;
 mod mounted;
@@ -22,6 +23,7 @@ mod serve;
 mod tree;
 
 pub use counters::{BLOCK, Counters, count_in, stamped};
+pub use exposition::{Exposition, Family, Sample};
 pub use guest::{Guest, Left};
 pub use image::{Dump, debugfs, digest, dump, e2fsck_clean, file_digest, mke2fs};
 pub use mounted::{Mounted, PlainMount, loops_below, mounts_below};

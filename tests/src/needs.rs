@@ -39,6 +39,7 @@ fn origin(program: &str) -> String {
         "mke2fs" | "e2fsck" | "debugfs" | "dumpe2fs" => "e2fsprogs",
         "nbdinfo" | "nbdcopy" => "libnbd-bin",
         "qemu-img" => "qemu-utils",
+        "promtool" => "prometheus",
         other => other,
     };
     format!("apt-get install {package}")

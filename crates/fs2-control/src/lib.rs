@@ -42,6 +42,8 @@ pub use client::{Client, ControlError};
 pub use command::{Command, Reply};
 pub use server::{ControlServer, ServeError, ServeLimits, serve, serve_with};
 pub use status::{
-    AccessMs, DetachInfo, EnergyJ, HotRegion, Liveness, NotALiveness, Source, Status, WatermarkState,
+    AccessMs, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, NotALiveness, Parts, PauseWork, Source,
+    Status, TotalS, WatermarkState,
 };
+pub use text::{bytes, count, duration, figure, ms, percent, strip, watermark};
 pub use wire::{COMMAND_BYTES_MAX, FRAME_BYTES_MAX, PROTOCOL_VERSION, WireError, fuzz_frame};

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Whether replicas are kept. In JSON a string: `active`, `frozen: why` or `inactive: why`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,6 +136,93 @@ pub struct HotRegion {
     pub last_block: u64,
 }
 
+/// The marks that the free share is held against, shares of 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Marks {
+    /// Copying resumes at or above.
+    pub high: f64,
+    /// Below it copying stops and the least used replicas go.
+    pub low: f64,
+    /// Below it whole regions of replicas go.
+    pub critical: f64,
+}
+
+/// Where on the volume accesses began: counters of equal parts of its bytes, in ascending order of addresses. All four
+/// lists are of the same length.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// Clients' reads, where the file system put their blocks.
+    #[serde(deserialize_with = "counters")]
+    pub reads: Vec<u64>,
+    /// Clients' reads, at replicas.
+    #[serde(deserialize_with = "counters")]
+    pub replica_reads: Vec<u64>,
+    /// Clients' writes.
+    #[serde(deserialize_with = "counters")]
+    pub writes: Vec<u64>,
+    /// The daemon's own accesses, for its replicas and its table.
+    #[serde(deserialize_with = "counters")]
+    pub own: Vec<u64>,
+}
+
+/// Takes counters as they come. `Vec`'s own way reserves up to 1 MiB for whatever length is claimed.
+fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
+    struct Counters;
+    impl<'de> Visitor<'de> for Counters {
+        type Value = Vec<u64>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of counters")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<u64>, A::Error> {
+            let mut all = Vec::new();
+            while let Some(n) = from.next_element()? {
+                all.push(n);
+            }
+            Ok(all)
+        }
+    }
+    from.deserialize_seq(Counters)
+}
+
+/// Whether the daemon's own work goes on in short pauses, and the sums it goes by: those of late, not of the whole
+/// session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PauseWork {
+    /// It goes on; else it waits for long rests.
+    pub allowed: bool,
+    /// What it cost clients' requests, in ms.
+    pub cost_ms: f64,
+    /// What it may cost, in ms.
+    pub limit_ms: f64,
+}
+
+/// Times in seconds, summed since the attach. Differences between two statuses are those of the time between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TotalS {
+    /// Reads of clients that were measured.
+    pub reads: u64,
+    /// Their dispatch to completion.
+    pub read: f64,
+    /// Their arrival to dispatch.
+    pub read_wait: f64,
+    /// Writes of clients that were measured.
+    pub writes: u64,
+    /// Their dispatch to completion.
+    pub write: f64,
+    /// Accesses that have parts: [`AccessMs::accesses`].
+    pub accesses: u64,
+    /// Their seeks.
+    pub seek: f64,
+    /// Their rotational latency.
+    pub rotation: f64,
+    /// Their transfer, overhead included.
+    pub transfer: f64,
+    /// What reading replicas instead of originals saved, as the policy predicted it at each choice.
+    pub saved: f64,
+}
+
 /// Access times in ms. The mean and p99 are measured over reads, dispatch to completion; the parts
 /// are means an access, and come from `source`: they need not add up to the mean. What is not known
 /// is `None`.
@@ -144,6 +232,8 @@ pub struct AccessMs {
     pub mean: Option<f64>,
     /// What 99 % of the reads do not exceed, measured.
     pub p99: Option<f64>,
+    /// Mean wait of a read before it was dispatched, measured; not part of the mean.
+    pub wait: Option<f64>,
     /// Mean seek.
     pub seek: Option<f64>,
     /// Mean rotational latency.
@@ -196,30 +286,54 @@ pub struct Status {
     pub liveness: Liveness,
     /// The command that makes an inactive or frozen volume active.
     pub remedy: Option<String>,
+    /// Bytes of the volume.
+    pub volume_bytes: u64,
+    /// Bytes of its file system's block, 4096 where there is none.
+    pub block_bytes: u32,
     /// Share of the volume that is free and holds no replica, 0 to 1; 0 where nothing is known.
     pub free_share: f64,
+    /// What the free share is held against.
+    pub watermarks: Marks,
+    /// At most this share of the volume holds replicas, 0 to 1.
+    pub space_share: f64,
     /// Where the share stands.
     pub watermark_state: WatermarkState,
     /// Whether any discard was seen since the attach; without one the space known free only shrinks.
     pub discard_seen: bool,
     /// The hot region, if the policy has one.
     pub hot_region: Option<HotRegion>,
+    /// The block at which the drive's head is taken to be: where the last access ended.
+    pub head_block: u64,
+    /// Where the accesses were.
+    pub parts: Parts,
     /// Replicas in the table, in blocks.
     pub replicas: u64,
     /// Bytes the replicas take.
     pub replica_bytes: u64,
     /// Replicas that have not been compared with their original yet.
     pub replicas_unverified: u64,
+    /// Replicas that were, and were right.
+    pub verified: u64,
+    /// Replicas that were, and were wrong.
+    pub refuted: u64,
     /// Reads of clients.
     pub reads: u64,
+    /// Bytes they asked for.
+    pub read_bytes: u64,
     /// Of these, served from a replica.
     pub reads_from_replica: u64,
     /// Writes and write-zeroes of clients.
     pub writes: u64,
+    /// Bytes of them.
+    pub write_bytes: u64,
     /// Discards of clients.
     pub discards: u64,
     /// Flushes of clients.
     pub flushes: u64,
+    /// Requests that wait to be started.
+    pub requests_waiting: u64,
+    /// I/Os at the device, the daemon's own among them.
+    pub ios_in_flight: u64,
     /// Replicas dropped because their original or their block was written, discarded or claimed.
     pub invalidated: u64,
     /// Replicas dropped to give space back.
@@ -230,6 +344,10 @@ pub struct Status {
     pub copies_written: u64,
     /// Blocks copied in vain: what they were made from changed meanwhile.
     pub copies_void: u64,
+    /// Copies whose write failed below.
+    pub copy_errors: u64,
+    /// The daemon's own work in short pauses.
+    pub pause_work: PauseWork,
     /// Replica reads whose content had another hash.
     pub hash_mismatches: u64,
     /// Replica reads that failed below and were served from the original.
@@ -240,6 +358,8 @@ pub struct Status {
     pub table_errors: u64,
     /// Access times.
     pub access_ms: AccessMs,
+    /// The sums behind them.
+    pub total_s: TotalS,
     /// Energy.
     pub energy_j: EnergyJ,
     /// Seconds since the attach.
@@ -284,6 +404,7 @@ pub(crate) mod tests {
         let millis = || proptest::option::of(0.0..1e5f64);
         let texts = proptest::array::uniform5(".{0,90}");
         let counters = proptest::array::uniform16(any::<u64>());
+        let parts = proptest::collection::vec(any::<u64>(), 0..70);
         let times = (millis(), millis(), millis(), millis(), millis());
         let more = (
             proptest::option::of(".{0,200}"),
@@ -293,56 +414,85 @@ pub(crate) mod tests {
             0.0..=1.0f64,
             0.0..1e9f64,
         );
-        (liveness, state, texts, counters, times, more).prop_map(|(liveness, state, texts, n, t, more)| {
-            let [volume, uuid, frontend, policy, drive] = texts;
-            let (remedy, region, detach, discard_seen, free_share, uptime_s) = more;
-            Status {
-                volume,
-                uuid,
-                frontend,
-                policy,
-                drive: drive.clone(),
-                data_path: drive.clone(),
-                liveness,
-                remedy: remedy.clone(),
-                free_share,
-                watermark_state: state,
-                discard_seen,
-                hot_region: region.map(|(first_block, last_block)| HotRegion { first_block, last_block }),
-                replicas: n[0],
-                replica_bytes: n[1],
-                replicas_unverified: n[2],
-                reads: n[3],
-                reads_from_replica: n[4],
-                writes: n[5],
-                discards: n[6],
-                flushes: n[7],
-                invalidated: n[8],
-                reclaimed: n[9],
-                copies_written: n[10],
-                copies_waiting: n[10],
-                copies_void: n[11],
-                hash_mismatches: n[12],
-                replica_errors: n[13],
-                table_pages_written: n[14],
-                table_errors: n[15],
-                access_ms: AccessMs {
-                    mean: t.0,
-                    p99: t.1,
-                    seek: t.2,
-                    rotation: t.3,
-                    transfer: t.4,
-                    accesses: n[12],
-                    source: Source::Simulated(drive),
-                },
-                energy_j: EnergyJ { value: t.0, source: Source::None },
-                uptime_s,
-                trace: remedy,
-                detach: detach.map(|(marked, why_not, replicas)| DetachInfo { marked, why_not, replicas }),
-                pid: n[0] as u32,
-                version: "0.1.0".into(),
-            }
-        })
+        let numbers = (counters, parts);
+        (liveness, state, texts, numbers, times, more).prop_map(
+            |(liveness, state, texts, numbers, t, more)| {
+                let (n, parts) = numbers;
+                let [volume, uuid, frontend, policy, drive] = texts;
+                let (remedy, region, detach, discard_seen, free_share, uptime_s) = more;
+                Status {
+                    volume,
+                    uuid,
+                    frontend,
+                    policy,
+                    drive: drive.clone(),
+                    data_path: drive.clone(),
+                    liveness,
+                    remedy: remedy.clone(),
+                    volume_bytes: n[0],
+                    block_bytes: n[1] as u32,
+                    free_share,
+                    watermarks: Marks { high: free_share, low: uptime_s, critical: 0.0 },
+                    space_share: free_share,
+                    watermark_state: state,
+                    discard_seen,
+                    head_block: n[2],
+                    parts: Parts {
+                        reads: parts.clone(),
+                        replica_reads: vec![],
+                        writes: parts,
+                        own: vec![n[3]],
+                    },
+                    hot_region: region.map(|(first_block, last_block)| HotRegion { first_block, last_block }),
+                    replicas: n[0],
+                    replica_bytes: n[1],
+                    replicas_unverified: n[2],
+                    verified: n[3],
+                    refuted: n[4],
+                    reads: n[3],
+                    read_bytes: n[4],
+                    reads_from_replica: n[4],
+                    writes: n[5],
+                    write_bytes: n[6],
+                    requests_waiting: n[7],
+                    ios_in_flight: n[8],
+                    discards: n[6],
+                    flushes: n[7],
+                    invalidated: n[8],
+                    reclaimed: n[9],
+                    copies_written: n[10],
+                    copies_waiting: n[10],
+                    copies_void: n[11],
+                    copy_errors: n[12],
+                    pause_work: PauseWork { allowed: discard_seen, cost_ms: free_share, limit_ms: uptime_s },
+                    hash_mismatches: n[12],
+                    replica_errors: n[13],
+                    table_pages_written: n[14],
+                    table_errors: n[15],
+                    access_ms: AccessMs {
+                        mean: t.0,
+                        p99: t.1,
+                        wait: t.0,
+                        seek: t.2,
+                        rotation: t.3,
+                        transfer: t.4,
+                        accesses: n[12],
+                        source: Source::Simulated(drive),
+                    },
+                    total_s: TotalS { reads: n[3], read: uptime_s, seek: free_share, ..TotalS::default() },
+                    energy_j: EnergyJ { value: t.0, source: Source::None },
+                    uptime_s,
+                    trace: remedy,
+                    detach: detach.map(|(marked, why_not, replicas)| DetachInfo {
+                        marked,
+                        why_not,
+                        replicas,
+                    }),
+                    pid: n[0] as u32,
+                    version: "0.1.0".into(),
+                }
+            },
+        )
     }
 
     #[test]
@@ -352,6 +502,7 @@ pub(crate) mod tests {
             remedy: Some("mkfs2 /dev/sdb1".into()),
             watermark_state: WatermarkState::Suspended,
             hot_region: Some(HotRegion { first_block: 8, last_block: 15 }),
+            parts: Parts { reads: vec![1, 2], ..Parts::default() },
             access_ms: AccessMs {
                 mean: Some(5.5),
                 source: Source::Modelled("wd800-repaired".into()),
@@ -360,22 +511,30 @@ pub(crate) mod tests {
             detach: Some(DetachInfo { marked: false, why_not: Some("x".into()), replicas: 3 }),
             ..Status::default()
         };
-        let want = serde_json::json!({
+        let want = r#"{
             "volume": "", "uuid": "", "frontend": "", "policy": "", "drive": "", "data_path": "",
             "liveness": "inactive: no mark", "remedy": "mkfs2 /dev/sdb1",
-            "free_share": 0.0, "watermark_state": "suspended", "discard_seen": false,
-            "hot_region": { "first_block": 8, "last_block": 15 },
-            "replicas": 0, "replica_bytes": 0, "replicas_unverified": 0,
-            "reads": 0, "reads_from_replica": 0, "writes": 0, "discards": 0, "flushes": 0,
+            "volume_bytes": 0, "block_bytes": 0,
+            "free_share": 0.0, "watermarks": { "high": 0.0, "low": 0.0, "critical": 0.0 }, "space_share": 0.0,
+            "watermark_state": "suspended", "discard_seen": false,
+            "hot_region": { "first_block": 8, "last_block": 15 }, "head_block": 0,
+            "parts": { "reads": [1, 2], "replica_reads": [], "writes": [], "own": [] },
+            "replicas": 0, "replica_bytes": 0, "replicas_unverified": 0, "verified": 0, "refuted": 0,
+            "reads": 0, "read_bytes": 0, "reads_from_replica": 0, "writes": 0, "write_bytes": 0,
+            "discards": 0, "flushes": 0, "requests_waiting": 0, "ios_in_flight": 0,
             "invalidated": 0, "reclaimed": 0, "copies_waiting": 0, "copies_written": 0, "copies_void": 0,
+            "copy_errors": 0, "pause_work": { "allowed": false, "cost_ms": 0.0, "limit_ms": 0.0 },
             "hash_mismatches": 0, "replica_errors": 0, "table_pages_written": 0, "table_errors": 0,
-            "access_ms": { "mean": 5.5, "p99": null, "seek": null, "rotation": null, "transfer": null,
+            "access_ms": { "mean": 5.5, "p99": null, "wait": null, "seek": null, "rotation": null, "transfer": null,
                 "accesses": 0, "source": "modelled by profile wd800-repaired" },
+            "total_s": { "reads": 0, "read": 0.0, "read_wait": 0.0, "writes": 0, "write": 0.0, "accesses": 0,
+                "seek": 0.0, "rotation": 0.0, "transfer": 0.0, "saved": 0.0 },
             "energy_j": { "value": null, "source": "none" },
             "uptime_s": 0.0, "trace": null,
             "detach": { "marked": false, "why_not": "x", "replicas": 3 },
-            "pid": 0, "version": "",
-        });
+            "pid": 0, "version": ""
+        }"#;
+        let want: serde_json::Value = serde_json::from_str(want).unwrap();
         assert_eq!(status.to_json(), want);
         assert_eq!(serde_json::from_value::<Status>(want).unwrap(), status);
     }

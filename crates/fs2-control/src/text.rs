@@ -1,6 +1,6 @@
 //! A status as a page for people: 80 columns, units that can be read.
 
-use crate::status::{DetachInfo, Liveness, Source, Status, WatermarkState};
+use crate::status::{DetachInfo, Liveness, Marks, Source, Status, WatermarkState};
 
 /// Columns of the page.
 const COLUMNS: usize = 80;
@@ -25,6 +25,13 @@ impl Page {
     fn heading(&mut self, text: &str) {
         self.0.push('\n');
         self.0.push_str(text);
+        self.0.push('\n');
+    }
+
+    /// A label and a picture of one line, spaces kept.
+    fn picture(&mut self, label: &str, picture: &str) {
+        let label = format!("  {label}");
+        self.0.push_str(format!("{label:<INDENT$}{picture}").trim_end());
         self.0.push('\n');
     }
 
@@ -79,7 +86,7 @@ fn fold(text: &str, width: usize) -> Vec<String> {
 }
 
 /// 1234567 as `1,234,567`.
-fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -97,7 +104,7 @@ fn counted(n: u64, what: &str) -> String {
 }
 
 /// Bytes in the largest binary unit that leaves a whole number before the point.
-fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = n as f64;
     let mut unit = "bytes";
@@ -113,7 +120,7 @@ fn bytes(n: u64) -> String {
 }
 
 /// Three digits that mean something.
-fn figure(x: f64) -> String {
+pub fn figure(x: f64) -> String {
     match x {
         _ if !x.is_finite() => "?".into(),
         _ if x.abs() < 9.995 => format!("{x:.2}"),
@@ -123,7 +130,7 @@ fn figure(x: f64) -> String {
 }
 
 /// Milliseconds; `-` where not known.
-fn ms(t: Option<f64>) -> String {
+pub fn ms(t: Option<f64>) -> String {
     match t {
         None => "-".into(),
         Some(t) if t >= 1e4 => format!("{} s", figure(t / 1e3)),
@@ -141,11 +148,12 @@ fn joules(e: Option<f64>) -> String {
 }
 
 /// A share of 0 to 1 in percent.
-fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     if share.is_finite() { format!("{:.1} %", share * 100.0) } else { "?".into() }
 }
 
-fn duration(seconds: f64) -> String {
+/// Seconds in the two largest units.
+pub fn duration(seconds: f64) -> String {
     let s = if seconds.is_finite() { seconds.max(0.0) as u64 } else { 0 };
     match s {
         0..60 => format!("{s} s"),
@@ -155,7 +163,8 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-fn watermark(state: WatermarkState) -> &'static str {
+/// What a state of the watermarks means.
+pub fn watermark(state: WatermarkState) -> &'static str {
     match state {
         WatermarkState::Off => "nothing is copied",
         WatermarkState::Copying => "copies are made",
@@ -163,6 +172,19 @@ fn watermark(state: WatermarkState) -> &'static str {
         WatermarkState::Low => "below the low watermark: the least used replicas go",
         WatermarkState::Critical => "below the critical watermark: whole regions of replicas go",
     }
+}
+
+/// Counters of parts as `columns` characters, the highest column full; a part with anything in it is never blank.
+pub fn strip(parts: &[u64], columns: usize) -> String {
+    const LEVELS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let columns = columns.min(parts.len());
+    let sum = |c: usize| {
+        let part = |c: usize| c * parts.len() / columns;
+        parts[part(c)..part(c + 1)].iter().fold(0u64, |a, n| a.saturating_add(*n))
+    };
+    let sums: Vec<u64> = (0..columns).map(sum).collect();
+    let most = u128::from(sums.iter().copied().max().unwrap_or(0)).max(1);
+    sums.iter().map(|&n| LEVELS[(u128::from(n) * 8).div_ceil(most) as usize]).collect()
 }
 
 fn detach(page: &mut Page, d: &DetachInfo) {
@@ -200,6 +222,7 @@ impl Status {
 
         page.heading("space");
         self.space(&mut page);
+        self.places(&mut page);
         page.heading("requests");
         self.requests(&mut page);
         page.heading("time and energy");
@@ -219,12 +242,20 @@ impl Status {
             }
             _ => page.row("free", "not known in this state; nothing is copied"),
         }
+        let Marks { high, low, critical } = self.watermarks;
+        if high > 0.0 {
+            let [high, low, critical] = [high, low, critical].map(percent);
+            page.row("marks", &format!("copies from {high}, none below {low}, regions go below {critical}"));
+        }
         if self.replicas == 0 {
             page.row("replicas", "none");
         } else {
             let mut text = format!("{}, {}", counted(self.replicas, "block"), bytes(self.replica_bytes));
             if self.replicas_unverified > 0 {
                 text += &format!("; {} not verified yet", count(self.replicas_unverified));
+            }
+            if self.space_share > 0.0 {
+                text += &format!("; at most {} of the volume", percent(self.space_share));
             }
             page.row("replicas", &text);
         }
@@ -240,6 +271,24 @@ impl Status {
         }
     }
 
+    /// Where on the volume.
+    fn places(&self, page: &mut Page) {
+        if self.volume_bytes == 0 {
+            return;
+        }
+        let blocks = self.volume_bytes / u64::from(self.block_bytes.max(1));
+        page.row("head", &format!("at block {} of {}", count(self.head_block), count(blocks)));
+        let rows = [
+            ("reads at", &self.parts.reads),
+            ("replicas at", &self.parts.replica_reads),
+            ("writes at", &self.parts.writes),
+            ("own at", &self.parts.own),
+        ];
+        for (label, parts) in rows.into_iter().filter(|(_, p)| p.iter().any(|n| *n > 0)) {
+            page.picture(label, &strip(parts, COLUMNS - INDENT - 2));
+        }
+    }
+
     fn requests(&self, page: &mut Page) {
         let from = if self.reads == 0 {
             String::new()
@@ -247,17 +296,33 @@ impl Status {
             let share = percent(self.reads_from_replica as f64 / self.reads as f64);
             format!("; {} from replicas ({share})", count(self.reads_from_replica))
         };
-        page.row("reads", &format!("{}{from}", count(self.reads)));
-        page.row("writes", &count(self.writes));
+        page.row("reads", &format!("{}{from}; {}", count(self.reads), bytes(self.read_bytes)));
+        page.row("writes", &format!("{}; {}", count(self.writes), bytes(self.write_bytes)));
         page.row("discards", &count(self.discards));
         page.row("flushes", &count(self.flushes));
+        let (waiting, device) = (count(self.requests_waiting), count(self.ios_in_flight));
+        page.row("queue", &format!("{waiting} waiting, {device} at the device"));
         let void = match self.copies_void {
             0 => String::new(),
             n => format!("; {} in vain", count(n)),
         };
-        page.row("copied", &format!("{}{void}", counted(self.copies_written, "block")));
+        let waiting = match self.copies_waiting {
+            0 => String::new(),
+            n => format!("; {} waiting", count(n)),
+        };
+        page.row("copied", &format!("{}{void}{waiting}", counted(self.copies_written, "block")));
         let (invalid, reclaimed) = (count(self.invalidated), count(self.reclaimed));
         page.row("dropped", &format!("{invalid} invalidated, {reclaimed} reclaimed"));
+        if self.verified > 0 || self.refuted > 0 {
+            let (right, wrong) = (count(self.verified), count(self.refuted));
+            page.row("verified", &format!("{right} right, {wrong} wrong and dropped"));
+        }
+        let p = self.pause_work;
+        if p.limit_ms > 0.0 {
+            let what = if p.allowed { "own work goes on" } else { "own work waits for long rests" };
+            let (cost, limit) = (ms(Some(p.cost_ms)), ms(Some(p.limit_ms)));
+            page.row("pauses", &format!("{what}: it cost {cost} of {limit} it may, lately"));
+        }
         page.row("table", &format!("{} written", counted(self.table_pages_written, "page")));
     }
 
@@ -266,6 +331,13 @@ impl Status {
         match (t.mean, t.p99) {
             (None, None) => page.row("a read", "none measured yet"),
             _ => page.row("a read", &format!("mean {}, 99 % within {} (measured)", ms(t.mean), ms(t.p99))),
+        }
+        if let Some(wait) = t.wait {
+            page.row("its wait", &format!("mean {}, before that (measured)", ms(Some(wait))));
+        }
+        if self.total_s.saved > 0.0 {
+            let saved = figure(self.total_s.saved);
+            page.row("saved", &format!("{saved} s by replicas (predicted at each read)"));
         }
         if t.source != Source::None {
             let parts = format!(
@@ -287,6 +359,7 @@ impl Status {
         let troubles = [
             (self.hash_mismatches, "replica", "held other bytes than its hash says; the original was read"),
             (self.replica_errors, "replica read", "failed below; the original was read"),
+            (self.copy_errors, "copy", "could not be written"),
             (self.table_errors, "write", "of the table or the mark failed"),
         ];
         if troubles.iter().any(|(n, _, _)| *n > 0) {
@@ -306,7 +379,7 @@ mod tests {
 
     use super::*;
     use crate::status::tests::any_status;
-    use crate::status::{AccessMs, EnergyJ, HotRegion};
+    use crate::status::{AccessMs, EnergyJ, HotRegion, Parts, PauseWork, TotalS};
 
     fn sample() -> Status {
         Status {
@@ -317,7 +390,13 @@ mod tests {
             drive: "wd800-repaired".into(),
             data_path: "direct, threads, depth 1, rotational".into(),
             liveness: Liveness::Active,
+            volume_bytes: 80_000_000_000,
+            block_bytes: 4096,
             free_share: 0.312,
+            watermarks: Marks { high: 0.15, low: 0.1, critical: 0.05 },
+            space_share: 0.05,
+            head_block: 40_000,
+            parts: Parts { reads: [vec![9, 1], vec![0; 62]].concat(), ..Parts::default() },
             watermark_state: WatermarkState::Copying,
             hot_region: Some(HotRegion { first_block: 32_768, last_block: 65_535 }),
             replicas: 12_345,
@@ -326,6 +405,13 @@ mod tests {
             reads: 1_234_567,
             reads_from_replica: 555_555,
             writes: 1000,
+            read_bytes: 5 << 30,
+            write_bytes: 1000 * 4096,
+            requests_waiting: 3,
+            ios_in_flight: 1,
+            verified: 7,
+            pause_work: PauseWork { allowed: true, cost_ms: 3.25, limit_ms: 42.0 },
+            total_s: TotalS { saved: 1234.5, ..TotalS::default() },
             copies_written: 13_000,
             copies_waiting: 12,
             copies_void: 655,
@@ -335,6 +421,7 @@ mod tests {
             access_ms: AccessMs {
                 mean: Some(5.123),
                 p99: Some(21.34),
+                wait: Some(0.25),
                 seek: Some(1.9),
                 rotation: Some(2.9),
                 transfer: Some(0.0512),
@@ -363,22 +450,31 @@ mod tests {
 
 space
   free        31.2 % of the volume; copies are made
-  replicas    12,345 blocks, 48.2 MiB; 12 not verified yet
+  marks       copies from 15.0 %, none below 10.0 %, regions go below 5.0 %
+  replicas    12,345 blocks, 48.2 MiB; 12 not verified yet; at most 5.0 % of the
+              volume
   hot region  blocks 32,768 to 65,535
 ! No discard was seen since the attach: the space known to be free can only
   shrink. Mount with -o discard, or run fstrim from time to time.
+  head        at block 40,000 of 19,531,250
+  reads at    █▁
 
 requests
-  reads       1,234,567; 555,555 from replicas (45.0 %)
-  writes      1,000
+  reads       1,234,567; 555,555 from replicas (45.0 %); 5.0 GiB
+  writes      1,000; 3.9 MiB
   discards    0
   flushes     0
-  copied      13,000 blocks; 655 in vain
+  queue       3 waiting, 1 at the device
+  copied      13,000 blocks; 655 in vain; 12 waiting
   dropped     600 invalidated, 55 reclaimed
+  verified    7 right, 0 wrong and dropped
+  pauses      own work goes on: it cost 3.25 ms of 42.0 ms it may, lately
   table       61 pages written
 
 time and energy
   a read      mean 5.12 ms, 99 % within 21.3 ms (measured)
+  its wait    mean 0.25 ms, before that (measured)
+  saved       1234 s by replicas (predicted at each read)
   an access   seek 1.90 ms, rotation 2.90 ms, transfer 51.2 us (modelled by
               profile wd800-repaired)
   energy      61.2 kJ (modelled by profile wd800-repaired)
@@ -424,6 +520,17 @@ time and energy
             "{text}"
         );
         assert!(text.contains("  table       1 replica\n"), "{text}");
+    }
+
+    #[test]
+    fn a_strip_shows_its_peak_and_hides_nothing() {
+        assert_eq!(strip(&[0, 1, 100, 50], 4), " ▁█▄");
+        assert_eq!(strip(&[0, 1, 100, 51], 2), "▁█", "two parts to a column");
+        assert_eq!(strip(&[u64::MAX, u64::MAX, 0], 2), "██", "columns need not be alike");
+        assert_eq!(
+            (strip(&[], 5), strip(&[1], 0), strip(&[0, 0], 9)),
+            (String::new(), String::new(), "  ".into())
+        );
     }
 
     #[test]

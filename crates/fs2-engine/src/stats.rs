@@ -57,6 +57,13 @@ impl Times {
         Nanos(u64::try_from(self.sum).unwrap_or(u64::MAX))
     }
 
+    /// How many took less than `2^octave` µs, for `octave` from 0 to 38.
+    pub fn below(&self, octave: u32) -> u64 {
+        let octave = u64::from(octave);
+        let slots = if octave < 4 { 1 << octave } else { (octave - 2) * STEPS };
+        self.counts.iter().take(slots as usize).map(|&n| u64::from(n)).sum()
+    }
+
     /// Their mean, 0 where there is none.
     pub fn mean(&self) -> Nanos {
         Nanos((self.sum / u128::from(self.count.max(1))) as u64)
@@ -96,6 +103,62 @@ pub struct Modelled {
     pub transfer: u128,
 }
 
+/// Accesses of the volume's device, by part of the volume: each part a [`Parts::COUNT`]th of its bytes.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    bytes: u64,
+    counts: Box<[[u64; Parts::COUNT]; 4]>,
+}
+
+impl Default for Parts {
+    fn default() -> Parts {
+        Parts { bytes: 1, counts: Box::new([[0; Parts::COUNT]; 4]) }
+    }
+}
+
+/// What an access was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessKind {
+    /// A client's read, where the file system put its blocks.
+    Read,
+    /// A client's read, at a replica.
+    ReplicaRead,
+    /// A client's write.
+    Write,
+    /// The engine's own, for its replicas and its table.
+    Own,
+}
+
+impl Parts {
+    /// Parts of a volume.
+    pub const COUNT: usize = 64;
+
+    pub(crate) fn of(volume_bytes: u64) -> Parts {
+        Parts { bytes: volume_bytes.div_ceil(Parts::COUNT as u64).max(1), ..Parts::default() }
+    }
+
+    pub(crate) fn add(&mut self, kind: AccessKind, offset: u64) {
+        let part = (offset / self.bytes) as usize;
+        self.counts[kind as usize][part.min(Parts::COUNT - 1)] += 1;
+    }
+
+    /// Accesses of this kind since the attach, by the part in which they began.
+    pub fn counts(&self, kind: AccessKind) -> &[u64; Parts::COUNT] {
+        &self.counts[kind as usize]
+    }
+}
+
+/// What the engine's own work in short pauses costs clients' requests, lately; older sums are halved now and then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PauseWork {
+    /// It goes on: else it waits for long rests until the sums allow it again.
+    pub allowed: bool,
+    /// What it cost, in ms, waits and the head's way.
+    pub cost_ms: f64,
+    /// What it may cost, in ms.
+    pub limit_ms: f64,
+}
+
 /// Counters and times since the attach.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
@@ -105,6 +168,10 @@ pub struct Stats {
     pub reads_from_replica: u64,
     /// Writes and write-zeroes of clients.
     pub writes: u64,
+    /// Bytes that clients asked to read.
+    pub read_bytes: u64,
+    /// Bytes that clients asked to write or to zero.
+    pub write_bytes: u64,
     /// Discards of clients.
     pub discards: u64,
     /// Flushes of clients.
@@ -141,6 +208,12 @@ pub struct Stats {
     pub read_access: Times,
     /// Dispatch to completion of clients' writes.
     pub write_access: Times,
+    /// Arrival to dispatch of clients' reads, all together.
+    pub read_wait: Nanos,
+    /// What reading copies instead of originals saved, as predicted at each choice, all together.
+    pub saved: Nanos,
+    /// Where the accesses were.
+    pub parts: Parts,
     /// Predicted parts of clients' accesses, by the profile given.
     pub modelled: Modelled,
 }
@@ -163,5 +236,29 @@ mod tests {
         }
         assert_eq!(Times::default().quantile(0.99), Nanos(0));
         t.add(Nanos(u64::MAX));
+    }
+
+    #[test]
+    fn octaves_begin_where_they_should() {
+        let mut t = Times::default();
+        (0..5000u64).for_each(|us| t.add(Nanos(us * 1000 + 999)));
+        for octave in 0..=12 {
+            assert_eq!(t.below(octave), 1 << octave, "below 2^{octave} µs");
+        }
+        assert_eq!((t.below(13), t.below(38)), (5000, 5000));
+        t.add(Nanos(u64::MAX));
+        assert_eq!((t.below(37), t.below(38)), (5000, 5001), "the last slot holds all that is longer");
+    }
+
+    #[test]
+    fn an_access_counts_where_it_begins() {
+        let mut parts = Parts::of(6400);
+        for offset in [0, 99, 100, 6399, u64::MAX] {
+            parts.add(AccessKind::Write, offset);
+        }
+        let counts = parts.counts(AccessKind::Write);
+        assert_eq!((counts[0], counts[1], counts[63]), (2, 1, 2));
+        assert_eq!(parts.counts(AccessKind::Own), &[0; 64]);
+        Parts::of(0).add(AccessKind::Read, 5);
     }
 }

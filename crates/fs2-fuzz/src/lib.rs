@@ -40,13 +40,15 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     // The device it is given is in memory too: 3 MiB, where all of it is written.
     target("ext2_image", ext2::run, 8 << 20, 64, 30),
     target("table_bytes", table::run, 256 << 10, 64, 10),
     target("nbd_bytes", nbd, 64 << 10, 16, 1),
     // Decoded, encoded again and shown; from 4 KiB on a text may claim 1 MiB before it is read.
     target("control_frames", control, 128 << 10, 300, 1),
+    // A head is parsed anew with each piece that comes; it is refused when it is 8 KiB long.
+    target("metrics_request", metrics, 16 << 10, 0, 10),
     // A container's reader holds one block: 2 MiB stored and 2 MiB of records. Streams keep a fixed
     // number of events; what unpacks is longer than what is given.
     Target {
@@ -85,6 +87,11 @@ fn nbd(data: &[u8]) {
 /// Frames of the control socket, to the daemon and from it.
 fn control(data: &[u8]) {
     let _ = fs2_control::fuzz_frame(data);
+}
+
+/// What a scraper of metrics can send.
+fn metrics(data: &[u8]) {
+    let _ = fs2d::metrics::request::fuzz_request(data);
 }
 
 /// CRC-32C bit by bit: mends checksums, so that what is behind them is reached. Shares no code with the

@@ -19,7 +19,7 @@ use crate::head::Head;
 use crate::log::Log;
 use crate::plant::Plant;
 use crate::seq_map::SeqMap;
-use crate::stats::Stats;
+use crate::stats::{Parts, Stats};
 
 /// Entries whose originals are hashed soon after the attach, as an alarm.
 const SAMPLE: usize = 256;
@@ -354,7 +354,7 @@ impl Volume {
             policy,
             head: Head::with_knowledge(config.drive.clone(), config.knowledge),
             swept: fs2_block::Sector(0),
-            stats: Stats::default(),
+            stats: Stats { parts: Parts::of(bytes), ..Stats::default() },
             layout,
             config,
         }

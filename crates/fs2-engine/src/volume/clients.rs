@@ -46,9 +46,13 @@ impl Volume {
             ack_after: Vec::new(),
         };
         match kind {
-            Kind::Read => self.stats.reads += 1,
+            Kind::Read => {
+                self.stats.reads += 1;
+                self.stats.read_bytes = self.stats.read_bytes.saturating_add(request.extent.len());
+            }
             Kind::Write | Kind::Zeroes => {
                 self.stats.writes += 1;
+                self.stats.write_bytes = self.stats.write_bytes.saturating_add(request.extent.len());
                 self.content_changes(pending.blocks, request);
                 self.metadata_arrives(&mut pending, payload);
                 self.want_mark_erased();
@@ -388,7 +392,9 @@ impl Volume {
                 false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),
             };
             if choice.is_some() {
-                self.disturbance.saved(self.policy.saving());
+                let saving = self.policy.saving();
+                self.disturbance.saved(saving);
+                self.stats.saved += saving;
             }
             let first = choice.and_then(|i| copies.get(i).copied());
             self.copies = copies;

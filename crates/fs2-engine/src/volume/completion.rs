@@ -16,6 +16,7 @@ use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
 use crate::log::Log;
 use crate::policy::{NoCopies, ReadSeen};
+use crate::stats::AccessKind;
 
 impl Volume {
     /// An I/O ended.
@@ -80,6 +81,13 @@ impl Volume {
         }
         let (sector, bytes) = (io.extent.sector(), io.extent.len());
         let predicted = self.head.completed(op, sector, bytes, io.dispatched, now);
+        let kind = match (&io.purpose, op) {
+            (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
+            (Purpose::Client { .. }, Op::Read) => AccessKind::Read,
+            (Purpose::Client { .. }, _) => AccessKind::Write,
+            _ => AccessKind::Own,
+        };
+        self.stats.parts.add(kind, io.extent.offset());
         if let Purpose::Client { .. } = io.purpose {
             if let Some(split) = predicted {
                 let m = &mut self.stats.modelled;

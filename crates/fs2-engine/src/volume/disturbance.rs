@@ -15,6 +15,7 @@
 use fs2_block::{Extent, Nanos};
 
 use crate::head::Head;
+use crate::stats::PauseWork;
 
 /// Share of the time that requests take. EVALUATION's target: never more than 1 % worse than without copies.
 const LIMIT: f64 = 0.01;
@@ -93,6 +94,16 @@ impl Disturbance {
         (left >= 0.0).then_some(RISKS.0 + (RISKS.1 - RISKS.0) * left)
     }
 
+    /// What it cost and what it may cost: of the two accounts the one with less left.
+    pub(super) fn told(&self) -> PauseWork {
+        let limit = |took: f64| LIMIT * took + SHARE * self.saved + FIRST;
+        let (r, o) = (&self.reads, &self.others);
+        let accounts = [(r.cost, limit(r.took)), (r.cost + o.cost, limit(r.took + o.took))];
+        let [a, b] = accounts;
+        let (cost_ms, limit_ms) = if a.0 / a.1 >= b.0 / b.1 { a } else { b };
+        PauseWork { allowed: self.risk_allowed().is_some(), cost_ms, limit_ms }
+    }
+
     fn account(&mut self, reads: bool) -> &mut Account {
         if reads { &mut self.reads } else { &mut self.others }
     }
@@ -119,6 +130,7 @@ mod tests {
         assert_eq!(d.risk_allowed(), Some(RISKS.0));
         pause(&mut d, true, 1);
         assert!(d.risk_allowed().is_none());
+        assert_eq!(d.told(), PauseWork { allowed: false, cost_ms: 16.0, limit_ms: FIRST });
         // Writes are no reason to disturb reads: all that waited were reads.
         (0..1000).for_each(|_| d.served(false, Nanos::from_millis(5)));
         assert!(d.risk_allowed().is_none());

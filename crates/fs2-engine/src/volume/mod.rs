@@ -43,7 +43,7 @@ use crate::log::Log;
 use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
 use crate::seq_map::SeqMap;
-use crate::stats::{Stats, WatermarkState};
+use crate::stats::{PauseWork, Stats, WatermarkState};
 use crowd::Crowd;
 use disturbance::Disturbance;
 use home::{Home, MarkState};
@@ -192,6 +192,21 @@ impl Volume {
     /// Counters and times since the attach.
     pub fn stats(&self) -> &Stats {
         &self.stats
+    }
+
+    /// What the engine's own work in short pauses costs, and whether it goes on.
+    pub fn pause_work(&self) -> PauseWork {
+        self.disturbance.told()
+    }
+
+    /// Requests of clients that wait to be started.
+    pub fn requests_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// I/Os dispatched and not completed, the engine's own among them.
+    pub fn ios_in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// Blocks waiting to be copied.
@@ -425,6 +440,9 @@ impl Volume {
     ) -> Io {
         if let Purpose::Client { seq, .. } = purpose {
             let (arrived, reads) = (self.requests[seq].arrived, matches!(op, IoOp::Read));
+            if reads {
+                self.stats.read_wait += now.since(arrived);
+            }
             self.disturbance.ends(&self.head, now, arrived, reads, extent);
         }
         let id = IoId(self.next_io);

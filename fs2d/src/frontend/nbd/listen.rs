@@ -68,17 +68,17 @@ impl Listen {
 
 /// A listening socket that does not block; removes its file when dropped.
 #[derive(Debug)]
-pub(super) struct Listener {
+pub(crate) struct Listener {
     fd: OwnedFd,
     /// Where it listens, for the log.
-    pub(super) address: String,
+    pub(crate) address: String,
     /// Of TCP: the address, with its port.
-    pub(super) tcp: Option<SocketAddr>,
+    pub(crate) tcp: Option<SocketAddr>,
     _file: Option<SocketFile>,
 }
 
 impl Listener {
-    pub(super) fn bind(listen: Listen, allow_remote: bool) -> io::Result<Listener> {
+    pub(crate) fn bind(listen: Listen, allow_remote: bool) -> io::Result<Listener> {
         let (fd, file) = match listen {
             Listen::Unix(path) => {
                 let (fd, file) = bind_path(&path)?;
@@ -109,7 +109,7 @@ impl Listener {
     }
 
     /// The next connection, `None` where there is none (any more).
-    pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
+    pub(crate) fn accept(&self) -> io::Result<Option<OwnedFd>> {
         match socket::accept4(self.fd.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
             // SAFETY: accept4 has just opened it, and nobody else knows it.
             Ok(fd) => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
@@ -119,7 +119,7 @@ impl Listener {
     }
 
     /// Waits for a connection to accept; false where something happened to `or`, or `limit` passed.
-    pub(super) fn wait(&self, or: &impl AsFd, listen: bool, limit: Option<Duration>) -> io::Result<bool> {
+    pub(crate) fn wait(&self, or: &impl AsFd, listen: bool, limit: Option<Duration>) -> io::Result<bool> {
         let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // A negative descriptor is passed over.
         let ours = if listen { self.fd.as_raw_fd() } else { -1 };
@@ -144,7 +144,7 @@ fn check_remote(address: SocketAddr, allow_remote: bool) -> io::Result<()> {
     }
     Err(io::Error::new(
         ErrorKind::PermissionDenied,
-        format!("{address} can be reached from other machines, and NBD asks for no password"),
+        format!("{address} can be reached from other machines, and whoever asks there needs no password"),
     ))
 }
 

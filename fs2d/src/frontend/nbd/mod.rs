@@ -35,4 +35,5 @@ mod server;
 mod socket;
 
 pub use listen::Listen;
+pub(crate) use listen::Listener;
 pub use server::{Options, Server};
