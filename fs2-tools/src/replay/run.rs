@@ -306,6 +306,10 @@ fn pace(args: &Args) -> Pace {
     Pace::Closed { clients: usize::from(args.clients), think_min: args.think.0, think_max: args.think.1 }
 }
 
+/// Passes whose bounds are computed. In those that follow the same was read before and in the same order as in the
+/// last of these; only the angle at which the drive's platter begins differs.
+const BOUND_PASSES: u16 = 3;
+
 fn passes(args: &Args) -> u16 {
     args.runs.unwrap_or(if args.split.len() > 1 { 1 } else { 7 })
 }
@@ -388,10 +392,14 @@ fn bounds(
         Ok(bounds)
     };
     let mut bounds = fresh()?;
-    results.skipped = trace.each_run(passes(args), &args.split, |records| {
+    results.skipped = trace.each_run(passes(args).min(BOUND_PASSES), &args.split, |records| {
         results.bounds.push(bounds.run(records).map_err(bad_trace)?);
         Ok(())
     })?;
+    let (known, each) = (results.bounds.len(), args.split.len().max(1));
+    for i in known..each * usize::from(passes(args)) {
+        results.bounds.push(results.bounds[i - each]);
+    }
     results.bound_single = results.bounds.first().copied().unwrap_or_default();
     if args.split.len() > 1 {
         let mut bounds = fresh()?;

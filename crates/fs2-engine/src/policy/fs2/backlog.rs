@@ -17,8 +17,8 @@ use crate::io::Brought;
 use crate::log::{Log, RunId};
 use crate::policy::{Fetch, Shape, Space};
 
-/// Stretches kept at most: 16 MiB of them.
-const STRETCHES_MAX: usize = 2 << 20;
+/// Stretches kept at most: 2 MiB of them.
+const STRETCHES_MAX: usize = 1 << 18;
 
 /// A lot holds at most so many bytes.
 const LOT_BYTES: u64 = 64 << 20;
@@ -79,6 +79,8 @@ impl Lot {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     late: VecDeque<Stretch>,
+    /// Nothing in `late` is there twice, and nearly all of it is taken.
+    late_is_full: bool,
     /// Original by the place of the copy it had.
     updates: BTreeMap<u32, u32>,
     lot: Option<Lot>,
@@ -94,17 +96,37 @@ fn is_freed(block: u32, space: &dyn Space) -> bool {
 }
 
 impl Backlog {
-    /// Behind all others; the newest are lost where there are too many.
+    /// Behind all others; where there are too many, repeated ones are lost, then the newest.
     pub(super) fn push(&mut self, stretches: impl IntoIterator<Item = BlockRange>) {
         for s in stretches {
             if let Some(last) = self.late.back_mut()
                 && last.0 + last.1 == s.start()
             {
                 last.1 += s.len();
-            } else if self.late.len() < STRETCHES_MAX {
+                continue;
+            }
+            if self.late.len() == STRETCHES_MAX && !self.late_is_full {
+                self.leave_out_repeated();
+            }
+            if self.late.len() < STRETCHES_MAX {
                 self.late.push_back((s.start(), s.len()));
             }
         }
+    }
+
+    /// Of equal stretches the first stays.
+    fn leave_out_repeated(&mut self) {
+        let late = self.late.make_contiguous();
+        let mut by_stretch: Vec<u32> = (0..late.len() as u32).collect();
+        by_stretch.sort_unstable_by_key(|&i| (late[i as usize], i));
+        let mut repeated = vec![false; late.len()];
+        for pair in by_stretch.windows(2) {
+            repeated[pair[1] as usize] = late[pair[0] as usize] == late[pair[1] as usize];
+        }
+        let mut repeated = repeated.into_iter();
+        self.late.retain(|_| repeated.next() != Some(true));
+        // Looking again for less than a quarter would cost too much.
+        self.late_is_full = self.late.len() > STRETCHES_MAX / 4 * 3;
     }
 
     /// Nothing of it can be copied.
@@ -168,6 +190,7 @@ impl Backlog {
     fn next_late(&mut self, block_bytes: u32, space: &dyn Space) -> Option<Lot> {
         let most = (LOT_BYTES / u64::from(block_bytes)) as usize;
         let (mut rank, mut stretches) = (HashMap::new(), Vec::new());
+        self.late_is_full = false;
         while rank.len() < most
             && let Some((start, len)) = self.late.pop_front()
         {
@@ -404,6 +427,19 @@ mod tests {
         let mut b = Backlog::default();
         b.push((0..STRETCHES_MAX as u32 + 100).map(|i| at(2 * i, 2 * i + 1)));
         assert_eq!(b.late.len(), STRETCHES_MAX);
-        assert!(std::mem::size_of::<Stretch>() * STRETCHES_MAX <= 16 << 20);
+        assert!(std::mem::size_of::<Stretch>() * STRETCHES_MAX <= 2 << 20);
+    }
+
+    #[test]
+    fn repeated_stretches_make_room_for_new_ones() {
+        let mut b = Backlog::default();
+        let some = |from: u32| (from..from + 1000).map(|i| at(3 * i, 3 * i + 1));
+        for _ in 0..STRETCHES_MAX / 1000 + 1 {
+            b.push(some(0));
+        }
+        b.push(some(5000));
+        let first: Vec<u32> = b.late.iter().take(1000).map(|s| s.0 / 3).collect();
+        assert_eq!(first, (0..1000).collect::<Vec<u32>>(), "in the order in which they came first");
+        assert!(b.late.len() < 3000 && b.late.contains(&(3 * 5999, 1)), "{}", b.late.len());
     }
 }
