@@ -4,6 +4,10 @@
 //! workload's files are asked for their cached pages ([`residency`](super::residency)); any that are left are an error.
 //! Asking opens the files, which reads their inodes: therefore it is made cold a second time afterwards. Of
 //! directories and inodes nothing can be asked; they go with the mount.
+//!
+//! Any new mount namespace (a service's, a container's) holds a copy of every mount, and then the file system outlives
+//! its unmounting here, caches and all. Nobody can be asked about that, so where pages are left after a remount the
+//! machine's caches are dropped too, and it is looked again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +24,8 @@ pub enum ColdMode {
     /// Not at all: runs after the first find what is still cached.
     #[default]
     None,
-    /// The file system is unmounted, its device's buffers are dropped, and it is mounted with the same options.
+    /// The file system is unmounted, its device's buffers are dropped, and it is mounted with the same options;
+    /// where it stays mounted in another namespace, every clean cache of the machine is dropped too.
     Remount,
     /// Every clean cache of the machine is dropped (vm.drop_caches), other file systems' too.
     Drop,
@@ -80,6 +85,8 @@ pub struct ColdProof {
     pub residency: Residency,
     /// How it was looked; `None` where no file was.
     pub method: Option<Method>,
+    /// Whether a remount was not enough, and the machine's caches were dropped too.
+    pub dropped_too: bool,
 }
 
 /// A way to make the file system that holds a directory cold, checked before anything is run.
@@ -159,17 +166,22 @@ impl Cold {
         })
     }
 
-    fn drop_once(&self) -> Result<(), ColdError> {
+    fn drop_once(&self, caches_too: bool) -> Result<(), ColdError> {
         match self.mode {
             ColdMode::None => Ok(()),
-            ColdMode::Remount => remount_cold(&self.mount()?).map_err(|e| self.io(e)),
-            ColdMode::Drop => {
-                // What is dirty stays.
-                nix::unistd::sync();
-                std::fs::write(DROP_CACHES, "3")
-                    .map_err(|e| self.io(io::Error::new(e.kind(), format!("{DROP_CACHES}: {e}"))))
+            ColdMode::Remount => {
+                remount_cold(&self.mount()?).map_err(|e| self.io(e))?;
+                if caches_too { self.drop_caches() } else { Ok(()) }
             }
+            ColdMode::Drop => self.drop_caches(),
         }
+    }
+
+    fn drop_caches(&self) -> Result<(), ColdError> {
+        // What is dirty stays.
+        nix::unistd::sync();
+        std::fs::write(DROP_CACHES, "3")
+            .map_err(|e| self.io(io::Error::new(e.kind(), format!("{DROP_CACHES}: {e}"))))
     }
 
     /// Makes it cold and proves it by up to 16 of `files`, evenly chosen; files that are not there any more are
@@ -178,9 +190,21 @@ impl Cold {
     /// # Errors
     /// [`ColdError::StillWarm`] where pages are left; what the system says.
     pub fn make(&self, files: &[PathBuf]) -> Result<ColdProof, ColdError> {
-        let mut proof =
-            ColdProof { mode: self.mode, files: 0, residency: Residency::default(), method: None };
-        self.drop_once()?;
+        match self.attempt(files, false) {
+            Err(ColdError::StillWarm { .. }) if self.mode == ColdMode::Remount => self.attempt(files, true),
+            made => made,
+        }
+    }
+
+    fn attempt(&self, files: &[PathBuf], caches_too: bool) -> Result<ColdProof, ColdError> {
+        self.drop_once(caches_too)?;
+        let mut proof = ColdProof {
+            mode: self.mode,
+            files: 0,
+            residency: Residency::default(),
+            method: None,
+            dropped_too: caches_too,
+        };
         if self.mode == ColdMode::None {
             return Ok(proof);
         }
@@ -197,10 +221,7 @@ impl Cold {
                     mode: self.mode.name(),
                     cached: residency.cached,
                     pages: residency.pages,
-                    advice: match self.mode {
-                        ColdMode::Remount => "is it mounted in another namespace too? try --cold drop",
-                        _ => "another process reads it, or the file system keeps its data in memory (tmpfs)",
-                    },
+                    advice: "another process reads it, or the file system keeps its data in memory (tmpfs)",
                 });
             }
             proof.files += 1;
@@ -208,7 +229,7 @@ impl Cold {
             proof.method = Some(method);
         }
         if proof.files > 0 {
-            self.drop_once()?;
+            self.drop_once(caches_too)?;
         }
         Ok(proof)
     }
