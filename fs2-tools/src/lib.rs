@@ -1,6 +1,7 @@
 //! mkfs2, chkfs2, fs2, fs2-replay and fsbench
 
 pub mod chkfs2;
+pub mod conventions;
 pub mod demo;
 pub mod fsbench;
 pub mod kernel;

@@ -87,6 +87,10 @@ pub struct Serve {
     #[arg(long, value_name = "FD", hide = true)]
     pub hand_over: Option<i32>,
 
+    /// End once the FUSE file was open and nobody has it open any more, and clear away this mount's record.
+    #[arg(long, value_name = "RECORD", hide = true)]
+    pub until_unused: Option<PathBuf>,
+
     /// Everything about the volume itself.
     #[command(flatten)]
     pub settings: Settings,
@@ -160,6 +164,11 @@ impl Frontend {
             Frontend::Fuse(f) => f.is_alive(),
             Frontend::Ublk(u) => u.is_alive(),
         }
+    }
+
+    /// Whether it was used and no longer is, as far as the frontend can tell.
+    fn is_unused(&self) -> bool {
+        matches!(self, Frontend::Fuse(f) if f.is_unused())
     }
 
     /// Whether another daemon can go on with the same device.
@@ -259,12 +268,25 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         serving
     });
     tracing::info!("serving {} by {place}; control socket {}", serve.device.display(), control.display());
+    if let (Some(_), Frontend::Fuse(fuse)) = (&serve.until_unused, &frontend) {
+        let stop = stop.clone();
+        fuse.when_unused(move || stop.look());
+    }
+    // Held to the end: whoever unmounts or mounts the volume waits for it.
+    let mut ending = None;
     stop.wait(Duration::from_secs(2), || {
         served.server.look_at_host();
-        frontend.is_alive()
+        if let Some(record) = serve.until_unused.as_deref().filter(|_| frontend.is_unused()) {
+            // Where `fs2 umount` is at it, it asks for the end itself.
+            ending = runtime::begin_ending(record).unwrap_or_default();
+        }
+        ending.is_none() && frontend.is_alive()
     });
     // The next daemon may want the same address.
     drop(metrics);
+    if ending.is_some() {
+        tracing::info!("unmounted by its last user");
+    }
     let program = next.lock().unwrap_or_else(PoisonError::into_inner).take();
     let frontend = match (program, frontend) {
         (Some(program), Frontend::Ublk(device)) => {
@@ -277,6 +299,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
     listening.shutdown();
+    if let (Some(_), Some(record)) = (&ending, &serve.until_unused) {
+        runtime::forget_mount(record, report.as_ref().is_none_or(|r| r.marked));
+    }
     Ok(report)
 }
 

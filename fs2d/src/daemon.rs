@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
@@ -449,30 +449,53 @@ impl Served {
 /// Set once, waited for by whoever ends the daemon.
 #[derive(Default)]
 pub struct Stop {
-    asked: Mutex<bool>,
+    state: Mutex<StopState>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct StopState {
+    asked: bool,
+    /// The next look is due now.
+    look: bool,
+}
+
 impl Stop {
+    fn state(&self) -> MutexGuard<'_, StopState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks for the end.
     pub fn ask(&self) {
-        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.state().asked = true;
         self.changed.notify_all();
     }
 
-    /// Waits for it, `every` so often calling `meanwhile`, which may ask for the end itself by
-    /// returning false.
+    /// Has whoever waits look at once whether it is time.
+    pub fn look(&self) {
+        self.state().look = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for it, `every` so often, and when [`Stop::look`] was called, calling `meanwhile`, which may ask for
+    /// the end itself by returning false.
     pub fn wait(&self, every: Duration, mut meanwhile: impl FnMut() -> bool) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let mut next = Instant::now() + every;
-        while !*asked {
-            let wait = next.saturating_duration_since(Instant::now());
-            asked = self.changed.wait_timeout(asked, wait).unwrap_or_else(PoisonError::into_inner).0;
-            if Instant::now() >= next {
+        while !state.asked {
+            if !state.look {
+                let wait = next.saturating_duration_since(Instant::now());
+                state = self.changed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if state.look || Instant::now() >= next {
+                state.look = false;
                 next = Instant::now() + every;
+                // Without the lock: whoever asks or looks must not wait for what is done here.
+                drop(state);
                 if !meanwhile() {
                     return;
                 }
+                state = self.state();
             }
         }
     }

@@ -1,10 +1,13 @@
 //! Files of this boot: control sockets and the stamps by which a foreign writer is noticed.
 
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use fs2_store::{Stamp, Store};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 /// Where sockets, logs and stamps live: `$FS2_RUNTIME_DIR`, else `/run/fs2` for root, else
 /// `$XDG_RUNTIME_DIR/fs2`, else a directory of the user's own in the system's temporary directory.
@@ -88,4 +91,34 @@ pub fn forget_stamp(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
+}
+
+/// The right to end the daemon of a mount, by the path of its record; let go on drop. Whoever has it ends the daemon and clears
+/// the record away: `fs2 umount`, the daemon itself or its supervisor when the last user is gone, or the next mount.
+#[derive(Debug)]
+pub struct Ending(#[expect(dead_code, reason = "held for its lock")] Flock<File>);
+
+/// Takes the right to end the daemon of a mount; `None` where another has it.
+///
+/// # Errors
+/// `NotFound` where the mount has ended; what the system says.
+pub fn begin_ending(record: &Path) -> io::Result<Option<Ending>> {
+    // The log is written to by one session, and its inode never changes meanwhile; a record is replaced.
+    std::fs::metadata(record)?;
+    let log = File::options().append(true).create(true).open(record.with_extension("log"))?;
+    match Flock::lock(log, FlockArg::LockExclusiveNonblock) {
+        // Who had it may have ended the mount.
+        Ok(lock) => std::fs::metadata(record).map(|_| Some(Ending(lock))),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+        Err((_, e)) => Err(e.into()),
+    }
+}
+
+/// Removes what a FUSE mount left in the runtime directory; the log stays where something is to be read in it.
+pub(crate) fn forget_mount(record: &Path, clean: bool) {
+    if clean {
+        let _ = std::fs::remove_file(record.with_extension("log"));
+    }
+    let _ = std::fs::remove_dir(record.with_extension("fuse"));
+    let _ = std::fs::remove_file(record);
 }

@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use fs2_control::Liveness;
-use fs2_tools::volume::{self, MountRecord, Plan, VolumeError};
-use fs2d::settings::{FrontendKind, Settings};
+use fs2_tools::volume::{self, MountRecord, VolumeError};
 
 /// Accelerated ext2 volumes for spinning disks.
 #[derive(Parser, Debug)]
@@ -27,55 +26,17 @@ struct Cli {
     command: What,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum FrontendArg {
-    /// The best this machine has.
-    Auto,
-    /// The kernel's NBD client on the daemon's socket (needs the nbd module); survives the daemon's death.
-    Nbd,
-    /// A FUSE file below a loop device.
-    Fuse,
-    /// A block device of the daemon's own (Linux 6.0 or later with ublk); survives the daemon's death.
-    Ublk,
-}
-
 #[derive(Subcommand, Debug)]
 enum What {
     /// Show plain ext2 and FS2 side by side on a modelled drive.
     Demo(fs2_tools::demo::Options),
     /// Mount a volume with its daemon.
-    #[command(
-        after_help = "A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plain one, and
-the command that activates it is printed (--require-active refuses instead).
-
-EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
-    )]
-    Mount {
-        /// The image file or block device.
-        device: PathBuf,
-        /// Where to mount it.
-        dir: PathBuf,
-        /// How the kernel reaches the daemon.
-        #[arg(long, value_enum, default_value = "auto")]
-        frontend: FrontendArg,
-        /// Queues of a ublk device [default: one a processor, at most 4].
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
-        queues: Option<u16>,
-        /// Connections of an NBD device. With several, fewer of the blocks the file system frees come back.
-        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
-        connections: u16,
-        /// Options of the ext2 mount, such as noatime.
-        #[arg(short = 'o', value_name = "OPTIONS")]
-        options: Vec<String>,
-        #[command(flatten)]
-        settings: Box<Settings>,
-        /// Print the status as JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Mount(volume::cli::MountArgs),
     /// Unmount a volume and end its daemon cleanly.
     #[command(
-        after_help = "EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted"
+        after_help = "Where something else uses the volume's device, such as a second mount, the daemon ends with the last user.
+
+EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted"
     )]
     Umount {
         /// Where it is mounted, or the image or device.
@@ -122,6 +83,10 @@ EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica unt
 }
 
 fn main() -> ExitCode {
+    // As mount.fs2 and the like, when called by such a name.
+    if let Some(code) = fs2_tools::conventions::run_by_name(std::env::args_os()) {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse_from(std::env::args_os().collect::<Vec<OsString>>()) {
         Ok(cli) => cli,
         Err(e) => {
@@ -132,18 +97,8 @@ fn main() -> ExitCode {
     };
     match cli.command {
         What::Demo(options) => fs2_tools::demo::main(&options),
-        What::Mount { device, dir, frontend, queues, connections, options, settings, json } => {
-            let (frontend, why) = match frontend {
-                FrontendArg::Auto => volume::best_frontend(),
-                FrontendArg::Nbd => (FrontendKind::Nbd, None),
-                FrontendArg::Fuse => (FrontendKind::Fuse, None),
-                FrontendArg::Ublk => (FrontendKind::Ublk, None),
-            };
-            let (frontend, settings) = (Some(frontend), *settings);
-            let plan = Plan { device, dir, frontend, settings, queues, connections, options };
-            mount(&plan, why.as_deref(), json)
-        }
-        What::Umount { dir } => umount(&dir),
+        What::Mount(args) => ExitCode::from(volume::cli::run_mount(args, volume::cli::Say::All)),
+        What::Umount { dir } => ExitCode::from(volume::cli::run_umount(&dir, false)),
         What::Status { dir, json, control } => status(dir, control, json),
         What::Upgrade { dir, program } => upgrade(&dir, program),
         What::Trim { dir } => match volume::trim(&dir) {
@@ -164,37 +119,6 @@ fn main() -> ExitCode {
 fn failed(e: &VolumeError, code: u8) -> ExitCode {
     eprintln!("fs2: {e}");
     ExitCode::from(code)
-}
-
-/// `why`: why no better frontend.
-fn mount(plan: &Plan, why: Option<&str>, json: bool) -> ExitCode {
-    match volume::mount(plan) {
-        Ok((_, status)) if json => {
-            println!("{}", status.to_json());
-            ExitCode::SUCCESS
-        }
-        Ok((record, status)) => {
-            let by = format!("{} on {}", record.frontend, record.block_device.display());
-            println!(
-                "{} is mounted on {} ({by}, policy {})",
-                record.device.display(),
-                record.dir.display(),
-                status.policy
-            );
-            if let Some(why) = why {
-                println!("by {}: {why}", record.frontend);
-            }
-            match &status.liveness {
-                Liveness::Active => println!("active: {} replicas", status.replicas),
-                other => println!("{other}"),
-            }
-            if let Some(remedy) = &status.remedy {
-                println!("to activate it: fs2 umount {} && {remedy}", record.dir.display());
-            }
-            ExitCode::SUCCESS
-        }
-        Err(e) => failed(&e, 32),
-    }
 }
 
 fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
@@ -224,24 +148,6 @@ fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
             }
         }
         Err(e) => failed(&e, 2),
-    }
-}
-
-fn umount(dir: &std::path::Path) -> ExitCode {
-    match volume::umount(dir) {
-        Ok(u) => match u.why_not {
-            None => ExitCode::SUCCESS,
-            Some(why) if why.starts_with(volume::SERVED_INACTIVE) => ExitCode::SUCCESS,
-            Some(why) => {
-                eprintln!(
-                    "fs2: {} is unmounted, but not as a clean FS2 volume: {why}",
-                    u.record.dir.display()
-                );
-                eprintln!("fs2: before the next mount: chkfs2 -f -p {}", u.record.device.display());
-                ExitCode::from(4)
-            }
-        },
-        Err(e) => failed(&e, 32),
     }
 }
 

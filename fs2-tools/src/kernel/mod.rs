@@ -14,12 +14,14 @@ mod mountinfo;
 mod mounting;
 mod nbd;
 mod netlink;
+mod utab;
 mod watchdog;
 
 pub use loopdev::{LoopDevice, LoopEntry, LoopOptions, loop_of_file, loops};
 pub use mountinfo::{Mount, mount_at, mount_holding, mounts, parse_mountinfo};
-pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, remount_cold, unmount};
+pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, remount, remount_cold, unmount};
 pub use nbd::{NbdDevice, NbdOptions, NbdWatch, nbd_available, nbd_disconnect, nbd_number, nbd_reconnect};
+pub use utab::{forget_helper, remember_helper};
 pub use watchdog::FuseWatchdog;
 
 use std::io;

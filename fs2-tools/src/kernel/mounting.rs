@@ -14,6 +14,9 @@ use super::{Mount, told};
 /// How long an unmount waits for a user that is just letting go. Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
 
+/// MS_NOSYMFOLLOW of linux/mount.h.
+const NOSYMFOLLOW: libc::c_ulong = 256;
+
 mod ioctl {
     // _IO(0x12, 97): write out and forget what the page cache holds of a block device.
     nix::ioctl_none!(blkflsbuf, 0x12, 97);
@@ -40,8 +43,22 @@ impl MountOptions {
         }
         for option in self.extra.iter().flat_map(|o| o.split(',')).filter(|o| !o.is_empty()) {
             match option {
+                // The last of each pair counts.
                 "ro" => flags |= MsFlags::MS_RDONLY,
                 "rw" => flags &= !MsFlags::MS_RDONLY,
+                "suid" => flags &= !MsFlags::MS_NOSUID,
+                "dev" => flags &= !MsFlags::MS_NODEV,
+                "exec" => flags &= !MsFlags::MS_NOEXEC,
+                "atime" => flags &= !MsFlags::MS_NOATIME,
+                "diratime" => flags &= !MsFlags::MS_NODIRATIME,
+                "norelatime" => flags &= !MsFlags::MS_RELATIME,
+                "nostrictatime" => flags &= !MsFlags::MS_STRICTATIME,
+                "async" => flags &= !MsFlags::MS_SYNCHRONOUS,
+                "nolazytime" => flags &= !MsFlags::MS_LAZYTIME,
+                "nosymfollow" => flags |= MsFlags::from_bits_retain(NOSYMFOLLOW),
+                "symfollow" => flags &= !MsFlags::from_bits_retain(NOSYMFOLLOW),
+                "silent" => flags |= MsFlags::MS_SILENT,
+                "loud" => flags &= !MsFlags::MS_SILENT,
                 "nosuid" => flags |= MsFlags::MS_NOSUID,
                 "nodev" => flags |= MsFlags::MS_NODEV,
                 "noexec" => flags |= MsFlags::MS_NOEXEC,
@@ -52,7 +69,7 @@ impl MountOptions {
                 "sync" => flags |= MsFlags::MS_SYNCHRONOUS,
                 "dirsync" => flags |= MsFlags::MS_DIRSYNC,
                 "lazytime" => flags |= MsFlags::MS_LAZYTIME,
-                "defaults" | "suid" | "dev" | "exec" | "atime" | "async" => {}
+                "defaults" => {}
                 other => data.push(other),
             }
         }
@@ -83,6 +100,18 @@ pub fn mount_ext2(device: &Path, dir: &Path, options: MountOptions) -> io::Resul
     let mut guard = MountGuard { device: device.to_owned(), dir, options, id: None };
     guard.mount()?;
     Ok(guard)
+}
+
+/// Changes the options of what is mounted at `dir`, as `mount -o remount` does: general flags are set as given, options of the
+/// file system that are not given stay.
+///
+/// # Errors
+/// What the kernel says.
+pub fn remount(dir: &Path, options: &MountOptions) -> io::Result<()> {
+    let (flags, data) = options.split();
+    let flags = flags | MsFlags::MS_REMOUNT;
+    mount(None::<&str>, dir, None::<&str>, flags, Some(data.as_str()))
+        .map_err(|e| told(dir, "cannot change its mount options", e))
 }
 
 /// Unmounts what is mounted at `dir`; `lazy` takes it out of the tree though it is in use, and the

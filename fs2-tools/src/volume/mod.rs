@@ -4,7 +4,9 @@
 //! its FUSE mount shows (or the kernel's NBD client on its socket, and a supervisor beside the daemon),
 //! and mounts ext2 on that. What was set up is written down in the runtime directory, so that `umount` and `status` find it by the directory.
 
+pub mod cli;
 mod daemon;
+mod end;
 mod frontend;
 mod record;
 mod supervisor;
@@ -18,15 +20,13 @@ use std::time::{Duration, Instant};
 use fs2_control::{Client, Command, Liveness, Reply, Status};
 use fs2d::settings::{FrontendKind, Settings};
 
+pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
 pub use frontend::best_frontend;
 pub use record::{MountRecord, all_records, find_record};
 pub use supervisor::supervise;
 
-use crate::kernel::{
-    LoopDevice, LoopOptions, MountOptions, NbdDevice, NbdOptions, mount_ext2, nbd_disconnect, nbd_number,
-    unmount,
-};
-use daemon::{Daemon, wait_gone};
+use crate::kernel::{LoopDevice, LoopOptions, MountOptions, NbdDevice, NbdOptions, mount_ext2, unmount};
+use daemon::Daemon;
 
 /// Why a volume is not mounted, or not unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -92,13 +92,8 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     }
     let dir = plan.dir.canonicalize().map_err(io_error(format!("{}", plan.dir.display())))?;
     let device = plan.device.canonicalize().map_err(io_error(format!("{}", plan.device.display())))?;
-    if let Some(old) = find_record(&dir) {
-        return Err(VolumeError::Other(format!(
-            "{} is mounted by FS2 already, from {}; fs2 umount {} first",
-            dir.display(),
-            old.device.display(),
-            dir.display()
-        )));
+    for old in all_records().iter().filter(|r| r.dir == dir || r.device == device) {
+        end::make_way(old)?;
     }
     let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let runtime = fs2d::runtime::make_runtime_dir().map_err(io_error("runtime directory"))?;
@@ -174,6 +169,10 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         }
     }
     daemon.keep();
+    if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
+        // Without it, umount(8) unmounts and the daemon notices.
+        eprintln!("fs2: /run/mount/utab: {e}");
+    }
     Ok((record, status))
 }
 
@@ -202,7 +201,10 @@ fn daemon_args(
     args.extend(["--frontend".into(), frontend.to_string().into(), "--control".into()]);
     args.push(record.control.clone().into());
     match frontend {
-        FrontendKind::Fuse => args.extend(["--fuse-dir".into(), record.carrier.clone().into()]),
+        FrontendKind::Fuse => {
+            args.extend(["--fuse-dir".into(), record.carrier.clone().into()]);
+            args.extend(["--until-unused".into(), record.path.clone().into()]);
+        }
         FrontendKind::Nbd => {
             args.extend(["--listen".into(), format!("unix:{}", record.carrier.display()).into()]);
         }
@@ -221,67 +223,6 @@ fn text_of(args: Vec<OsString>) -> Result<Vec<String>, VolumeError> {
         })
         .collect()
 }
-
-/// How an unmount ended.
-#[derive(Clone, Debug)]
-pub struct Unmounted {
-    /// What was unmounted.
-    pub record: MountRecord,
-    /// The mark was set: the next mount is fast at once.
-    pub clean: bool,
-    /// Why not.
-    pub why_not: Option<String>,
-}
-
-/// Unmounts a volume and ends its daemon cleanly.
-///
-/// # Errors
-/// Where it is in use, or was not mounted by FS2.
-pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
-    let record = find_record(dir).ok_or_else(|| {
-        VolumeError::Other(format!("{} is not mounted by FS2; see fs2 status", dir.display()))
-    })?;
-    let mounted = crate::kernel::mount_at(&record.dir).map_err(io_error("mount table"))?;
-    if mounted.is_some_and(|m| m.source == record.block_device.as_os_str()) {
-        unmount(&record.dir, false).map_err(io_error("umount"))?;
-    }
-    let dismissed = supervisor::dismiss(&record);
-    if let Some(number) = nbd_number(&record.block_device) {
-        nbd_disconnect(number, &record.backend()).map_err(io_error("NBD device"))?;
-    }
-    let mut pid = record.pid;
-    let asked = Client::connect(&record.control).and_then(|mut c| c.ask(&Command::Detach));
-    let (clean, why_not) = match asked {
-        Ok(Reply::Status(status)) => {
-            // Another than the record's, where that one was replaced meanwhile.
-            pid = status.pid;
-            let detach = status.detach.unwrap_or_default();
-            (detach.marked, detach.why_not)
-        }
-        Ok(Reply::Error { what, .. }) => (false, Some(what)),
-        Ok(Reply::Done) => (true, None),
-        Err(e) => (false, Some(e.to_string())),
-    };
-    wait_gone(pid)?;
-    dismissed.wait();
-    // A daemon that was killed leaves its FUSE mount behind.
-    if record.frontend == "fuse" && crate::kernel::mount_at(&record.carrier).ok().flatten().is_some() {
-        let _ = unmount(&record.carrier, true);
-    }
-    let why_not = match (record.failure(), why_not) {
-        (Some(failure), _) => Some(failure),
-        // The daemon that was mounted with was another.
-        (None, Some(why)) if record.active && why.starts_with(SERVED_INACTIVE) => {
-            Some(format!("its daemon died meanwhile and the one that took over trusted no replica: {why}"))
-        }
-        (None, why) => why,
-    };
-    record.forget();
-    Ok(Unmounted { record, clean, why_not })
-}
-
-/// How the report of a session without replicas begins: nothing is wrong with the volume.
-pub const SERVED_INACTIVE: &str = "the volume was served inactive";
 
 /// Makes everything read from the volume come from its daemon again: unmounts it, drops the block
 /// device's buffers and mounts it anew. The daemon stays.

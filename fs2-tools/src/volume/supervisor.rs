@@ -8,7 +8,10 @@
 //! 1. While the flag (a file beside the record) exists, the volume is to be served; `umount` removes it before it ends
 //!    the daemon, so no daemon is started for a volume that is being unmounted.
 //! 2. The supervisor holds a lock on the flag until its end, so `umount` can wait for that.
-//! 3. What a daemon may do only once (write a record, refuse an inactive volume) is not among what a later one is told.
+//! 3. The volume's last user gone, by whatever unmount, the supervisor ends the daemon as `umount` would. A mount leaves this
+//!    process's mount namespace with an event (POLLPRI of its mountinfo). What uses the device beyond that, in other
+//!    namespaces or without a mount, is asked for every second, since no event tells of it.
+//! 4. What a daemon may do only once (write a record, refuse an inactive volume) is not among what a later one is told.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs2d::frontend::ublk;
+use fs2d::runtime::{Ending, begin_ending};
 use fs2d::settings::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -26,6 +30,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 use super::daemon::{Daemon, apart};
+use super::end::{finish, is_mounted, is_used};
 use super::{MountRecord, VolumeError, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
 
@@ -99,7 +104,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file.map_err(io_error(flag.display().to_string()))?,
     };
-    let _lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+    let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => lock,
         Err((_, e)) => return Err(io_error(flag.display().to_string())(e.into())),
     };
@@ -113,11 +118,24 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         "ublk" => Some(fs2d::cli::ublk_tag(&record.device).map_err(|e| VolumeError::Other(e.to_string()))?),
         _ => None,
     };
+    // Without it nobody notices an unmount by hand, and everything else goes on.
+    let table = File::open("/proc/self/mountinfo").ok();
     let mut tries = 0;
     let mut born = Instant::now();
     loop {
-        if Process::of(record.pid).is_some_and(|daemon| watched(&record, &daemon, watch.as_ref())) {
-            continue;
+        match Process::of(record.pid).map(|daemon| watched(&record, &daemon, watch.as_ref(), table.as_ref()))
+        {
+            Some(Seen::Unused(_ending)) => {
+                eprintln!("fs2 supervise: {} was unmounted by its last user", record.block_device.display());
+                // Nobody waits for this process then.
+                drop(lock);
+                let pid = Pid::from_raw(record.pid as i32);
+                let ended = finish(record);
+                let _ = waitpid(pid, Some(WaitPidFlag::WNOHANG));
+                return ended.map(drop);
+            }
+            Some(Seen::Alive) => continue,
+            Some(Seen::Ended) | None => {}
         }
         // One that this process started would stay a zombie.
         let _ = waitpid(Pid::from_raw(record.pid as i32), Some(WaitPidFlag::WNOHANG));
@@ -128,7 +146,16 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         // Unmounted by hand and told to end: nobody waits.
         if tag.is_some_and(|tag| ublk::is_awaited(tag).is_ok_and(|awaited| !awaited)) {
             let _ = std::fs::remove_file(&flag);
-            return Ok(());
+            if is_mounted(&record) || is_used(&record) {
+                return Ok(());
+            }
+            return match begin_ending(&record.path) {
+                Ok(Some(_ending)) => {
+                    drop(lock);
+                    finish(record).map(drop)
+                }
+                _ => Ok(()),
+            };
         }
         if born.elapsed() > GOOD_LIFE {
             tries = 0;
@@ -165,18 +192,35 @@ fn pause(tries: u32) -> Duration {
     Duration::from_secs(if tries == 0 { 0 } else { 1 << (tries - 1).min(3) })
 }
 
-/// Waits for the daemon's end or a connection's; true where the daemon lives on.
-fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>) -> bool {
-    let ended = daemon.ended_or(watch.map(|w| w.as_fd().as_raw_fd()));
-    if ended {
-        return false;
+/// What became of a daemon that was watched for a while.
+enum Seen {
+    Alive,
+    Ended,
+    /// Nobody uses its device any more, and it is this process that ends it.
+    Unused(Ending),
+}
+
+/// Waits for the daemon's end, a connection's, or a change of the mount table.
+fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, table: Option<&File>) -> Seen {
+    // Looked at after each event; where something uses the device unmounted, every second.
+    let gone = table.is_some() && !is_mounted(record);
+    if gone
+        && !is_used(record)
+        && let Ok(Some(ending)) = begin_ending(&record.path)
+    {
+        return Seen::Unused(ending);
+    }
+    let others =
+        [watch.map(|w| (w.as_fd().as_raw_fd(), libc::POLLIN)), table.map(|t| (t.as_raw_fd(), libc::POLLPRI))];
+    if daemon.poll(&others.map(|o| o.unwrap_or((-1, 0))), if gone { 1000 } else { -1 }) {
+        return Seen::Ended;
     }
     let dead = watch.map(NbdWatch::dead);
     match (dead, nbd_number(&record.block_device)) {
         (Some(Ok(dead)), Some(number)) if dead.contains(&number) => {
             // The death of all connections is mostly the daemon's: a moment later that is known.
             if daemon.ended_within(Duration::from_millis(200)) {
-                return false;
+                return Seen::Ended;
             }
             eprintln!("fs2 supervise: {} lost a connection", record.block_device.display());
             if let Err(e) = reconnect(record) {
@@ -189,7 +233,7 @@ fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>) -> 
         }
         _ => {}
     }
-    true
+    Seen::Alive
 }
 
 fn restart(record: &mut MountRecord, flag: &Path) -> Result<(), VolumeError> {
@@ -260,21 +304,21 @@ impl Process {
         (fd >= 0).then(|| Process(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
-    /// Waits until it has ended, or there is something to read from `other`; true where it has ended.
-    fn ended_or(&self, other: Option<i32>) -> bool {
-        self.poll(other, -1)
-    }
-
     fn ended_within(&self, time: Duration) -> bool {
-        self.poll(None, time.as_millis() as i32)
+        self.poll(&[], time.as_millis() as i32)
     }
 
-    fn poll(&self, other: Option<i32>, millis: i32) -> bool {
-        let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    /// Waits until it has ended, one of `others` (descriptors, with the events waited for) has something to tell, or
+    /// `millis` passed, -1 for ever; true where it has ended.
+    fn poll(&self, others: &[(i32, i16)], millis: i32) -> bool {
+        let watched = |(fd, events)| libc::pollfd { fd, events, revents: 0 };
         // A negative descriptor is passed over.
-        let mut fds = [watched(self.0.as_raw_fd()), watched(other.unwrap_or(-1))];
+        let mut fds: Vec<_> = std::iter::once((self.0.as_raw_fd(), libc::POLLIN))
+            .chain(others.iter().copied())
+            .map(watched)
+            .collect();
         loop {
-            // SAFETY: the pointer and the count are those of the array, which outlives the call.
+            // SAFETY: the pointer and the count are those of the vector, which outlives the call.
             let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, millis) };
             if n >= 0 || Errno::last() != Errno::EINTR {
                 return fds[0].revents != 0;
@@ -294,9 +338,9 @@ mod tests {
         assert!(!process.ended_within(Duration::from_millis(1)));
         let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
         io::Write::write_all(&mut &writer, b"x").unwrap();
-        assert!(!process.ended_or(Some(reader.as_raw_fd())));
+        assert!(!process.poll(&[(reader.as_raw_fd(), libc::POLLIN)], -1));
         child.kill().unwrap();
-        assert!(process.ended_or(None));
+        assert!(process.poll(&[], -1));
         child.wait().unwrap();
         assert!(Process::of(child.id()).is_none());
     }

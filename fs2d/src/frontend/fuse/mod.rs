@@ -22,8 +22,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,12 @@ struct Shared {
     end: Mutex<End>,
     ended: Condvar,
     completed: AtomicU64,
+    /// Who has the file open, as the kernel tells: a loop device on it is one, until its last user has let go.
+    open: AtomicU64,
+    /// It was opened at least once.
+    opened: AtomicBool,
+    /// What is done each time nobody has it open any more.
+    unused: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 #[derive(Default)]
@@ -70,6 +76,19 @@ struct End {
 impl Shared {
     fn end(&self) -> MutexGuard<'_, End> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn file_opened(&self) {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        self.opened.store(true, Ordering::SeqCst);
+    }
+
+    fn file_closed(&self) {
+        if self.open.fetch_sub(1, Ordering::SeqCst) == 1
+            && let Some(tell) = self.unused.get()
+        {
+            tell();
+        }
     }
 }
 
@@ -145,6 +164,18 @@ impl Server {
     pub fn is_alive(&self) -> bool {
         let end = self.shared.end();
         !(end.served && end.result.is_some())
+    }
+
+    /// Whether the file was open, by a loop device or anybody else, and no longer is. It is the kernel that counts, so
+    /// this holds across mount namespaces; the last close comes after the last write.
+    pub fn is_unused(&self) -> bool {
+        self.shared.opened.load(Ordering::SeqCst) && self.shared.open.load(Ordering::SeqCst) == 0
+    }
+
+    /// Has `tell` called each time [`Server::is_unused`] becomes true, by a serving thread, which it must not keep. Only
+    /// the first call counts.
+    pub fn when_unused(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.shared.unused.set(Box::new(tell));
     }
 
     /// Waits until the mount has ended, by whomever.

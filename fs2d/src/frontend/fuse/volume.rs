@@ -244,7 +244,22 @@ impl Filesystem for VolumeFs {
         // Past the page cache: it would hold a second copy, and what is read must be what the
         // engine chose to read.
         let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        self.shared.file_opened();
         reply.opened(FileHandle(0), flags);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+        self.shared.file_closed();
     }
 
     fn read(

@@ -1,0 +1,178 @@
+//! `mkfs.fs2 [--space SHARE] [--table PATH] [options of mke2fs] DEVICE [BLOCKS]`: what mkfs(8) calls. An empty device gets an ext2
+//! file system by mke2fs; an ext2 volume keeps its files; what holds anything else is refused.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Exit code of mkfs: refused or failed.
+const FAILED: u8 = 1;
+
+const USAGE: &str = "\
+usage: mkfs.fs2 [--space SHARE] [--table PATH] [OPTIONS OF mke2fs] DEVICE [BLOCKS]
+  --space SHARE, --table PATH   as of mkfs2
+  -F                            make a new file system, whatever the device holds
+  others                        go to mke2fs: -b -i -I -L -m -N -T -U -E -O -q -v ...
+An ext2 volume is converted as it is, with its files, unless -F is given.";
+
+/// Options of mke2fs that take a value.
+const WITH_VALUE: &str = "bCdeEgGiILlmMNoOrtTUz";
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Args {
+    /// For mkfs2.
+    ours: Vec<OsString>,
+    /// For mke2fs.
+    theirs: Vec<OsString>,
+    force: bool,
+    quiet: bool,
+    device: PathBuf,
+    blocks: Option<OsString>,
+}
+
+fn parse(args: Vec<OsString>) -> Result<Args, String> {
+    let mut parsed = Args::default();
+    let mut places = Vec::new();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let text = arg.to_str().unwrap_or_default();
+        if let Some(name) = text.strip_prefix("--") {
+            let known = ["space", "table"].contains(&name.split('=').next().unwrap_or_default());
+            if !known {
+                return Err(format!("there is no option {text}\n{USAGE}"));
+            }
+            let valued = name.contains('=');
+            parsed.ours.push(arg);
+            if !valued {
+                parsed.ours.push(args.next().ok_or("an option lacks its value")?);
+            }
+        } else if let Some(letters) = text.strip_prefix('-').filter(|l| !l.is_empty()) {
+            parsed.force |= letters == "F";
+            parsed.quiet |= letters == "q";
+            let last = letters.chars().next_back().unwrap_or_default();
+            let bad = match (letters.as_bytes()[0], letters) {
+                (b'j' | b'J', _) => Some("a journal"),
+                (b't', _) => Some("another type"),
+                _ => None,
+            };
+            if let Some(what) = bad {
+                return Err(format!("{text}: FS2 takes no ext2 with {what}"));
+            }
+            let lacks_value = letters.len() == 1 && WITH_VALUE.contains(last);
+            parsed.theirs.push(arg);
+            if lacks_value {
+                parsed.theirs.push(args.next().ok_or("an option lacks its value")?);
+            }
+        } else {
+            places.push(arg);
+        }
+    }
+    let mut places = places.into_iter();
+    parsed.device = places.next().ok_or(USAGE)?.into();
+    parsed.blocks = places.next();
+    match places.next() {
+        Some(more) => Err(format!("{}: what is that?\n{USAGE}", more.display())),
+        None => Ok(parsed),
+    }
+}
+
+/// What a device holds.
+#[derive(Debug, PartialEq, Eq)]
+enum Holds {
+    Nothing,
+    Ext2,
+    Other(String),
+}
+
+fn look(device: &Path) -> Result<Holds, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", device.display());
+    let file = File::open(device).map_err(failed)?;
+    let mut magic = [0; 2];
+    let is_ext = file.read_exact_at(&mut magic, 1080).is_ok() && magic == [0x53, 0xEF];
+    let said = Command::new("blkid").args(["-p", "-o", "export"]).arg(device).stderr(Stdio::null()).output();
+    let (code, said) = match said {
+        Ok(said) => (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned()),
+        Err(_) if is_ext => return Ok(Holds::Ext2),
+        Err(e) => return Ok(Holds::Other(format!("nobody knows what (blkid: {e})"))),
+    };
+    let field = |name: &str| said.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix('='));
+    Ok(match (code, field("TYPE"), field("PTTYPE")) {
+        (_, Some("ext2"), _) => Holds::Ext2,
+        (_, Some(other), _) => Holds::Other(format!("a {other} file system")),
+        (_, None, Some(table)) => Holds::Other(format!("a {table} partition table")),
+        // 2: nothing was recognized.
+        (Some(2), None, None) => Holds::Nothing,
+        _ => Holds::Other("several file systems at once".into()),
+    })
+}
+
+pub(super) fn run(args: Vec<OsString>) -> u8 {
+    match make(args) {
+        Ok(code) => code,
+        Err(what) => {
+            eprintln!("mkfs.fs2: {what}");
+            FAILED
+        }
+    }
+}
+
+fn make(args: Vec<OsString>) -> Result<u8, String> {
+    let args = parse(args)?;
+    let device = args.device.display();
+    let new = match look(&args.device)? {
+        _ if args.force => true,
+        Holds::Nothing => true,
+        Holds::Ext2 if args.blocks.is_some() || args.theirs.iter().any(|a| a != "-q" && a != "-v") => {
+            return Err(format!(
+                "{device} contains an ext2 file system; mkfs2 {device} converts it as it is, -F makes a new one \
+                 and what it holds is lost"
+            ));
+        }
+        Holds::Ext2 => false,
+        Holds::Other(what) => {
+            return Err(format!(
+                "{device} contains {what}; -F makes an FS2 volume of it and what it holds is lost"
+            ));
+        }
+    };
+    if new {
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-t", "ext2"]).args(&args.theirs).arg(&args.device).args(&args.blocks);
+        let made = mke2fs.status().map_err(|e| format!("mke2fs: {e}; install e2fsprogs"))?;
+        if !made.success() {
+            return Err(format!("mke2fs ended with {made}; {device} is no FS2 volume"));
+        }
+        if args.theirs.iter().any(|a| a == "-n") {
+            return Ok(0);
+        }
+    }
+    let mut line: Vec<OsString> = vec!["mkfs2".into()];
+    line.extend(args.quiet.then(|| "--quiet".into()));
+    line.extend(args.ours);
+    line.extend(["--".into(), args.device.into()]);
+    let code = crate::mkfs2::run(line, &mut std::io::stdout(), &mut std::io::stderr());
+    Ok(u8::try_from(code).unwrap_or(FAILED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Args, String> {
+        parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    #[test]
+    fn options_go_to_whom_they_belong() {
+        let a = parsed("--space 10% -b 1024 -Lname -q /dev/sdb1 5000 --table=/t").unwrap();
+        assert_eq!(a.ours, ["--space", "10%", "--table=/t"]);
+        assert_eq!(a.theirs, ["-b", "1024", "-Lname", "-q"]);
+        assert_eq!((a.device.to_str(), a.blocks), (Some("/dev/sdb1"), Some("5000".into())));
+        assert!(a.quiet && !a.force);
+        for bad in ["", "-b", "-j x", "-t ext4 x", "--spce 1 x", "a 1 2", "--space"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]`: what `mount -t fs2` calls.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::options::{Sorted, sort};
+use super::{Helper, USAGE};
+use crate::kernel::{MountOptions, remount};
+use crate::volume::cli::{FAILED, Say, run_mount};
+use crate::volume::{all_records, is_mounted, status};
+
+pub(super) fn run(args: Vec<OsString>) -> u8 {
+    match mount(args) {
+        Ok(code) => code,
+        Err((what, code)) => {
+            eprintln!("mount.fs2: {what}");
+            code
+        }
+    }
+}
+
+fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
+    let usage = |what| (what, USAGE);
+    let helper = Helper::parse(args).map_err(usage)?;
+    helper.odd("sfnv").map_err(usage)?;
+    let [source, dir] = helper.places.as_slice() else {
+        return Err(usage("usage: mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]; mount -t fs2 calls it".into()));
+    };
+    let options = sort(&helper.options, helper.has('s')).map_err(usage)?;
+    let args = options.args(source.clone(), dir.clone()).map_err(usage)?;
+    if options.remount {
+        return change_options(dir.as_ref(), options);
+    }
+    if options.nofail && !args.device.exists() {
+        return Ok(0);
+    }
+    if mounted_already(&args.device, &args.dir)? || helper.has('f') {
+        return Ok(0);
+    }
+    let say = if helper.has('v') { Say::All } else { Say::Odd };
+    Ok(run_mount(args, say))
+}
+
+fn change_options(dir: &Path, options: Sorted) -> Result<u8, (String, u8)> {
+    let options = MountOptions { extra: options.kernel, ..MountOptions::default() };
+    remount(dir, &options).map(|()| 0).map_err(|e| (e.to_string(), FAILED))
+}
+
+/// `mount -a` cannot tell, since the kernel shows another source than the table has.
+fn mounted_already(device: &Path, dir: &Path) -> Result<bool, (String, u8)> {
+    let (Ok(device), Ok(dir)) = (device.canonicalize(), dir.canonicalize()) else { return Ok(false) };
+    let Some(record) = all_records().into_iter().find(|r| r.device == device && r.dir == dir) else {
+        return Ok(false);
+    };
+    if !is_mounted(&record) {
+        return Ok(false);
+    }
+    match status(&record) {
+        Ok(_) => {
+            eprintln!("mount.fs2: {} is mounted on {} already", device.display(), dir.display());
+            Ok(true)
+        }
+        Err(e) => {
+            let what =
+                format!("{} is mounted, but its daemon is gone ({e}); umount {0} first", dir.display());
+            Err((what, FAILED))
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `fs2 mount` and `fs2 umount` as they are typed, for the program and for mount(8)'s helpers.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use fs2_control::Liveness;
+use fs2d::settings::{FrontendKind, Settings};
+
+use super::{Plan, SERVED_INACTIVE, VolumeError, best_frontend, mount, umount_how};
+
+/// Exit code: not mounted, not unmounted.
+pub const FAILED: u8 = 32;
+
+/// Exit code: unmounted, but not as a clean FS2 volume.
+pub const UNCLEAN: u8 = 4;
+
+/// How the kernel reaches the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FrontendArg {
+    /// The best this machine has.
+    Auto,
+    /// The kernel's NBD client on the daemon's socket (needs the nbd module); survives the daemon's death.
+    Nbd,
+    /// A FUSE file below a loop device.
+    Fuse,
+    /// A block device of the daemon's own (Linux 6.0 or later with ublk); survives the daemon's death.
+    Ublk,
+}
+
+/// The arguments of `fs2 mount`.
+#[derive(Args, Clone, Debug)]
+#[command(
+    after_help = "A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plain one, and
+the command that activates it is printed (--require-active refuses instead). A plain umount(8) ends the
+daemon too. In /etc/fstab (type fs2) the options are written without dashes: policy=fs2,space=10%.
+
+EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted"
+)]
+pub struct MountArgs {
+    /// The image file or block device.
+    pub device: PathBuf,
+    /// Where to mount it.
+    pub dir: PathBuf,
+    /// How the kernel reaches the daemon.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub frontend: FrontendArg,
+    /// Queues of a ublk device [default: one a processor, at most 4].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub queues: Option<u16>,
+    /// Connections of an NBD device. With several, fewer of the blocks the file system frees come back.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub connections: u16,
+    /// Options of the ext2 mount, such as noatime.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Settings of the volume.
+    #[command(flatten)]
+    pub settings: Box<Settings>,
+    /// Print the status as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How much is said of a mount that succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Say {
+    /// What is mounted how.
+    All,
+    /// Only that it is mounted as a plain volume, and why.
+    Odd,
+}
+
+/// Mounts; the exit code.
+pub fn run_mount(args: MountArgs, say: Say) -> u8 {
+    let (frontend, why) = match args.frontend {
+        FrontendArg::Auto => best_frontend(),
+        FrontendArg::Nbd => (FrontendKind::Nbd, None),
+        FrontendArg::Fuse => (FrontendKind::Fuse, None),
+        FrontendArg::Ublk => (FrontendKind::Ublk, None),
+    };
+    let MountArgs { device, dir, queues, connections, options, settings, json, .. } = args;
+    let plan =
+        Plan { device, dir, frontend: Some(frontend), settings: *settings, queues, connections, options };
+    let (record, status) = match mount(&plan) {
+        Ok(mounted) => mounted,
+        Err(e) => return failed(&e, FAILED),
+    };
+    if json {
+        println!("{}", status.to_json());
+        return 0;
+    }
+    let dir = record.dir.display();
+    if say == Say::All {
+        let by = format!("{} on {}", record.frontend, record.block_device.display());
+        println!("{} is mounted on {dir} ({by}, policy {})", record.device.display(), status.policy);
+        if let Some(why) = why {
+            println!("by {}: {why}", record.frontend);
+        }
+    }
+    match (&status.liveness, say) {
+        (Liveness::Active, Say::All) => println!("active: {} replicas", status.replicas),
+        (Liveness::Active, Say::Odd) => {}
+        (other, Say::All) => println!("{other}"),
+        (other, Say::Odd) => eprintln!("mount.fs2: {dir}: {other}"),
+    }
+    if let Some(remedy) = &status.remedy {
+        let what = format!("to activate it: fs2 umount {dir} && {remedy}");
+        match say {
+            Say::All => println!("{what}"),
+            Say::Odd => eprintln!("mount.fs2: {what}"),
+        }
+    }
+    0
+}
+
+/// Unmounts; the exit code.
+pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
+    match umount_how(dir, lazy) {
+        Ok(u) if u.in_use => {
+            eprintln!(
+                "fs2: {} is unmounted; {} is used elsewhere, and its daemon ends with its last user",
+                u.record.dir.display(),
+                u.record.block_device.display()
+            );
+            0
+        }
+        Ok(u) => match u.why_not {
+            None => 0,
+            Some(why) if why.starts_with(SERVED_INACTIVE) => 0,
+            Some(why) => {
+                eprintln!(
+                    "fs2: {} is unmounted, but not as a clean FS2 volume: {why}",
+                    u.record.dir.display()
+                );
+                eprintln!("fs2: before the next mount: chkfs2 -f -p {}", u.record.device.display());
+                UNCLEAN
+            }
+        },
+        Err(e) => failed(&e, FAILED),
+    }
+}
+
+fn failed(e: &VolumeError, code: u8) -> u8 {
+    eprintln!("fs2: {e}");
+    code
+}

@@ -1,0 +1,223 @@
+//! The end of a mounted volume: unmounted by whom and how it may be, its daemon detaches cleanly once nobody uses it any more.
+//!
+//! | who notices | how | for |
+//! |---|---|---|
+//! | `fs2 umount`, `umount.fs2` | it unmounts | every frontend |
+//! | the daemon | the kernel closes its file: the loop device went with its last user | FUSE |
+//! | the supervisor | the mount table changed | NBD, ublk |
+//!
+//! Invariants:
+//! 1. Who ends a daemon has the right to ([`fs2d::runtime::begin_ending`]), so it is ended once and its record outlives it.
+//! 2. No daemon is ended while its device is mounted or open, wherever: such a volume is left to whoever notices its last use.
+
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fs2_control::{Client, Command, Reply};
+use fs2d::runtime::{Ending, begin_ending};
+
+use super::daemon::wait_gone;
+use super::{MountRecord, VolumeError, find_record, io_error, supervisor};
+use crate::kernel::{loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
+
+/// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long another's end of the same mount may take: a detach writes the table.
+const END_PATIENCE: Duration = Duration::from_secs(120);
+
+const NAP: Duration = Duration::from_millis(10);
+
+/// How an unmount ended.
+#[derive(Clone, Debug)]
+pub struct Unmounted {
+    /// What was unmounted.
+    pub record: MountRecord,
+    /// The mark was set: the next mount is fast at once.
+    pub clean: bool,
+    /// Why not.
+    pub why_not: Option<String>,
+    /// Others use the volume: it is unmounted here, and its daemon ends with the last of them.
+    pub in_use: bool,
+}
+
+/// How the report of a session without replicas begins: nothing is wrong with the volume.
+pub const SERVED_INACTIVE: &str = "the volume was served inactive";
+
+/// Unmounts a volume and ends its daemon cleanly, unless the volume is used elsewhere.
+///
+/// # Errors
+/// Where it is in use, or was not mounted by FS2.
+pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
+    umount_how(dir, false)
+}
+
+/// As [`umount`]; `lazy` takes it out of the tree though it is in use, as `umount -l` does.
+///
+/// # Errors
+/// As [`umount`].
+pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
+    let unknown = || VolumeError::Other(format!("{} is not mounted by FS2; see fs2 status", dir.display()));
+    let record = find_record(dir).ok_or_else(unknown)?;
+    // Keeps 1: from here on nobody else ends it.
+    let _ending = wait_for_right(&record)?.ok_or_else(unknown)?;
+    let mounted = mount_at(&record.dir).map_err(io_error("mount table"))?;
+    if mounted.is_some_and(|m| m.source == record.block_device.as_os_str()) {
+        unmount(&record.dir, lazy).map_err(io_error("umount"))?;
+        crate::kernel::forget_helper(&record.dir);
+    }
+    let until = Instant::now() + if lazy { Duration::ZERO } else { BUSY_PATIENCE };
+    while is_used(&record) {
+        if Instant::now() > until {
+            return Ok(Unmounted { record, clean: false, why_not: None, in_use: true });
+        }
+        std::thread::sleep(NAP);
+    }
+    finish(record)
+}
+
+/// The right to end a mount; `None` where it has ended meanwhile.
+fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
+    let until = Instant::now() + END_PATIENCE;
+    loop {
+        match begin_ending(&record.path) {
+            Ok(Some(ending)) => return Ok(Some(ending)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(io_error(record.log.display().to_string())(e)),
+            Ok(None) if Instant::now() > until => {
+                let what = format!("{} is being unmounted by another, without end", record.dir.display());
+                return Err(VolumeError::Other(what));
+            }
+            Ok(None) => std::thread::sleep(NAP),
+        }
+    }
+}
+
+/// Waits for the end of a mount that is ending, or ends one whose daemon died, so that its volume or directory can be mounted.
+///
+/// # Errors
+/// Where it is mounted or used.
+pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
+    if is_mounted(record) {
+        return Err(VolumeError::Other(format!(
+            "{} is mounted by FS2 already, from {}; fs2 umount {} first",
+            record.dir.display(),
+            record.device.display(),
+            record.dir.display()
+        )));
+    }
+    let until = Instant::now() + BUSY_PATIENCE;
+    while record.path.exists() && is_used(record) {
+        if Instant::now() > until {
+            return Err(VolumeError::Other(format!(
+                "{} was mounted by FS2 from {}, whose device {} is still in use",
+                record.dir.display(),
+                record.device.display(),
+                record.block_device.display()
+            )));
+        }
+        std::thread::sleep(NAP);
+    }
+    match wait_for_right(record)? {
+        Some(_ending) => finish(record.clone()).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// Ends the daemon of a volume that nobody uses, and clears away what the mount left. The caller has the right to.
+///
+/// # Errors
+/// Where the daemon does not end.
+pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
+    let dismissed = supervisor::dismiss(&record);
+    if let Some(number) = nbd_number(&record.block_device) {
+        nbd_disconnect(number, &record.backend()).map_err(io_error("NBD device"))?;
+    }
+    let mut pid = record.pid;
+    let asked = Client::connect(&record.control).and_then(|mut c| c.ask(&Command::Detach));
+    let (clean, why_not) = match asked {
+        Ok(Reply::Status(status)) => {
+            // Another than the record's, where that one was replaced meanwhile.
+            pid = status.pid;
+            let detach = status.detach.unwrap_or_default();
+            (detach.marked, detach.why_not)
+        }
+        Ok(Reply::Error { what, .. }) => (false, Some(what)),
+        Ok(Reply::Done) => (true, None),
+        Err(e) => (false, Some(e.to_string())),
+    };
+    wait_gone(pid)?;
+    dismissed.wait();
+    // A daemon that was killed leaves its FUSE mount behind.
+    if record.frontend == "fuse" && mount_at(&record.carrier).ok().flatten().is_some() {
+        let _ = unmount(&record.carrier, true);
+    }
+    let why_not = match (record.failure(), why_not) {
+        (Some(failure), _) => Some(failure),
+        // The daemon that was mounted with was another.
+        (None, Some(why)) if record.active && why.starts_with(SERVED_INACTIVE) => {
+            Some(format!("its daemon died meanwhile and the one that took over trusted no replica: {why}"))
+        }
+        (None, why) => why,
+    };
+    record.forget();
+    Ok(Unmounted { record, clean, why_not, in_use: false })
+}
+
+/// Whether the volume's device is mounted anywhere in this mount namespace.
+pub fn is_mounted(record: &MountRecord) -> bool {
+    let Ok(all) = mounts() else { return true };
+    let number = std::fs::metadata(&record.block_device).map(|m| m.rdev()).unwrap_or(0);
+    let number = (nix::sys::stat::major(number) as u32, nix::sys::stat::minor(number) as u32);
+    // A loop device's number may have gone to another file.
+    if record.frontend == "fuse" && !is_loop_of(record) {
+        return false;
+    }
+    all.iter().any(|m| m.device == number && number != (0, 0))
+}
+
+/// Whether the loop device of a FUSE mount still is on its file.
+fn is_loop_of(record: &MountRecord) -> bool {
+    let file = record.carrier.join(fs2d::frontend::fuse::FILE_NAME);
+    loops().is_ok_and(|all| all.iter().any(|l| l.device == record.block_device && l.file == file))
+}
+
+/// Whether anybody uses the volume's device: a mount in whichever namespace, or a process that has it open.
+pub(super) fn is_used(record: &MountRecord) -> bool {
+    if record.frontend == "fuse" {
+        // It goes with its last user.
+        return is_loop_of(record);
+    }
+    // The kernel's own word for a mount, wherever it is.
+    let opened = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(&record.block_device);
+    if opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY)) {
+        return true;
+    }
+    is_open_somewhere(&record.block_device)
+}
+
+/// Whether a process that can be seen from here has the device open.
+fn is_open_somewhere(device: &Path) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let ids = processes.flatten().filter(|p| p.file_name().as_encoded_bytes()[0].is_ascii_digit());
+    let mut open = ids.filter_map(|p| std::fs::read_dir(p.path().join("fd")).ok()).flatten().flatten();
+    open.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_file_is_seen_and_a_closed_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().canonicalize().unwrap().join("device");
+        std::fs::write(&path, "").unwrap();
+        assert!(!is_open_somewhere(&path));
+        let open = std::fs::File::open(&path).unwrap();
+        assert!(is_open_somewhere(&path));
+        drop(open);
+        assert!(!is_open_somewhere(&path));
+    }
+}

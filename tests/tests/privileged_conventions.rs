@@ -1,0 +1,138 @@
+//! mount(8), umount(8), fsck(8) and mkfs(8) with volumes of type fs2, as util-linux calls its helpers: fstab lines, options, a
+//! daemon that ends with the last user of its volume, however that was unmounted. In namespaces of their own.
+
+use fs2_tests::{KERNEL, PRIVATE, Scratch, loops_below, needs, privately};
+
+fn script(text: &str) {
+    if !needs(KERNEL) || !needs(PRIVATE) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let done = privately(&scratch, text);
+    println!("{}{}", done.out, done.err);
+    done.ended(0);
+    assert_eq!(loops_below(scratch.dir()), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn an_fstab_line_is_mounted_shown_checked_and_unmounted() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; here=$PWD
+        mkfs -t fs2 -q image
+        cat > fstab <<END
+$here/image $here/m fs2 frontend=fuse,policy=none,noatime,nofail,_netdev,x-systemd.requires=/srv,space=4% 0 0
+$here/absent $here/m fs2 nofail 0 0
+END
+        mount -T fstab -a
+        [ "$(findmnt -rno FSTYPE,OPTIONS m)" = "ext2 rw,noatime,discard" ]
+        [[ $(findmnt -no SOURCE m) == /dev/loop* ]]
+        grep -q "TARGET=$here/m ROOT=/ OPTS=helper=fs2" /run/mount/utab
+        [ "$(fs2 status --json m | grep -o '"policy":"[a-z]*"')" = '"policy":"none"' ]
+        echo kept > m/file
+        pid=$(daemon image)
+        # Again, as a service manager may: the same daemon.
+        mount -T fstab -a 2> said; grep -q 'mounted on .* already' said
+        [ "$pid" = "$(daemon image)" ]
+        mount -T fstab -o remount,ro m; findmnt -no OPTIONS m | grep -q ^ro
+        ! touch m/other 2> /dev/null
+        umount m
+        left image; ! kill -0 "$pid" 2> /dev/null; ! grep m /run/mount/utab
+        # The clean end left the mark, and the file is there.
+        mount -t fs2 -o frontend=fuse,require-active image m
+        grep kept m/file; umount "$here/m"; left image
+        # Without a line, without nofail, with an option nobody knows, and only tried.
+        code=0; mount -t fs2 absent m 2> said || code=$?; [ $code = 32 ]; grep -q 'absent: No such file' said
+        code=0; mount -t fs2 -o polcy=none image m 2> said || code=$?; [ $code = 1 ]
+        grep -q "unknown option 'polcy=none'.*policy=.*noatime" said
+        code=0; mount -t fs2 -o policy=best image m 2> said || code=$?; [ $code = 1 ]; grep -q best said
+        mount -f -t fs2 image m; left image
+        "#,
+    );
+}
+
+#[test]
+fn whatever_unmounts_it_the_daemon_ends_with_the_last_user() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m other
+        mkfs -t fs2 -q image
+        on() { mount -t fs2 -o frontend=fuse,require-active image m; }
+        serves() { kill -0 "$pid" && fs2 status image > /dev/null; }
+        on; echo 1 > m/file; umount -i m; within left image
+        # Mounted again at once, while the former daemon ends.
+        for i in 1 2 3 4 5; do on; echo $i > m/file; umount -i m; done
+        on; grep 5 m/file
+        # A second mount keeps it, whoever unmounts the first.
+        mount --bind m other; pid=$(daemon image)
+        umount m 2> said; grep -q 'its daemon ends with its last user' said
+        sleep 0.3; serves; echo 6 > other/file; umount -i other; within left image
+        # So does a process that has the device open, such as a check.
+        on; pid=$(daemon image); device=$(findmnt -no SOURCE m); exec 7< "$device"
+        umount -i m; sleep 0.3; serves; e2fsck -fn "$device"; exec 7<&-; within left image
+        # A mount that is out of the tree and still in use.
+        on; pid=$(daemon image); exec 7< m/file; umount -l m; sleep 0.3; serves
+        [ "$(cat <&7)" = 6 ]; exec 7<&-; within left image
+        # One in another mount namespace, which nobody sees from here.
+        on; pid=$(daemon image)
+        unshare --mount --propagation private sleep 1000 & held=$!
+        within grep -q "$PWD/m " /proc/$held/mounts
+        umount m; sleep 0.3; serves; kill $held; within left image
+        # None of them lost the mark or a byte.
+        on; grep 6 m/file; umount m; left image
+        chkfs2 -n -f image
+        "#,
+    );
+}
+
+#[test]
+fn a_killed_daemon_is_cleared_away() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m
+        mkfs -t fs2 -q image
+        on() { mount -t fs2 -o frontend=fuse image m; }
+        on; kill -9 "$(daemon image)"
+        code=0; on 2> said || code=$?; [ $code = 32 ]; grep -q 'its daemon is gone' said
+        umount m 2> said; grep -q 'before the next mount: chkfs2 -f -p' said
+        on 2> said; grep -q 'to activate it: .*chkfs2 -f -p' said
+        # Without the helper; the next mount finds nobody at work.
+        kill -9 "$(daemon image)"; umount -i m; on 2> /dev/null; umount m; left image
+        code=0; fsck.fs2 -a image || code=$?; [ $code = 1 ]
+        fsck.fs2 -a image
+        mount -t fs2 -o frontend=fuse,require-active image m; umount m; left image
+        "#,
+    );
+}
+
+#[test]
+fn fsck_and_mkfs_by_type() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m plain
+        mkfs -t fs2 -q -L mine -b 1024 image
+        dumpe2fs -h image 2> /dev/null | grep -q 'volume name: *mine'
+        device=$(losetup --show -f image); trap 'losetup -d "$device"' EXIT
+        # At boot: fsck goes by the table, to which other checks of the same disk do not matter.
+        echo "$device /srv fs2 defaults 0 2" > fstab
+        FSTAB_FILE=fstab fsck -A -T -a -C > said; grep -q 'replica table clean' said
+        FSTAB_FILE=fstab fsck -T -f -p "$device" > said; grep -q 'replica table' said
+        mount "$device" plain; echo foreign > plain/file; umount plain
+        code=0; FSTAB_FILE=fstab fsck -A -T -n > said || code=$?; [ $code = 4 ]; grep -q 'NOT corrected' said
+        code=0; FSTAB_FILE=fstab fsck -A -T -y > said || code=$?; [ $code = 1 ]; grep -q 'written and marked' said
+        losetup -d "$device"; trap - EXIT
+        # What is there is not overwritten.
+        mkfs -t fs2 image 2> said && false; grep -q 'is an FS2 volume already' said
+        mkfs -t fs2 -L other image 2> said && false; grep -q 'contains an ext2 file system' said
+        mkfs -t fs2 -F -q -L other image; dumpe2fs -h image 2> /dev/null | grep -q 'volume name: *other'
+        truncate -s 8M swap; mkswap swap > /dev/null
+        mkfs -t fs2 swap 2> said && false; grep -q 'contains a swap' said
+        mkfs -t fs2 -j swap 2> said && false; grep -q 'with a journal' said
+        # An ext2 volume keeps its files, and is checked as one until then.
+        truncate -s 64M ext2; mke2fs -q -t ext2 -d "$PWD/m" ext2
+        fsck.fs2 -a -C0 ext2 > said; grep -q 'a plain ext2 volume' said
+        mount ext2 plain; echo kept > plain/file; umount plain
+        mkfs -t fs2 ext2; mount -t fs2 -o frontend=fuse,require-active ext2 m; grep kept m/file; umount m
+        "#,
+    );
+}
