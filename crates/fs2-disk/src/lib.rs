@@ -2,8 +2,8 @@
 //! The main types are [`DriveProfile`], which says what a drive is, and [`Disk`], which is one:
 //! [`Disk::serve`] takes a command and the time, and says how long it takes and why. [`Queue`]
 //! chooses the next request and which of its copies, [`Device`] is a drive with a command queue
-//! of its own; what a daemon may believe about a real drive is [`Head`]. Real time and I/O are
-//! left to those above.
+//! of its own; what a daemon may believe about a real drive is [`Head`]; what reads of a real drive
+//! tell of it is [`calibrate`]. Real time and I/O are left to those above.
 //!
 //! ```
 //! use fs2_block::{Nanos, Op, Sector};
@@ -24,6 +24,7 @@
 
 mod background;
 mod cache;
+pub mod calibrate;
 mod controlled;
 mod controller;
 mod device;

@@ -306,6 +306,11 @@ impl DriveProfile {
         Nanos::from_millis_f64(sum / f64::from(STEPS))
     }
 
+    /// The same drive under another name.
+    pub fn with_name(self, name: &str) -> DriveProfile {
+        DriveProfile { name: name.to_owned(), ..self }
+    }
+
     /// Makes room for a volume of `sectors`: the last zone is extended where the drive is smaller,
     /// which the answer says. A smaller volume changes nothing: distances stay what they are.
     pub fn fit(&mut self, sectors: u64) -> Option<Extended> {

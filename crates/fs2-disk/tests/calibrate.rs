@@ -1,0 +1,355 @@
+//! A modelled drive is measured in virtual time, by a clock that is sometimes late, and what was found is compared
+//! with what it is. With `--nocapture` the tables of docs/calibration.md are printed.
+
+use std::fmt::Write as _;
+
+use fs2_block::{Nanos, Op, Sector};
+use fs2_disk::calibrate::{
+    CAPACITY_MIN, Calibration, Options, Oracle, Refused, Stop, Timed, calibrate, check,
+};
+use fs2_disk::{Disk, DriveProfile};
+
+/// A modelled drive and a machine that is not idle.
+struct Machine {
+    disk: Disk,
+    now: Nanos,
+    seed: u64,
+    /// Mean of how late a wake-up is, nanoseconds.
+    jitter: f64,
+    /// Of a thousand reads, so many end up to 20 ms late.
+    late: u64,
+    /// Of a thousand reads, so many are answered from a cache for no reason.
+    early: u64,
+    /// Fails after so many reads.
+    reads_left: u64,
+}
+
+impl Machine {
+    fn new(profile: &DriveProfile, seed: u64) -> Machine {
+        let disk = Disk::new(profile.clone());
+        Machine { disk, now: Nanos(0), seed, jitter: 5_000.0, late: 15, early: 5, reads_left: u64::MAX }
+    }
+
+    fn quiet(profile: &DriveProfile, seed: u64) -> Machine {
+        Machine { jitter: 0.0, late: 0, early: 0, ..Machine::new(profile, seed) }
+    }
+
+    fn random(&mut self) -> f64 {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        (self.seed >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Exponential: most wake-ups are nearly in time.
+    fn slack(&mut self) -> Nanos {
+        Nanos((-self.jitter * (1.0 - self.random()).ln()) as u64)
+    }
+
+    fn happens(&mut self, permille: u64) -> bool {
+        self.random() * 1000.0 < permille as f64
+    }
+}
+
+impl Oracle for Machine {
+    fn read(&mut self, sector: u64, sectors: u32) -> Result<Timed, Stop> {
+        self.reads_left = self.reads_left.checked_sub(1).ok_or(Stop)?;
+        assert!(sectors > 0 && sector + u64::from(sectors) <= self.disk.profile().capacity_sectors());
+        let begin = self.now;
+        let asked = begin + self.slack();
+        let mut end = match self.happens(self.early) {
+            true => asked + Nanos(60_000),
+            false => self.disk.serve(asked, Op::Read, Sector(sector), sectors).end(),
+        };
+        end += self.slack();
+        if self.happens(self.late) {
+            end += Nanos((self.random() * 20e6) as u64);
+        }
+        self.now = end + Nanos(2_000);
+        Ok(Timed { begin, end })
+    }
+
+    fn pause(&mut self, time: Nanos) {
+        self.now = self.now + time + self.slack();
+    }
+}
+
+fn options(profile: &DriveProfile, seed: u64) -> Options {
+    Options { capacity_sectors: profile.capacity_sectors(), grain: 8, seed, budget: Nanos(60_000_000_000) }
+}
+
+fn builtin(name: &str) -> DriveProfile {
+    DriveProfile::builtin(name).unwrap()
+}
+
+fn measured(name: &str, seed: u64) -> (DriveProfile, Calibration) {
+    let profile = builtin(name);
+    let found = calibrate(&mut Machine::new(&profile, seed + 1), options(&profile, seed)).unwrap();
+    (profile, found)
+}
+
+/// Mean rate of a drive at a place, over many tracks.
+fn mb_s(profile: &DriveProfile, at: u64) -> f64 {
+    // Reads in one go, by a model of it.
+    let mut disk = Disk::new(profile.clone());
+    let at = at.min(profile.capacity_sectors() - (1 << 17));
+    let first = disk.serve(Nanos(0), Op::Read, Sector(at), 1 << 16);
+    let second = disk.serve(first.end(), Op::Read, Sector(at + (1 << 16)), 1 << 16);
+    512.0 * f64::from(1 << 16) / second.end().since(first.end()).as_millis_f64() / 1000.0
+}
+
+/// What a read waits for before its sector comes round: overhead and arm. Only their sum can be seen.
+fn ready_ms(profile: &DriveProfile, distance: u64) -> f64 {
+    let middle = profile.capacity_sectors() - 1024;
+    let mut disk = Disk::new(profile.clone());
+    let first = disk.serve(Nanos(0), Op::Read, Sector(middle), 8);
+    let to = Sector((middle + 8).saturating_sub(distance));
+    let s = disk.serve(first.end(), Op::Read, to, 8);
+    (s.overhead + s.seek).as_millis_f64()
+}
+
+fn mean_ready_ms(profile: &DriveProfile) -> f64 {
+    let full = profile.capacity_sectors() as f64;
+    let at = |i: i32| (f64::from(i) + 0.5) / 200.0;
+    (0..200).map(|i| ready_ms(profile, (at(i) * full * 0.999) as u64) * 2.0 * (1.0 - at(i))).sum::<f64>()
+        / 200.0
+}
+
+/// Name, true, recovered, and what they may differ by: a share, and an amount that a clock is off by.
+type Row = (String, f64, f64, f64, f64);
+
+fn rows(truth: &DriveProfile, found: &DriveProfile) -> Vec<Row> {
+    let full = truth.capacity_sectors();
+    let mut out = vec![("rotation, rpm".into(), truth.rpm().unwrap(), found.rpm().unwrap(), 0.001, 0.0)];
+    let seeks = [("short", 8192), ("1/100", full / 100), ("1/3", full / 3), ("full", full / 100 * 97)];
+    for (name, distance) in seeks {
+        let (is, was) = (ready_ms(found, distance), ready_ms(truth, distance));
+        out.push((format!("arm, {name}, ms"), was, is, 0.03, 0.02));
+    }
+    out.push(("arm, mean, ms".into(), mean_ready_ms(truth), mean_ready_ms(found), 0.03, 0.0));
+    for (name, tenth) in [("outer", 0), ("1/4", 25), ("middle", 50), ("3/4", 75), ("inner", 99)] {
+        let at = full / 100 * tenth + full / 300;
+        out.push((format!("rate, {name}, MB/s"), mb_s(truth, at), mb_s(found, at), 0.03, 0.0));
+    }
+    let (a, b) = (truth.read_ahead(), found.read_ahead());
+    out.push(("cache segments".into(), f64::from(a.0), f64::from(b.0), 0.0, 0.5));
+    out.push(("segment, KiB".into(), a.1 as f64 / 1024.0, b.1 as f64 / 1024.0, 0.03, 0.0));
+    out
+}
+
+fn turning() -> impl Iterator<Item = &'static str> {
+    DriveProfile::names().filter(|n| builtin(n).rotational())
+}
+
+#[test]
+fn every_drive_is_recovered() {
+    let mut table = String::from("| drive | figure | true | recovered | off |\n|---|---|---|---|---|\n");
+    let mut times = String::from(
+        "| drive | seconds | reads | seek residual, us | rate residual |\n|---|---|---|---|---|\n",
+    );
+    let mut wrong = Vec::new();
+    for name in turning() {
+        let (truth, found) = measured(name, 1);
+        for (figure, is, was, share, amount) in rows(&truth, &found.profile) {
+            let off = 100.0 * (was / is - 1.0);
+            let _ = writeln!(table, "| {name} | {figure} | {is:.3} | {was:.3} | {off:+.2} % |");
+            if (was - is).abs() > share * is + amount {
+                wrong.push(format!("{name}: {figure} is {is:.3}, recovered {was:.3}"));
+            }
+        }
+        let _ = writeln!(
+            times,
+            "| {name} | {:.0} | {} | {:.0} | {:.2} % |",
+            found.elapsed.as_secs_f64(),
+            found.reads,
+            found.seek_residual_us,
+            found.rate_residual_percent
+        );
+    }
+    println!("{table}\n{times}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+#[test]
+fn other_seeds_say_the_same() {
+    let mut wrong = Vec::new();
+    for seed in 2..12 {
+        for name in turning() {
+            let (truth, found) = measured(name, seed);
+            let found_rows = rows(&truth, &found.profile);
+            for (figure, is, was, share, amount) in found_rows {
+                // A pass of the cache may count one too few.
+                if (was - is).abs() > share * is + amount.max(if share == 0.0 { 1.0 } else { 0.0 }) {
+                    wrong.push(format!("{name}, seed {seed}: {figure} is {is:.3}, recovered {was:.3}"));
+                }
+            }
+            let (seek, rate) = (found.seek_residual_us, found.rate_residual_percent);
+            if seek > 120.0 || rate > 3.0 {
+                wrong.push(format!("{name}, seed {seed}: residuals {seek:.0} us, {rate:.2} %"));
+            }
+            // What is written is what the other tools read.
+            let text = found.profile.to_toml();
+            assert_eq!(DriveProfile::parse(&text, name).unwrap(), found.profile, "{name}, seed {seed}");
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn skews_and_cylinders_where_they_can_be_seen() {
+    for (name, track, cylinder, tracks) in [("cheetah-15k5", 0.5, 0.7, 8), ("nearline-hc310", 0.9, 0.9, 1)] {
+        let (_, found) = measured(name, 3);
+        let text = found.profile.to_toml();
+        let value = |key: &str| -> f64 {
+            let line = text.lines().find(|l| l.starts_with(key)).unwrap();
+            line.split(" = ").nth(1).unwrap().parse().unwrap()
+        };
+        assert!((value("track_skew_ms") - track).abs() < 0.03, "{text}");
+        assert!((value("cylinder_skew_ms") - cylinder).abs() < 0.03, "{text}");
+        assert_eq!(value("tracks_per_cylinder"), f64::from(tracks), "{text}");
+    }
+}
+
+#[test]
+fn a_drive_without_an_arm_is_told() {
+    for name in DriveProfile::names().filter(|n| !builtin(n).rotational()) {
+        let (truth, found) = measured(name, 1);
+        assert!(!found.profile.rotational() && found.seeks.is_empty(), "{name}");
+        assert!(found.notes.iter().any(|n| n.contains("it has no arm")), "{:?}", found.notes);
+        let of = |p: &DriveProfile, sectors| {
+            Disk::new(p.clone()).serve(Nanos(0), Op::Read, Sector(0), sectors).total().as_millis_f64()
+                * 1000.0
+        };
+        println!("| {name} | {:.0} | {} |", found.elapsed.as_secs_f64(), found.reads);
+        for sectors in [8, 1024] {
+            // The clock of these tests is late by twice 5 us in the mean.
+            let (is, was) = (of(&truth, sectors), of(&found.profile, sectors));
+            println!("| {name} | read of {sectors} sectors, us | {is:.1} | {was:.1} |");
+            assert!((was - is - 10.0).abs() < 0.05 * is + 5.0, "{name}: {is} us, recovered {was}");
+        }
+    }
+}
+
+#[test]
+fn the_same_answers_make_the_same_profile() {
+    let (_, a) = measured("wd800-repaired", 5);
+    let (_, b) = measured("wd800-repaired", 5);
+    assert_eq!(a, b);
+}
+
+#[test]
+fn less_time_means_fewer_places() {
+    let profile = builtin("wd800-repaired");
+    for seed in 1..4 {
+        let hurried = Options { budget: Nanos(20_000_000_000), ..options(&profile, seed) };
+        let found = calibrate(&mut Machine::new(&profile, seed), hurried).unwrap();
+        assert!(found.elapsed.as_secs_f64() < 25.0, "{}", found.elapsed.as_secs_f64());
+        assert!((found.profile.rpm().unwrap() / 7200.0 - 1.0).abs() < 0.002);
+        let (is, was) = (mean_ready_ms(&profile), mean_ready_ms(&found.profile));
+        assert!((was / is - 1.0).abs() < 0.06, "seed {seed}: {is} {was}");
+    }
+}
+
+#[test]
+fn a_part_of_a_drive_is_measured_as_that() {
+    // A partition of 2 GiB, sectors of 512 bytes: no seek is longer than it.
+    let profile = builtin("wd800-repaired");
+    let part = Options { capacity_sectors: 4 << 20, grain: 1, ..options(&profile, 7) };
+    let found = calibrate(&mut Machine::new(&profile, 8), part).unwrap();
+    assert_eq!(found.profile.capacity_sectors(), 4 << 20);
+    assert!(found.seeks.iter().all(|s| s.distance < 4 << 20));
+    assert!((ready_ms(&found.profile, 2_000_000) / ready_ms(&profile, 2_000_000) - 1.0).abs() < 0.03);
+}
+
+#[test]
+fn what_is_no_disk_is_refused() {
+    /// Waits as long as it likes.
+    struct Moody(Nanos, u64);
+    impl Oracle for Moody {
+        fn read(&mut self, _: u64, _: u32) -> Result<Timed, Stop> {
+            self.1 = self.1.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let begin = self.0;
+            self.0 += Nanos(500_000 + (self.1 >> 33) % 12_000_000);
+            Ok(Timed { begin, end: self.0 })
+        }
+        fn pause(&mut self, time: Nanos) {
+            self.0 += time;
+        }
+    }
+    let profile = builtin("wd800-repaired");
+    for seed in 0..20 {
+        let refused = calibrate(&mut Moody(Nanos(0), seed), options(&profile, seed)).unwrap_err();
+        assert_eq!(refused, Refused::NoRotation, "seed {seed}");
+    }
+    let small = Options { capacity_sectors: CAPACITY_MIN - 1, ..options(&profile, 1) };
+    assert_eq!(
+        calibrate(&mut Machine::new(&profile, 1), small).unwrap_err(),
+        Refused::TooSmall(CAPACITY_MIN - 1)
+    );
+}
+
+/// Ends wherever a read fails, and panics nowhere on the way.
+#[test]
+fn a_read_that_fails_ends_it() {
+    let profile = builtin("cheetah-15k5");
+    for reads_left in (0..4000).step_by(37) {
+        let mut failing = Machine { reads_left, ..Machine::new(&profile, 1) };
+        assert_eq!(calibrate(&mut failing, options(&profile, 1)).unwrap_err(), Refused::Stopped);
+    }
+    let mut failing = Machine { reads_left: 300, ..Machine::new(&profile, 1) };
+    assert_eq!(check(&mut failing, options(&profile, 1), &profile).unwrap_err(), Refused::Stopped);
+}
+
+#[test]
+fn a_check_knows_the_drive() {
+    for name in DriveProfile::names() {
+        let (truth, found) = measured(name, 1);
+        for seed in 1..8 {
+            let verdict = |p: &DriveProfile| {
+                check(&mut Machine::new(&truth, seed + 7), options(&truth, seed), p).unwrap()
+            };
+            let own = verdict(&truth);
+            assert!(own.fits(), "{name}, seed {seed}: {own:?}");
+            let measured = verdict(&found.profile);
+            assert!(measured.fits(), "{name}, seed {seed}: {measured:?}");
+            if seed == 1 {
+                println!("| {name} | {:.2} | {:.2} | {} |", own.demerit_ms, own.mean_ms, own.reads);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_check_knows_other_drives() {
+    let all: Vec<DriveProfile> = DriveProfile::names().map(builtin).collect();
+    for truth in &all {
+        for other in &all {
+            let same_but_for_the_curve =
+                truth.name().starts_with("wd800") && other.name().starts_with("wd800");
+            // Two drives without an arm differ by their rates, which nobody asks a profile of them for.
+            let none_turns = !truth.rotational() && !other.rotational();
+            if truth.name() == other.name() || same_but_for_the_curve || none_turns {
+                continue;
+            }
+            let verdict = check(&mut Machine::new(truth, 3), options(truth, 3), other).unwrap();
+            assert!(!verdict.fits(), "{} taken for {}: {verdict:?}", truth.name(), other.name());
+        }
+        if truth.rotational() {
+            for other in [truth.clone().with_rpm_scaled(1.01), truth.clone().with_seek_scaled(1.25)] {
+                let verdict = check(&mut Machine::new(truth, 3), options(truth, 3), &other).unwrap();
+                assert!(!verdict.fits(), "{} taken for a slightly other one: {verdict:?}", truth.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_quiet_machine_and_a_loud_one() {
+    let profile = builtin("nearline-hc310");
+    let quiet = calibrate(&mut Machine::quiet(&profile, 1), options(&profile, 1)).unwrap();
+    assert!((mean_ready_ms(&quiet.profile) / mean_ready_ms(&profile) - 1.0).abs() < 0.01);
+    // Four times the delay of a wake-up, and one read of twenty late.
+    let mut loud = Machine { jitter: 20_000.0, late: 50, early: 10, ..Machine::new(&profile, 1) };
+    let loud = calibrate(&mut loud, options(&profile, 1)).unwrap();
+    assert!((loud.profile.rpm().unwrap() / 7200.0 - 1.0).abs() < 0.002);
+    assert!((mean_ready_ms(&loud.profile) / mean_ready_ms(&profile) - 1.0).abs() < 0.05);
+}
