@@ -1,5 +1,6 @@
 //! Scripts in namespaces of their own: what they mount is seen by nobody else, and what they start ends with them.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,8 +28,11 @@ mkdir /run/sbin
 mount --bind "$sbin" /run/sbin
 mount -t tmpfs none "$sbin"
 ln -s /run/sbin/* "$sbin/"
-for name in fs2 fs2d mkfs2 chkfs2; do ln -sf "$BINARIES/$name" "$sbin/"; done
-for name in mount umount fsck mkfs; do ln -sf "$BINARIES/fs2" "$sbin/$name.fs2"; done
+# A test may hide what is below /tmp.
+mkdir /run/binaries
+mount --bind "$BINARIES" /run/binaries
+for name in fs2 fs2d mkfs2 chkfs2; do ln -sf "/run/binaries/$name" "$sbin/"; done
+for name in mount umount fsck mkfs; do ln -sf /run/binaries/fs2 "$sbin/$name.fs2"; done
 within() { for _ in $(seq 400); do "$@" > /dev/null 2>&1 && return 0; sleep 0.05; done; echo "never: $*" >&2; return 1; }
 key() { echo "file-$(stat -c %d-%i "$1")"; }
 # Nothing but the stamp is left of an image's mounts: no record, no daemon, no loop device.
@@ -40,13 +44,16 @@ daemon() { sed -n 's/.*"pid": \([0-9]*\),/\1/p' "/run/fs2/$(key "$1").mount"; }
 "#;
 
 /// Runs a bash script as root of mount and process namespaces of its own, in the scratch directory. The kernel kills what is left
-/// of it at its end.
+/// of it at its end. With `FS2_PACKAGE=DIR`, an unpacked package, its programs are taken.
 ///
 /// # Panics
 /// Where it does not end.
 #[track_caller]
 pub fn privately(scratch: &Scratch, script: &str) -> Done {
-    let binaries = program("fs2").parent().expect("its directory").to_owned();
+    let binaries = match std::env::var_os("FS2_PACKAGE").filter(|p| !p.is_empty()) {
+        Some(package) => Path::new(&package).join("usr/sbin"),
+        None => program("fs2").parent().expect("its directory").to_owned(),
+    };
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c"]);
     command.arg(format!("{PRELUDE}{script}")).current_dir(scratch.dir());
