@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use fs2_block::{ConnectionId, Extent, Op};
 use fs2_store::{AlignedBuf, Stretch};
 
+use super::asking::{ASKED_MAX, Asking};
 use super::codec::{
     CloseReason, Command, Export, Limits, Refusal, ReplyHead, Request, Session, Step, WireError, wire,
 };
@@ -114,6 +115,7 @@ impl Connection {
             bytes: 0,
             begun: 0,
             room: Room { not_before: Instant::now() },
+            asking: Asking::new(),
             seen: Instant::now(),
             stash: Vec::new(),
         };
@@ -225,19 +227,40 @@ impl Connection {
             if wait && batch.begun > 1 {
                 batch.room.make();
             }
-            match input.fill(|buf| self.outbox.socket.recv_into(&mut [IoSliceMut::new(buf)], wait)) {
+            let asked = (wait && batch.asking.is_on()).then(Instant::now);
+            match input.fill(|buf| self.receive(buf, wait, asked)) {
                 // What the lane saw was taken already.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => {}
                 got => break got?,
             }
         };
+        let now = Instant::now();
+        match batch.begun {
+            0 => {}
+            1 => batch.asking.one(now.duration_since(batch.seen)),
+            _ => batch.asking.several(),
+        }
         batch.begun = 0;
-        batch.seen = Instant::now();
+        batch.seen = now;
         match got {
             _ if self.outbox.is_stopping() => Err(End::Stopped),
             0 => Err(End::Eof),
             _ => Ok(()),
         }
+    }
+
+    /// What has arrived. With `wait`, waits for it: asleep, but where it is `asked` for since that time.
+    fn receive(&self, buf: &mut [u8], wait: bool, asked: Option<Instant>) -> io::Result<usize> {
+        let socket = &self.outbox.socket;
+        if let Some(since) = asked {
+            while since.elapsed() < ASKED_MAX {
+                match socket.recv_into(&mut [IoSliceMut::new(buf)], false) {
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+                    got => return got,
+                }
+            }
+        }
+        socket.recv_into(&mut [IoSliceMut::new(buf)], wait)
     }
 
     /// Waits until a request is within the bounds.
@@ -354,6 +377,7 @@ struct Batch {
     /// Requests begun since input was last received.
     begun: usize,
     room: Room,
+    asking: Asking,
     /// When the client was last known to be there.
     seen: Instant,
     /// Buffers at hand.

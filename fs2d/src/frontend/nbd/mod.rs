@@ -25,6 +25,7 @@
 //! # }
 //! ```
 
+mod asking;
 mod budget;
 pub mod codec;
 mod connection;
