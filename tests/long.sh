@@ -12,6 +12,12 @@ for seed in 1 1001; do
         cargo test -p fs2-tests --test privileged_suites -- --test-threads 2 --nocapture
 done
 FS2_KILL_SEED=2 cargo test -p fs2-tests --test unprivileged_kill9 -- --nocapture
+# The page for administrators and the conventions of mount(8), by the package's own programs.
+packaging/deb
+package=$(mktemp -d)
+dpkg-deb -x target/debian/fs2_*.deb "$package"
+FS2_PACKAGE=$package cargo test -p fs2-tests --test privileged_operating --test privileged_conventions
+rm -r "$package"
 # A file system killed at other moments each time.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
     cargo test -q -p fs2-tests --test privileged_kill9

@@ -4,6 +4,7 @@ pub mod chkfs2;
 pub mod conventions;
 pub mod demo;
 pub mod fsbench;
+pub mod generate;
 pub mod kernel;
 pub mod mkfs2;
 pub mod replay;

@@ -13,6 +13,7 @@ use fs2_engine::DetachReport;
 use crate::daemon::{DaemonError, Served, Stop, open_with};
 use crate::frontend::{fuse, nbd, ublk};
 use crate::metrics::{Bound, Place};
+use crate::notify::Manager;
 use crate::runtime;
 use crate::service::Service;
 use crate::settings::{FrontendKind, Settings};
@@ -99,6 +100,11 @@ pub struct Serve {
 /// Threads of the FUSE frontend. Each serves one request at a time: so many may queue for the drive.
 const FUSE_THREADS: usize = 16;
 
+/// The definition of its arguments, for man pages and completions.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
+}
+
 /// Runs the daemon with these arguments; what `main` returns.
 pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
@@ -153,6 +159,9 @@ enum Frontend {
     Fuse(fuse::Server),
     Ublk(Box<ublk::Server>),
 }
+
+/// How often the daemon looks around while it serves.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// How often a device that is to go is looked at while it is mounted.
 const IN_USE_NAP: Duration = Duration::from_millis(100);
@@ -272,10 +281,15 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         let stop = stop.clone();
         fuse.when_unused(move || stop.look());
     }
+    let manager = Manager::find();
+    manager.ready(&format!("{} by {place}", serve.device.display()));
+    let every = manager.watchdog.map_or(LOOK_EVERY, |w| w.min(LOOK_EVERY));
     // Held to the end: whoever unmounts or mounts the volume waits for it.
     let mut ending = None;
-    stop.wait(Duration::from_secs(2), || {
+    stop.wait(every, || {
         served.server.look_at_host();
+        // The look needs the engine: one that is stuck is silent.
+        served.server.with_volume(|_| manager.alive());
         if let Some(record) = serve.until_unused.as_deref().filter(|_| frontend.is_unused()) {
             // Where `fs2 umount` is at it, it asks for the end itself.
             ending = runtime::begin_ending(record).unwrap_or_default();
@@ -284,6 +298,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     });
     // The next daemon may want the same address.
     drop(metrics);
+    manager.stopping();
     if ending.is_some() {
         tracing::info!("unmounted by its last user");
     }

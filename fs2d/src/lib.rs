@@ -35,6 +35,7 @@ pub mod cli;
 pub mod daemon;
 pub mod frontend;
 pub mod metrics;
+mod notify;
 pub mod runtime;
 pub mod server;
 pub mod service;

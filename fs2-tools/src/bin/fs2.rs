@@ -66,11 +66,14 @@ EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica unt
         #[arg(long, value_name = "PATH")]
         program: Option<PathBuf>,
     },
-    /// Tell the daemon of all free blocks of a mounted volume.
+    /// Tell the daemon of all free blocks of a mounted volume; without a directory, of all of them.
     Trim {
         /// Where it is mounted.
-        dir: PathBuf,
+        dir: Option<PathBuf>,
     },
+    /// Man pages and completions, for packages.
+    #[command(hide = true)]
+    Generate(fs2_tools::generate::Options),
     /// What `fs2 mount` leaves beside a daemon whose device survives it.
     #[command(hide = true)]
     Supervise {
@@ -101,18 +104,32 @@ fn main() -> ExitCode {
         What::Umount { dir } => ExitCode::from(volume::cli::run_umount(&dir, false)),
         What::Status { dir, json, control } => status(dir, control, json),
         What::Upgrade { dir, program } => upgrade(&dir, program),
-        What::Trim { dir } => match volume::trim(&dir) {
-            Ok(bytes) => {
-                println!("{}: the file system discarded {bytes} bytes", dir.display());
-                ExitCode::SUCCESS
+        What::Trim { dir: Some(dir) } => trim(&dir),
+        What::Trim { dir: None } => {
+            let codes = volume::all_records().into_iter().map(|r| trim(&r.dir));
+            codes.fold(ExitCode::SUCCESS, |all, one| if one == ExitCode::SUCCESS { all } else { one })
+        }
+        What::Generate(options) => {
+            match fs2_tools::generate::run(&options, <Cli as clap::CommandFactory>::command()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(e) => failed(&VolumeError::Other(format!("{}: {e}", options.dir.display())), 1),
             }
-            Err(e) => failed(&e, 1),
-        },
+        }
         What::Supervise { record } => match volume::supervise(&record) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => failed(&e, 1),
         },
         What::Daemon(serve) => fs2d::cli::run(&serve),
+    }
+}
+
+fn trim(dir: &std::path::Path) -> ExitCode {
+    match volume::trim(dir) {
+        Ok(bytes) => {
+            println!("{}: the file system discarded {bytes} bytes", dir.display());
+            ExitCode::SUCCESS
+        }
+        Err(e) => failed(&e, 1),
     }
 }
 

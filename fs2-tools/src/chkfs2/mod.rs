@@ -90,6 +90,11 @@ struct Args {
 /// What went wrong, and what it adds to the exit code.
 struct Stop(Refusal, i32);
 
+/// The definition of its arguments, for man pages and completions.
+pub fn command() -> clap::Command {
+    <Args as clap::CommandFactory>::command()
+}
+
 /// Runs the program: `args` with its own name first. Returns its exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
     run_with(args, Words::Through, out, err)

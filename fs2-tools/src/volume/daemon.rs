@@ -24,6 +24,10 @@ pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, Vo
     let me = std::env::current_exe().map_err(io_error("this program's path"))?;
     let mut command = Process::new(me);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
+    // What a service manager said to whoever mounts is not for the daemon.
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
+        command.env_remove(name);
+    }
     // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));

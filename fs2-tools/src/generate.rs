@@ -1,0 +1,109 @@
+//! Man pages and completions of every program, from the definitions by which they read their arguments. For packages:
+//! `fs2 generate man DIR`, `fs2 generate completions DIR`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, ValueEnum};
+use clap_complete::Shell;
+
+/// What to generate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Man pages, section 8.
+    Man,
+    /// Completions for bash, zsh and fish, in a directory each.
+    Completions,
+}
+
+/// Arguments of `fs2 generate`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// What to generate.
+    #[arg(value_enum)]
+    pub what: Kind,
+    /// Where to; made if missing.
+    pub dir: PathBuf,
+}
+
+/// Generates it; `fs2` is that program's own definition.
+///
+/// # Errors
+/// Where the files cannot be written.
+pub fn run(options: &Options, fs2: Command) -> io::Result<()> {
+    let programs = [
+        fs2,
+        crate::mkfs2::command(),
+        crate::chkfs2::command(),
+        crate::replay::command(),
+        crate::fsbench::command(),
+        fs2d::cli::command(),
+    ];
+    std::fs::create_dir_all(&options.dir)?;
+    for mut program in programs {
+        match options.what {
+            Kind::Man => {
+                // Names of subcommands become those of their pages.
+                program.build();
+                pages(program, &options.dir)?;
+            }
+            Kind::Completions => {
+                let name = program.get_name().to_owned();
+                for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+                    let dir = options.dir.join(shell.to_string());
+                    std::fs::create_dir_all(&dir)?;
+                    clap_complete::generate_to(shell, &mut program, &name, dir)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A page for the command and for each below it that is not hidden.
+fn pages(command: Command, dir: &Path) -> io::Result<()> {
+    let below: Vec<Command> =
+        command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help").cloned().collect();
+    clap_mangen::Man::new(command).section("8").generate_to(dir)?;
+    below.into_iter().try_for_each(|c| pages(c, dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_its_page_and_completions() {
+        let fs2 = || {
+            Command::new("fs2").subcommands([
+                crate::volume::cli::MountArgs::augment_args(Command::new("mount")),
+                Command::new("secret").hide(true),
+            ])
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        run(&Options { what: Kind::Man, dir: at("man") }, fs2()).unwrap();
+        let page = std::fs::read_to_string(at("man/fs2-mount.8")).unwrap();
+        for word in ["\\-\\-policy", "\\-\\-frontend", "EXIT CODES"] {
+            assert!(page.contains(word), "{word} in {page}");
+        }
+        for name in [
+            "fs2",
+            "mkfs2",
+            "mkfs2-replicate",
+            "chkfs2",
+            "fs2d",
+            "fs2d-serve",
+            "fs2-replay-run",
+            "fsbench-run",
+        ] {
+            assert!(at(&format!("man/{name}.8")).is_file(), "{name}");
+        }
+        assert!(!at("man/fs2-secret.8").exists());
+        run(&Options { what: Kind::Completions, dir: at("c") }, fs2()).unwrap();
+        let bash = std::fs::read_to_string(at("c/bash/fs2.bash")).unwrap();
+        assert!(
+            bash.contains("--policy") && at("c/zsh/_chkfs2").is_file() && at("c/fish/fs2d.fish").is_file()
+        );
+    }
+}

@@ -1,0 +1,59 @@
+//! Words to a service manager that started this process with `NOTIFY_SOCKET` (systemd's `Type=notify`); without one nothing is said.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// A manager that listens.
+#[derive(Debug, Default)]
+pub(crate) struct Manager {
+    to: Option<(UnixDatagram, SocketAddr)>,
+    /// Half of the time after which it takes silence for death.
+    pub(crate) watchdog: Option<Duration>,
+}
+
+impl Manager {
+    /// By the environment.
+    pub(crate) fn find() -> Manager {
+        let text = |name| std::env::var(name).ok();
+        let for_us = text("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+        let watchdog = text("WATCHDOG_USEC").and_then(|us| us.parse().ok()).filter(|us| *us > 0 && for_us);
+        let to = std::env::var_os("NOTIFY_SOCKET").and_then(|at| {
+            let address = match at.as_bytes() {
+                [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+                _ => SocketAddr::from_pathname(&at),
+            };
+            Some((UnixDatagram::unbound().ok()?, address.ok()?))
+        });
+        Manager { to, watchdog: watchdog.map(|us: u64| Duration::from_micros(us / 2)) }
+    }
+
+    /// It serves.
+    pub(crate) fn ready(&self, status: &str) {
+        self.say(&format!("READY=1\nSTATUS={status}\n"));
+    }
+
+    /// It lives.
+    pub(crate) fn alive(&self) {
+        if self.watchdog.is_some() {
+            self.say("WATCHDOG=1\n");
+        }
+    }
+
+    /// It ends, which takes as long as it takes: until the device is unmounted, and the table is written.
+    pub(crate) fn stopping(&self) {
+        self.say("STOPPING=1\nSTATUS=ending\n");
+        if self.watchdog.is_some() {
+            self.say("WATCHDOG_USEC=86400000000\n");
+        }
+    }
+
+    fn say(&self, what: &str) {
+        if let Some((socket, address)) = &self.to
+            && let Err(e) = socket.send_to_addr(what.as_bytes(), address)
+        {
+            tracing::warn!("the service manager does not listen: {e}");
+        }
+    }
+}
