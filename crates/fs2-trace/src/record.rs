@@ -42,7 +42,8 @@ impl RecordFlags {
     pub const NONE: RecordFlags = RecordFlags(0);
     /// A read served from a replica.
     pub const REPLICA: RecordFlags = RecordFlags(1);
-    /// The daemon's own I/O: making or updating replicas.
+    /// The daemon's own I/O: making or updating replicas. With [`RecordFlags::REPLICA`]: where the read of the next
+    /// record took place, and when it was dispatched.
     pub const COPY: RecordFlags = RecordFlags(1 << 1);
     /// The daemon's own I/O: comparing content by hash.
     pub const HASH: RecordFlags = RecordFlags(1 << 2);

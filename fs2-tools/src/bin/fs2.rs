@@ -19,6 +19,8 @@ use fs2_tools::volume::{self, MountRecord, VolumeError};
   mkfs2 /dev/sdb1                           make an ext2 volume an FS2 volume, in place
   fs2 mount /dev/sdb1 /srv                  mount it with its daemon
   fs2 status /srv                           how it is doing
+  fs2 top /srv                              the same as it happens
+  fs2 report /srv -o srv.html               its next minute as a page with pictures
   fs2 umount /srv                           unmount it cleanly"
 )]
 struct Cli {
@@ -53,6 +55,10 @@ EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmount
         #[arg(long, value_name = "SOCKET", conflicts_with = "dir")]
         control: Option<PathBuf>,
     },
+    /// A volume as it lives, on a terminal.
+    Top(fs2_tools::top::Options),
+    /// A running volume as one page of HTML.
+    Report(fs2_tools::live_report::Options),
     /// Replace the daemon's program while the volume stays mounted (ublk only).
     #[command(
         after_help = "Programs that use the volume wait a moment. The next daemon goes on with the replicas as they are.
@@ -103,6 +109,8 @@ fn main() -> ExitCode {
         What::Mount(args) => ExitCode::from(volume::cli::run_mount(args, volume::cli::Say::All)),
         What::Umount { dir } => ExitCode::from(volume::cli::run_umount(&dir, false)),
         What::Status { dir, json, control } => status(dir, control, json),
+        What::Top(options) => fs2_tools::top::main(&options),
+        What::Report(options) => fs2_tools::live_report::main(&options),
         What::Upgrade { dir, program } => upgrade(&dir, program),
         What::Trim { dir: Some(dir) } => trim(&dir),
         What::Trim { dir: None } => {

@@ -10,7 +10,7 @@ pub(crate) mod html;
 mod info;
 mod input;
 mod live;
-mod new_file;
+pub(crate) mod new_file;
 pub(crate) mod paper;
 mod profile;
 mod run;

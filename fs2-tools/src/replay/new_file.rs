@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use super::Failure;
 
 /// A file that is not there yet: its name appears once it is whole.
-pub(super) struct NewFile {
+pub(crate) struct NewFile {
     file: NamedTempFile,
     path: PathBuf,
 }
@@ -20,7 +20,7 @@ impl NewFile {
     ///
     /// # Errors
     /// Where no file can be made there.
-    pub(super) fn create(path: &Path) -> Result<NewFile, Failure> {
+    pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             return Err(Failure::at(path, "not a file, expected one to write"));
         }
@@ -38,7 +38,7 @@ impl NewFile {
     ///
     /// # Errors
     /// The file system's.
-    pub(super) fn write(self, text: &str) -> Result<(), Failure> {
+    pub(crate) fn write(self, text: &str) -> Result<(), Failure> {
         let path = self.path.clone();
         self.write_with(|file| file.write_all(text.as_bytes()).map_err(|e| Failure::at(&path, e)))
     }
@@ -47,7 +47,7 @@ impl NewFile {
     ///
     /// # Errors
     /// The file system's, and those of `write`.
-    pub(super) fn write_with<T>(
+    pub(crate) fn write_with<T>(
         self,
         write: impl FnOnce(&mut BufWriter<NamedTempFile>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {

@@ -380,6 +380,13 @@ impl Server {
                     record.source = c.request.connection.0 as u16;
                     if c.request.extent != io.extent {
                         record.flags = record.flags.with(RecordFlags::REPLICA);
+                        // Where it took place, for those who want to know where the head went.
+                        let mut place = Record::new(dispatched, op, io.extent);
+                        place.service = record.service;
+                        place.flags = RecordFlags::REPLICA.with(RecordFlags::COPY);
+                        if let Some(tap) = &mut core.trace {
+                            tap.push(place);
+                        }
                     }
                 }
             }

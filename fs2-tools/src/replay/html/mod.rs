@@ -4,7 +4,7 @@
 //! page stays below 3 MB whatever was replayed: dots, lines, bars and rows each have a bound.
 
 pub(crate) mod chart;
-mod pictures;
+pub(crate) mod pictures;
 mod table;
 
 #[cfg(test)]
@@ -128,6 +128,17 @@ sub{line-height:0}th small{color:var(--faint);font-weight:400}.first>*{border-to
 @media print{.key{break-after:avoid}.wide{overflow:visible}.panels{grid-template-columns:1fr 1fr}figure{break-inside:auto}th:first-child{position:static}\
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
 
+/// A section as HTML.
+pub(crate) fn figure_of(s: pictures::Section) -> String {
+    let mut out =
+        format!("<h2>{}</h2>\n<figure id=\"{}\">\n<p class=\"key\">{}</p>\n", s.heading, s.id, s.key);
+    out += "<div class=\"panels\">\n";
+    for (title, svg) in s.panels {
+        out += &format!("<div><h3>{}</h3>\n{svg}</div>\n", escape(&title));
+    }
+    out + &format!("</div>\n<figcaption>{}</figcaption>\n</figure>\n", escape(&s.caption))
+}
+
 /// The page.
 pub(super) fn page(figures: &Figures, results: &Results) -> String {
     let mut out = page::begin(&title(figures), STYLE);
@@ -141,14 +152,7 @@ pub(super) fn page(figures: &Figures, results: &Results) -> String {
     }
     out += "</dl>\n<h2>Policies</h2>\n";
     out += &table::summary(figures);
-    for s in pictures::sections(figures, results) {
-        out += &format!("<h2>{}</h2>\n<figure id=\"{}\">\n<p class=\"key\">{}</p>\n", s.heading, s.id, s.key);
-        out += "<div class=\"panels\">\n";
-        for (title, svg) in s.panels {
-            out += &format!("<div><h3>{}</h3>\n{svg}</div>\n", escape(&title));
-        }
-        out += &format!("</div>\n<figcaption>{}</figcaption>\n</figure>\n", escape(&s.caption));
-    }
+    out.extend(pictures::sections(figures, results).into_iter().map(figure_of));
     out +=
         &format!("<h2>All figures</h2>\n{}<h2>Bounds</h2>\n{}", table::all(figures), table::bounds(figures));
     out + "<h2>What they mean</h2>\n" + MEANING + page::END

@@ -22,22 +22,25 @@ const LINE_POINTS_MAX: usize = 400;
 const BAR_ROWS_MAX: usize = 30;
 
 /// A section of the page.
-pub(super) struct Section {
+pub(crate) struct Section {
     /// Its name in the page, also for scripts.
-    pub(super) id: &'static str,
-    pub(super) heading: &'static str,
-    pub(super) caption: String,
+    pub(crate) id: &'static str,
+    pub(crate) heading: &'static str,
+    pub(crate) caption: String,
     /// What the colours are, as HTML.
-    pub(super) key: String,
+    pub(crate) key: String,
     /// A title, foreign text perhaps, and a picture each.
-    pub(super) panels: Vec<(String, String)>,
+    pub(crate) panels: Vec<(String, String)>,
 }
 
 /// A run that has dots.
-struct Panel<'a> {
-    title: String,
-    samples: &'a Samples,
-    dots: Vec<Dot>,
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    /// Accesses that the dots were chosen from.
+    pub(crate) seen: u64,
+    /// When the last request was answered, since the begin.
+    pub(crate) answered: Nanos,
+    pub(crate) dots: Vec<Dot>,
 }
 
 /// The colour of a policy's lines: class names of the page's style.
@@ -55,7 +58,7 @@ pub(super) fn color(results: &Results, index: usize) -> String {
     }
 }
 
-fn key(kind: &str, entries: impl Iterator<Item = (String, String)>) -> String {
+pub(crate) fn key(kind: &str, entries: impl Iterator<Item = (String, String)>) -> String {
     let swatch = |class: &str| match kind {
         "ln" => format!("<path class=\"ln s-{class}\" d=\"M1 6H25\"/>"),
         "dots" => format!("<path class=\"spot s-{class}\" d=\"M13 6h.01\"/>"),
@@ -79,13 +82,18 @@ fn ms(t: Nanos) -> f64 {
 }
 
 /// First and last run of each policy, with as many dots as the page has room for.
-fn panels(results: &Results) -> Vec<Panel<'_>> {
+fn panels(results: &Results) -> Vec<Panel> {
     let mut out = Vec::new();
     for p in &results.policies {
         let last = p.samples.len().saturating_sub(1);
         for (i, samples) in p.samples.iter().enumerate().filter(|(i, _)| *i == 0 || *i == last) {
             let title = format!("{}, run {}", p.name, i + 1);
-            out.push(Panel { title, samples, dots: samples.dots() });
+            out.push(Panel {
+                title,
+                seen: samples.seen(),
+                answered: samples.answered(),
+                dots: samples.dots(),
+            });
         }
     }
     // Two pictures are drawn from them.
@@ -99,10 +107,10 @@ fn panels(results: &Results) -> Vec<Panel<'_>> {
     out
 }
 
-fn thinned(panels: &[Panel<'_>]) -> String {
-    let most = panels.iter().max_by_key(|p| p.samples.seen());
+fn thinned(panels: &[Panel]) -> String {
+    let most = panels.iter().max_by_key(|p| p.seen);
     match most {
-        Some(p) if p.samples.seen() > p.dots.len() as u64 => format!(
+        Some(p) if p.seen > p.dots.len() as u64 => format!(
             " Of a run with more than {} accesses so many are drawn, chosen evenly among all: where dots are \
              dense, accesses were.",
             p.dots.len()
@@ -128,12 +136,12 @@ fn draw_dots(chart: &mut Chart, dots: &[Dot], place: impl Fn(&Dot) -> (f64, f64)
 }
 
 /// The mean distance of the drawn accesses and how many of them came from copies, in words.
-fn told(p: &Panel<'_>) -> String {
+fn told(p: &Panel) -> String {
     let n = p.dots.len().max(1) as u64;
     let copies = p.dots.iter().filter(|d| d.kind == DotKind::ReadFromCopy).count() as u64;
     let distance = p.dots.iter().map(|d| u128::from(d.distance)).sum::<u128>() / u128::from(n);
     let way = crate::report::summary::bytes(u64::try_from(distance * 512).unwrap_or(u64::MAX));
-    let seconds = figure(p.samples.answered().as_secs_f64());
+    let seconds = figure(p.answered.as_secs_f64());
     format!(
         "{}: {seconds} s, mean distance between accesses {way}, {} % from copies",
         p.title,
@@ -157,16 +165,16 @@ fn address_axis(lowest: f64, highest: f64) -> (Axis, f64) {
     (Axis::linear(from / unit, (highest + margin) / unit, &format!("address, {name}")), unit)
 }
 
-fn addresses(panels: &[Panel<'_>]) -> Option<Section> {
+pub(crate) fn addresses(panels: &[Panel]) -> Option<Section> {
     let all = || panels.iter().flat_map(|p| &p.dots).map(|d| d.sector.0 as f64 * SECTOR);
     let (lowest, highest) = all().fold((f64::MAX, 0.0), |(a, b), v| (v.min(a), v.max(b)));
     if lowest > highest {
         return None;
     }
-    let longest = panels.iter().map(|p| p.samples.answered().as_secs_f64()).fold(0.0, f64::max);
-    let draw = |p: &Panel<'_>| {
+    let longest = panels.iter().map(|p| p.answered.as_secs_f64()).fold(0.0, f64::max);
+    let draw = |p: &Panel| {
         let (y, unit) = address_axis(lowest, highest);
-        let mut chart = Chart::new(Axis::linear(0.0, longest, "time since the run began, s"), y);
+        let mut chart = Chart::new(Axis::linear(0.0, longest, "time since the begin, s"), y);
         draw_dots(&mut chart, &p.dots, |d| (d.at.as_secs_f64(), d.sector.0 as f64 * SECTOR / unit));
         (p.title.clone(), chart.finish(&format!("Address of each access over time. {}", told(p))))
     };
@@ -183,7 +191,7 @@ fn addresses(panels: &[Panel<'_>]) -> Option<Section> {
     })
 }
 
-fn distances(panels: &[Panel<'_>]) -> Option<Section> {
+pub(crate) fn distances(panels: &[Panel]) -> Option<Section> {
     let dots = || panels.iter().flat_map(|p| &p.dots);
     let farthest = dots().map(|d| d.distance as f64 * SECTOR).fold(0.0, f64::max);
     let mut times: Vec<f64> = dots().map(|d| ms(d.access)).collect();
@@ -194,7 +202,7 @@ fn distances(panels: &[Panel<'_>]) -> Option<Section> {
     let mut marks = vec![(SECTOR / 2.0, "0".to_owned())];
     let words = ["4Ki", "64Ki", "1Mi", "16Mi", "256Mi", "4Gi", "64Gi", "1Ti", "16Ti"];
     marks.extend(words.iter().zip(3..).map(|(word, i)| (16f64.powi(i), (*word).to_owned())));
-    let draw = |p: &Panel<'_>| {
+    let draw = |p: &Panel| {
         let end = (farthest * 1.3).max(SECTOR * 16.0);
         let name = "distance from the access before, bytes";
         let x = Axis::log(SECTOR / 2.0, end, marks.clone(), name);
@@ -295,7 +303,7 @@ fn breakdown(figures: &Figures, results: &Results) -> Section {
 }
 
 /// Each step of a distribution: milliseconds, and percent not above them; thinned to what a line can show.
-fn cumulative(h: &Histogram) -> Vec<(f64, f64)> {
+pub(crate) fn cumulative(h: &Histogram) -> Vec<(f64, f64)> {
     let all = h.count().max(1) as f64;
     let mut out: Vec<(f64, f64)> = Vec::new();
     let mut seen = 0;
@@ -549,10 +557,9 @@ mod tests {
 
     #[test]
     fn a_panel_tells_distance_and_copies() {
-        let samples = Samples::new(Nanos(0), Sector(0), 0);
         let dot = |distance, kind| Dot { at: Nanos(0), sector: Sector(0), distance, access: Nanos(0), kind };
         let dots = vec![dot(2048, DotKind::Read), dot(6144, DotKind::ReadFromCopy)];
-        let said = told(&Panel { title: "x, run 2".to_owned(), samples: &samples, dots });
+        let said = told(&Panel { title: "x, run 2".to_owned(), seen: 0, answered: Nanos(0), dots });
         assert_eq!(said, "x, run 2: 0.00 s, mean distance between accesses 2.0 MiB, 50 % from copies");
     }
 }

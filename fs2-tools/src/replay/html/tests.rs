@@ -61,7 +61,7 @@ fn a_page_of_a_hostile_trace_has_every_picture_and_asks_for_nothing() {
         assert!(say.len() > 60 && say.contains('.'), "{say}");
     }
     for unit in
-        ["ms a read", "mJ an access", "began, s<", "address, GiB<", "time, ms<", "before, bytes<", "copies, "]
+        ["ms a read", "mJ an access", "begin, s<", "address, GiB<", "time, ms<", "before, bytes<", "copies, "]
     {
         assert!(html.contains(unit), "{unit}");
     }

@@ -1,0 +1,174 @@
+//! `fs2 report`: a running volume as one page of HTML, in the look of `fs2-replay run --html`.
+//!
+//! The daemon traces its accesses into a file of ours for as long as was asked; the file is read, drawn and removed.
+//! A trace recorded earlier is drawn by itself, without what only the daemon knows.
+
+mod accesses;
+mod page;
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use fs2_control::{Client, Command, Reply, Status};
+use fs2_trace::Reader;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::replay::new_file::NewFile;
+use crate::{signals, top};
+use accesses::Accesses;
+use page::{Material, page};
+
+/// What `fs2 report` is told.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "EXAMPLES:
+  fs2 report /srv -o srv.html                  the next minute
+  fs2 report /srv -o srv.html --seconds 600    the next ten; Ctrl-C ends it earlier and draws what there is
+  fs2 report --trace srv.fs2trace -o srv.html  a trace recorded by fs2 mount --trace
+
+EXIT CODES: 0 written, 1 wrong usage, 2 no such volume, no trace, or the page cannot be written")]
+pub struct Options {
+    /// Where the volume is mounted, or its image or device [default: the one that is mounted].
+    place: Option<PathBuf>,
+    /// The page.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// How long to look.
+    #[arg(long, default_value_t = 60, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=604_800))]
+    seconds: u32,
+    /// Draw this trace instead of asking a daemon.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["place", "control", "seconds"])]
+    trace: Option<PathBuf>,
+    /// Ask this control socket instead.
+    #[arg(long, value_name = "SOCKET", conflicts_with = "place")]
+    control: Option<PathBuf>,
+}
+
+/// How often a wait looks for a signal.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs `fs2 report`; what `main` returns.
+pub fn main(options: &Options) -> ExitCode {
+    match run(options) {
+        Ok(said) => {
+            println!("{said}");
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("fs2: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<String, String> {
+    // Not after ten minutes of looking.
+    let output = NewFile::create(&options.output).map_err(|e| e.0)?;
+    let (html, seen) = match &options.trace {
+        Some(trace) => {
+            let (accesses, volume_bytes, cut) = read(trace)?;
+            let name = trace.display().to_string();
+            let material = Material { name: &name, accesses: &accesses, volume_bytes, cut, asked: None };
+            (page(&material), accesses.seen)
+        }
+        None => {
+            let places = top::places(options.place.as_deref(), options.control.as_deref())?;
+            let [(name, control)] = &places[..] else {
+                let names: Vec<_> = places.iter().map(|p| &*p.0).collect();
+                return Err(format!("which volume: {}?", names.join(", ")));
+            };
+            let looked = look(control, Duration::from_secs(options.seconds.into()))?;
+            let (accesses, volume_bytes, cut) = read(&looked.trace)?;
+            let asked = Some((&looked.before, &looked.after));
+            let material = Material { name, accesses: &accesses, volume_bytes, cut, asked };
+            (page(&material), accesses.seen)
+        }
+    };
+    output.write(&html).map_err(|e| e.0)?;
+    Ok(format!("{}: {} requests", options.output.display(), fs2_control::count(seen)))
+}
+
+/// A trace's figures, the volume's size, and whether it is cut off.
+fn read(path: &Path) -> Result<(Accesses, u64, bool), String> {
+    let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let file = File::open(path).map_err(|e| at(&e))?;
+    let reader = Reader::new(BufReader::new(file)).map_err(|e| at(&e))?;
+    let volume_bytes = reader.header().volume_bytes;
+    let (accesses, cut) = Accesses::of(reader).map_err(|e| at(&e))?;
+    Ok((accesses, volume_bytes, cut))
+}
+
+/// What a daemon said and recorded.
+struct Looked {
+    before: Status,
+    after: Status,
+    trace: PathBuf,
+    /// The trace's directory goes with it.
+    _dir: tempfile::TempDir,
+}
+
+/// Ends a trace, whatever happens.
+struct Tracing<'a>(&'a Path);
+
+impl Drop for Tracing<'_> {
+    fn drop(&mut self) {
+        let _ = order(self.0, &Command::TraceStop);
+    }
+}
+
+fn order(control: &Path, command: &Command) -> Result<(), String> {
+    let mut client = Client::connect(control).map_err(|e| e.to_string())?;
+    match client.ask(command).map_err(|e| e.to_string())? {
+        Reply::Error { what, place, next } => {
+            let next = if next.is_empty() { next } else { format!("; {next}") };
+            Err(format!("{place}: {what}{next}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn look(control: &Path, how_long: Duration) -> Result<Looked, String> {
+    let before = top::ask(control)?;
+    if let Some(trace) = &before.trace {
+        return Err(format!(
+            "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {trace}"
+        ));
+    }
+    let io = |e: io::Error| format!("a directory for the trace: {e}");
+    let runtime = fs2d::runtime::make_runtime_dir().map_err(io)?;
+    let dir = tempfile::Builder::new().prefix("report-").tempdir_in(runtime).map_err(io)?;
+    let trace = dir.path().join("trace");
+    signals::catch().map_err(|e| format!("catching signals: {e}"))?;
+    order(control, &Command::TraceStart { path: trace.clone() })?;
+    let tracing = Tracing(control);
+    wait(how_long);
+    let after = top::ask(control)?;
+    drop(tracing);
+    Ok(Looked { before, after, trace, _dir: dir })
+}
+
+/// Waits, with a bar on a terminal, or until a signal asks for the end.
+fn wait(how_long: Duration) {
+    let bar = io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(Some(how_long.as_secs()), ProgressDrawTarget::stderr());
+        if let Ok(style) =
+            ProgressStyle::with_template("looking [{wide_bar}] {pos} of {len} s; Ctrl-C ends it")
+        {
+            bar.set_style(style);
+        }
+        bar
+    });
+    let begin = Instant::now();
+    while begin.elapsed() < how_long && !signals::asked() {
+        std::thread::sleep(LOOK.min(how_long.saturating_sub(begin.elapsed())));
+        if let Some(bar) = &bar {
+            bar.set_position(begin.elapsed().as_secs());
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,229 @@
+//! Screens of fixed statuses, as text.
+
+use fs2_control::{
+    AccessMs, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Source, Status, TotalS, WatermarkState,
+};
+use proptest::prelude::*;
+
+use super::*;
+
+/// The status of a volume after `n` seconds of a steady load.
+fn status(n: u64) -> Status {
+    let f = n as f64;
+    let mut reads = vec![0; 64];
+    (reads[3], reads[4], reads[40]) = (60 * n, 20 * n, 5 * n);
+    let mut replica_reads = vec![0; 64];
+    replica_reads[20] = 40 * n;
+    let mut writes = vec![0; 64];
+    writes[0] = 3 * n;
+    Status {
+        volume: "/dev/sdb1".into(),
+        uuid: "1f2e3d4c-5566-7788-99aa-bbccddeeff00".into(),
+        frontend: "ublk /dev/ublkb0 (2 queues)".into(),
+        policy: "fs2".into(),
+        drive: "wd800-repaired (simulated)".into(),
+        liveness: Liveness::Active,
+        volume_bytes: 80_000_000_000,
+        block_bytes: 4096,
+        free_share: 0.212,
+        watermarks: Marks { high: 0.15, low: 0.1, critical: 0.05 },
+        space_share: 0.05,
+        watermark_state: WatermarkState::Copying,
+        hot_region: Some(HotRegion { first_block: 900_000, last_block: 2_400_000 }),
+        head_block: 6_100_000,
+        parts: Parts { reads, replica_reads, writes, own: vec![0; 64] },
+        replicas: 12_345,
+        replica_bytes: 12_345 * 4096,
+        replicas_unverified: 12,
+        reads: 125 * n,
+        read_bytes: 125 * n * 16_384,
+        reads_from_replica: 40 * n,
+        writes: 3 * n,
+        write_bytes: 3 * n * 4096,
+        discards: 0,
+        flushes: n,
+        requests_waiting: 3,
+        ios_in_flight: 1,
+        copies_written: 13_000 + 12 * n,
+        copies_waiting: 12,
+        copies_void: 655,
+        pause_work: PauseWork { allowed: true, cost_ms: 3.25, limit_ms: 42.0 },
+        access_ms: AccessMs {
+            mean: Some(5.123),
+            p99: Some(21.34),
+            source: Source::Simulated("wd800-repaired".into()),
+            ..AccessMs::default()
+        },
+        total_s: TotalS {
+            reads: 125 * n,
+            read: f * 0.5,
+            read_wait: f * 0.125,
+            writes: 3 * n,
+            write: f * 0.02,
+            accesses: 128 * n,
+            seek: f * 0.16,
+            rotation: f * 0.32,
+            transfer: f * 0.032,
+            saved: f * 0.1,
+        },
+        energy_j: EnergyJ { value: Some(1234.5), source: Source::Simulated("wd800-repaired".into()) },
+        uptime_s: f,
+        pid: 7,
+        version: "0.1.0".into(),
+        ..Status::default()
+    }
+}
+
+fn watched(seconds: std::ops::RangeInclusive<u64>) -> Watched {
+    let mut w = Watched::new("/srv");
+    for n in seconds {
+        let mut s = status(n);
+        // Something to see in the history.
+        s.total_s.read += (n % 5) as f64 * 0.1;
+        w.told(Ok(s));
+    }
+    w
+}
+
+fn view(watched: &Watched) -> View<'_> {
+    View { watched, number: (1, 1), interval_s: 1.0, paused: false, help: false, colors: false }
+}
+
+#[test]
+fn the_screen_of_an_active_volume() {
+    let watched = watched(3600..=3630);
+    let text = text_of(&view(&watched), 80, 24).unwrap();
+    assert_eq!(text, include_str!("screen.txt"), "\n{text}");
+    // Colours change no letter.
+    let colored = View { colors: true, ..view(&watched) };
+    assert_eq!(text_of(&colored, 80, 24).unwrap(), text);
+}
+
+#[test]
+fn an_inactive_volume_tells_its_remedy() {
+    let mut w = Watched::new("/srv");
+    let liveness = Liveness::Inactive("the last session did not end cleanly".into());
+    w.told(Ok(Status { liveness, remedy: Some("chkfs2 -f -p /dev/sdb1".into()), ..status(1) }));
+    let text = text_of(&view(&w), 80, 24).unwrap();
+    for line in [
+        " state     inactive: the last session did not end cleanly\n",
+        " remedy    chkfs2 -f -p /dev/sdb1\n",
+        " free      not known in this state; nothing is copied\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+}
+
+#[test]
+fn troubles_are_told_and_do_not_hide_what_was_known() {
+    let mut w = watched(1..=2);
+    w.told(Ok(Status { hash_mismatches: 2, ..status(3) }));
+    w.told(Err("no FS2 daemon answers\x1b[2J".into()));
+    let text = text_of(&view(&w), 80, 24).unwrap();
+    assert!(text.contains("\n !         no FS2 daemon answers?[2J, 2 hash mismatches\n"), "{text}");
+    assert!(text.contains(" state     active; copies are made\n"), "{text}");
+}
+
+#[test]
+fn nothing_known_yet() {
+    let mut w = Watched::new("/srv");
+    assert!(text_of(&view(&w), 80, 24).unwrap().contains("asking its daemon"));
+    w.told(Err("nobody there".into()));
+    assert!(text_of(&view(&w), 80, 24).unwrap().contains("nobody there"));
+}
+
+#[test]
+fn help_names_every_key() {
+    let w = watched(1..=2);
+    let text = text_of(&View { help: true, number: (2, 3), paused: true, ..view(&w) }, 80, 24).unwrap();
+    for word in ["q Esc", "p space", "tab 1-9", "+ -", "h ?", "PAUSED  volume 2 of 3  every 1 s"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn keys_do_what_they_say() {
+    let mut app = App {
+        watched: (0..3).map(|i| Watched::new(format!("{i}"))).collect(),
+        shown: 0,
+        interval_s: 1.0,
+        paused: false,
+        help: false,
+    };
+    let key = |app: &mut App, c: char| assert!(app.key(KeyCode::Char(c), false));
+    for (keys, shown) in [("2", 1), ("9", 1), ("1", 0)] {
+        keys.chars().for_each(|c| key(&mut app, c));
+        assert_eq!(app.shown, shown, "{keys}");
+    }
+    for shown in [1, 2, 0] {
+        app.key(KeyCode::Tab, false);
+        assert_eq!(app.shown, shown);
+    }
+    app.key(KeyCode::BackTab, false);
+    assert_eq!(app.shown, 2);
+    "++".chars().for_each(|c| key(&mut app, c));
+    assert_eq!(app.interval_s, 5.0);
+    "-".repeat(20).chars().for_each(|c| key(&mut app, c));
+    assert_eq!(app.interval_s, 0.1);
+    "+".repeat(20).chars().for_each(|c| key(&mut app, c));
+    assert_eq!(app.interval_s, 60.0);
+    key(&mut app, 'p');
+    key(&mut app, 'h');
+    assert!(app.paused && app.help);
+    assert!(app.key(KeyCode::Esc, false), "out of the help");
+    for (code, control) in [(KeyCode::Char('q'), false), (KeyCode::Esc, false), (KeyCode::Char('c'), true)] {
+        assert!(!app.key(code, control), "{code:?}");
+    }
+    assert!(app.key(KeyCode::Char('c'), false));
+}
+
+fn number() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), 0.0..1e12f64, 0.0..1.0f64]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+    /// Whatever a daemon says, on whatever screen: no panic, and no line beyond the screen.
+    #[test]
+    fn any_status_on_any_screen(
+        n in proptest::array::uniform8(any::<u64>()),
+        f in proptest::array::uniform8(number()),
+        parts in proptest::collection::vec(any::<u64>(), 0..70),
+        text in ".{0,100}",
+        size in (1u16..130, 1u16..40),
+        help in any::<bool>(),
+    ) {
+        let odd = |k: usize| Status {
+            volume: text.clone(),
+            frontend: text.clone(),
+            policy: text.clone(),
+            liveness: if n[0] % 2 == 0 { Liveness::Active } else { Liveness::Frozen(text.clone()) },
+            volume_bytes: n[k],
+            block_bytes: n[1] as u32,
+            free_share: f[k],
+            watermarks: Marks { high: f[1], low: f[2], critical: f[3] },
+            hot_region: Some(HotRegion { first_block: n[2], last_block: n[3] }),
+            head_block: n[4],
+            parts: Parts { reads: parts.clone(), own: parts[..parts.len() / 2].to_vec(), ..Parts::default() },
+            reads: n[5] / 2 + k as u64,
+            reads_from_replica: n[6],
+            read_bytes: n[7],
+            copies_written: n[k],
+            pause_work: PauseWork { allowed: help, cost_ms: f[4], limit_ms: f[5] },
+            access_ms: AccessMs { mean: Some(f[6]), p99: Some(f[7]), ..AccessMs::default() },
+            total_s: TotalS { reads: k as u64, read: f[k], read_wait: f[2], accesses: k as u64, seek: f[3], rotation: f[k + 1], ..TotalS::default() },
+            energy_j: EnergyJ { value: Some(f[0]), source: Source::None },
+            uptime_s: k as f64,
+            ..Status::default()
+        };
+        let mut w = Watched::new(text.clone());
+        for k in 0..4 {
+            w.told(Ok(odd(k)));
+        }
+        let view = View { help, colors: true, number: (1, 2), ..view(&w) };
+        let text = text_of(&view, size.0, size.1).unwrap();
+        prop_assert_eq!(text.lines().count(), usize::from(size.1));
+        let small = size.0 < screen::LEAST.0 || size.1 < screen::LEAST.1;
+        prop_assert_eq!(text.starts_with("too small") || size.0 < 9, small || size.0 < 9);
+    }
+}
