@@ -26,6 +26,10 @@ const OPEN_RUNS: usize = 4;
 /// Longer runs are sequential reading, which gains nothing. Measured on the same traces.
 const RUN_BYTES_MAX: u64 = 8 << 20;
 
+/// Stretches of a run that found no room. More than the blocks of a run of 1 KiB blocks: only what is read again and
+/// again exceeds it.
+const LATE_MAX: usize = 1 << 13;
+
 /// How fast the chance of continuation is learnt. Measured: 0.02 to 0.1 are alike.
 const LEARN: f64 = 0.05;
 
@@ -43,7 +47,7 @@ struct OpenRun {
     id: RunId,
     start: u32,
     end: u32,
-    /// What found no room in the log, in order.
+    /// What found no room in the log, in order; at most [`LATE_MAX`].
     late: Vec<BlockRange>,
 }
 
@@ -197,7 +201,9 @@ impl Policy for Fs2 {
         let bytes = self.shape.block_bytes as usize;
         space.lacking(seen.blocks, &mut |part| {
             if seen.data.is_nothing() {
-                run.late.push(part);
+                if run.late.len() < LATE_MAX {
+                    run.late.push(part);
+                }
                 return;
             }
             for block in part.iter() {

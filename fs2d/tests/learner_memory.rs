@@ -1,0 +1,161 @@
+//! The default policy learns in fixed memory: at most 64 MiB beside the log, on the largest volume, whatever is read and written
+//! and however long nothing rests.
+//!
+//! What is counted is what Rust's allocator hands out to the test's thread.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use fs2_block::{BlockNo, BlockRange, Nanos};
+use fs2_engine::policy::{Fetch, Fs2, Place, Policy, ReadSeen, Shape, Space};
+use fs2_engine::{Brought, Head, Log};
+use fs2_table::{Replica, Trust};
+
+struct Counting;
+
+thread_local! {
+    static HAS: Cell<isize> = const { Cell::new(0) };
+    static MOST: Cell<isize> = const { Cell::new(0) };
+}
+
+fn count(bytes: isize) {
+    // A thread that is ending has no counters any more.
+    let _ = HAS.try_with(|has| {
+        has.set(has.get() + bytes);
+        let _ = MOST.try_with(|most| most.set(most.get().max(has.get())));
+    });
+}
+
+// SAFETY: each call goes to the system's allocator as it came; the counters are plain cells of this thread, constant at their
+// beginning and without a destructor, so that counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promises are those the system's allocator asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: `at` came from the system's allocator, as all of these do.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const MAX: isize = 64 << 20;
+
+/// Blocks of 16 TiB.
+const BLOCKS: u32 = u32::MAX;
+
+/// A volume whose files nobody has copied, with its last block free.
+struct Full;
+
+impl Space for Full {
+    fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
+        Some(Vec::new())
+    }
+    fn is_known(&self, _: u32) -> bool {
+        true
+    }
+    fn first_vacant(&self, _: BlockRange, _: u32, _: u32) -> Option<BlockRange> {
+        None
+    }
+    fn vacated(&self, _: BlockRange) -> u64 {
+        0
+    }
+    fn has_replica(&self, _: BlockNo) -> bool {
+        false
+    }
+}
+
+/// The policy, what it has, and a log without room: everything has to be remembered by address.
+struct Learner {
+    policy: Fs2,
+    log: Log,
+    head: Head,
+    now: Nanos,
+    from: isize,
+}
+
+impl Learner {
+    fn new() -> Learner {
+        let from = HAS.get();
+        MOST.set(from);
+        let shape =
+            Shape { blocks: BLOCKS, group_blocks: 32_768, first_block: 0, block_bytes: 4096, seed: 1 };
+        Learner { policy: Fs2::new(&shape), log: Log::new(0), head: Head::new(None), now: Nanos(0), from }
+    }
+
+    fn read(&mut self, start: u32, blocks: u32, copy: Option<u32>) {
+        self.now += Nanos::from_millis(5);
+        let copy = copy.map(BlockNo);
+        let seen = ReadSeen {
+            now: self.now,
+            arrived: self.now,
+            blocks: BlockRange::new(start, start + blocks),
+            data: Brought::NOTHING,
+            wanted: true,
+            hashes: &[],
+            copy,
+            first_copy: copy,
+            measured: Nanos::from_millis(5),
+        };
+        self.policy.read_seen(&seen, &Full, &mut self.log);
+        self.policy.trail();
+    }
+
+    /// A rest: as much of what waits is asked for as one rest has time for.
+    fn rest(&mut self, reads: usize) {
+        self.policy.idle(self.now, &mut self.log);
+        for _ in 0..reads {
+            let Fetch::Read(blocks) = self.policy.fetch(Nanos::from_millis(60_000), &Full) else { break };
+            self.policy.fetched(blocks, Brought::NOTHING, &[], &mut self.log);
+        }
+    }
+
+    fn check(&self, what: &str) {
+        let most = MOST.get() - self.from;
+        assert!(most <= MAX, "{what}: {most} bytes, {MAX} are allowed");
+    }
+}
+
+/// A generator of Marsaglia's.
+fn random(state: &mut u64) -> u32 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state >> 32) as u32
+}
+
+#[test]
+fn it_learns_in_64_mib() {
+    let mut l = Learner::new();
+    let mut seed = 88_172_645_463_325_252;
+    for i in 0..1_500_000 {
+        let at = random(&mut seed) % (BLOCKS - 64);
+        l.read(at, 1 + i % 32, (i % 3 == 0).then(|| BLOCKS - at));
+    }
+    l.check("reads all over the volume");
+    // The same few blocks, again and again, while nothing rests.
+    for i in 0..6_000_000 {
+        l.read(1000 + i % 3 * 2, 1, None);
+    }
+    l.check("the same reads");
+    for i in 0..1_000_000 {
+        let at = random(&mut seed) % (BLOCKS - 64);
+        let (original, replica) = (BlockNo(at), BlockNo(BLOCKS - at));
+        let lost = Replica { original, replica, hash: 0, trust: Trust::Verified };
+        l.policy.written(BlockRange::at(original, 1), &[lost]);
+        if i % 100_000 == 0 {
+            l.rest(1000);
+        }
+    }
+    l.check("writes all over the volume");
+    l.rest(usize::MAX);
+    l.check("rests");
+    assert_eq!(l.policy.place(64, &l.head, &Full), Place::Nowhere);
+    l.check("a full volume");
+}
