@@ -1,5 +1,6 @@
 //! mkfs2, chkfs2, fs2, fs2-replay and fsbench
 
+pub mod calibrate;
 pub mod chkfs2;
 pub mod conventions;
 pub mod demo;

@@ -190,6 +190,22 @@ fn damaged_bytes() {
     }
 }
 
+#[test]
+fn another_version_is_told_with_what_to_do() {
+    let mut s = copied();
+    s.superblock(false, 1);
+    s.load_bitmap();
+    let bytes = left(&mut s).unwrap();
+    assert_eq!(bytes[..12], *b"FS2HAND\0\x01\0\0\0");
+    for version in [0, 2, 200] {
+        let mut other = bytes.clone();
+        other[8] = version;
+        // Its checksum does not cover the version, and is right.
+        let said = HandOver::decode(&other).unwrap_err();
+        assert!(said.contains("another format version") && said.contains("chkfs2"), "{said}");
+    }
+}
+
 /// A plain attach of the same volume, for comparison: without the hand-over it is inactive.
 #[test]
 fn without_it_the_session_begins_inactive() {

@@ -554,6 +554,7 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
         (Inactive::Errors, "recorded errors", check.clone()),
         (Inactive::NoTable, "no replica table", Some("mkfs2 --table t d".to_owned())),
         (Inactive::DamagedTable(text()), "cannot be used: x", check.clone()),
+        (Inactive::OtherVersion(2), "has format version 2, and this FS2", None),
         (Inactive::NoMark, "did not end cleanly", check.clone()),
         (Inactive::Token("x"), "outside FS2: x differ", check.clone()),
         (Inactive::WrittenSince, "written since", check),

@@ -8,7 +8,8 @@ use std::fmt;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"FS2H");
-const VERSION: u32 = 1;
+/// The version of the table's format that this program reads and writes.
+pub const FORMAT_VERSION: u32 = 1;
 const FLAG_MARK: u32 = 1;
 const SUPERBLOCK_AT: usize = 64;
 const SUPERBLOCK_BYTES: usize = 1024;
@@ -81,7 +82,7 @@ pub enum Damage {
     #[error("checksum differs")]
     Checksum,
     /// Of a format this program does not know.
-    #[error("format version {0}; this program knows {VERSION}")]
+    #[error("format version {0}; this program knows {FORMAT_VERSION}")]
     Version(u32),
     /// Its checksum holds but no one who follows the format wrote it.
     #[error("against the format: {0}")]
@@ -143,6 +144,17 @@ pub struct Recovered {
     pub report: HeaderReport,
 }
 
+impl Recovered {
+    /// The format version of a slot that this program does not know. Then the table is another program's, also
+    /// where the other slot could be read: that one may be what an older version left.
+    pub fn other_version(&self) -> Option<u32> {
+        self.report.slots.iter().find_map(|slot| match slot {
+            Err(Damage::Version(version)) => Some(*version),
+            _ => None,
+        })
+    }
+}
+
 impl Header {
     /// The header of a fresh table, without mark: to be written to slot 0, slot 1 being zero.
     pub fn new(volume_id: u64, block_size: BlockSize, pages: u32) -> Header {
@@ -158,7 +170,7 @@ impl Header {
     pub fn encode(&self) -> [u8; PAGE_BYTES] {
         let mut bytes = [0; PAGE_BYTES];
         put(&mut bytes, 0, &MAGIC.to_le_bytes());
-        put(&mut bytes, 8, &VERSION.to_le_bytes());
+        put(&mut bytes, 8, &FORMAT_VERSION.to_le_bytes());
         put(&mut bytes, 16, &self.generation.to_le_bytes());
         put(&mut bytes, 24, &self.volume_id.to_le_bytes());
         put(&mut bytes, 32, &self.block_size.bytes().to_le_bytes());
@@ -191,7 +203,7 @@ impl Header {
         if u32_at(bytes, 4) != crc32c::crc32c(&bytes[8..]) {
             return Err(Damage::Checksum);
         }
-        if u32_at(bytes, 8) != VERSION {
+        if u32_at(bytes, 8) != FORMAT_VERSION {
             return Err(Damage::Version(u32_at(bytes, 8)));
         }
         let flags = u32_at(bytes, 40);

@@ -42,7 +42,8 @@ use fs2_block::BlockNo;
 
 pub use geometry::Geometry;
 pub use header::{
-    BitmapChecksums, ChecksumsDamage, Damage, Header, HeaderReport, Mark, MarkRefused, Recovered, Token,
+    BitmapChecksums, ChecksumsDamage, Damage, FORMAT_VERSION, Header, HeaderReport, Mark, MarkRefused,
+    Recovered, Token,
 };
 pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage};
 pub use recovery::{Limits, Recovery, Report};

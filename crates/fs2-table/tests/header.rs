@@ -229,3 +229,38 @@ proptest! {
         }
     }
 }
+
+/// The bytes of version 1, written by hand from docs/format.md; the checksums by another program.
+#[test]
+fn the_bytes_are_those_of_version_1() {
+    let slot = |version: u8, crc: u32| {
+        let mut bytes = vec![0; PAGE_BYTES];
+        bytes[..4].copy_from_slice(b"FS2H");
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+        bytes[8] = version;
+        bytes[16] = 7;
+        bytes[24..32].copy_from_slice(&0x1122_3344_5566_7788u64.to_le_bytes());
+        bytes[33] = 0x10;
+        bytes[36] = 3;
+        bytes
+    };
+    let one = slot(1, 0xbd5e_2b42);
+    let header = Header {
+        volume_id: 0x1122_3344_5566_7788,
+        generation: 7,
+        block_size: BlockSize::B4096,
+        pages: 3,
+        mark: None,
+    };
+    assert_eq!(Header::parse(&one), Ok(Some(header.clone())));
+    assert_eq!(header.encode().as_slice(), one);
+    // A later version is told from damage, in whichever slot and beside whatever it is.
+    let two = slot(2, 0x3fbb_f92a);
+    assert_eq!(Header::parse(&two), Err(Damage::Version(2)));
+    let empty = vec![0; PAGE_BYTES];
+    for pair in [[&one, &two], [&two, &one], [&two, &empty], [&two, &two]] {
+        assert_eq!(Header::recover(pair[0], pair[1]).other_version(), Some(2));
+    }
+    assert_eq!(Header::recover(&one, &empty).other_version(), None);
+    assert_eq!(Header::recover(&one, &slot(2, 1)).other_version(), None, "torn, not later");
+}

@@ -22,7 +22,10 @@ pub enum TraceError {
         found: Vec<u8>,
     },
     /// A container of a version this program does not know.
-    #[error("trace version {found}, expected {supported}: written by a later program")]
+    #[error(
+        "trace version {found}, and this program reads version {supported}: convert it with the fs2-replay that wrote \
+         it (convert TRACE OUT.blkparse), or use that one"
+    )]
     Version {
         /// The version it says.
         found: u16,

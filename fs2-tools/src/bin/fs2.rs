@@ -32,6 +32,8 @@ struct Cli {
 enum What {
     /// Show plain ext2 and FS2 side by side on a modelled drive.
     Demo(fs2_tools::demo::Options),
+    /// Measure a drive by reads and write its profile.
+    Calibrate(fs2_tools::calibrate::Args),
     /// Mount a volume with its daemon.
     Mount(volume::cli::MountArgs),
     /// Unmount a volume and end its daemon cleanly.
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         What::Demo(options) => fs2_tools::demo::main(&options),
+        What::Calibrate(args) => fs2_tools::calibrate::main(&args),
         What::Mount(args) => ExitCode::from(volume::cli::run_mount(args, volume::cli::Say::All)),
         What::Umount { dir } => ExitCode::from(volume::cli::run_umount(&dir, false)),
         What::Status { dir, json, control } => status(dir, control, json),

@@ -19,6 +19,7 @@
 
 mod address;
 mod bars;
+mod calibration;
 mod html;
 pub(crate) mod page;
 mod paint;
@@ -27,6 +28,7 @@ mod table;
 
 use serde::{Deserialize, Serialize};
 
+pub use calibration::render_calibration;
 pub use html::{render_html, render_svgs};
 pub use table::render_table;
 

@@ -84,7 +84,8 @@ pub enum Refused {
     /// Times vary as a disk's do, and no speed of rotation explains them.
     #[error(
         "its times vary as a disk's do, but no speed of rotation explains them: not one disk alone (an array, \
-         a disk over a network, one that others use meanwhile), or one that keeps whole tracks in its cache"
+         a disk over a network, one that others use meanwhile), one that keeps whole tracks in its \
+         cache, or a machine too busy to look at the clock in time: try again when it rests"
     )]
     NoRotation,
 }

@@ -36,6 +36,7 @@ use std::io;
 
 use fs2_block::{BlockNo, WriteAt};
 use fs2_ext2::Problem;
+use fs2_table::FORMAT_VERSION;
 
 pub use check::{CheckOptions, CheckReport, Look, MarkFound, check, look};
 pub use create::{CreateOptions, Created, create, table_bytes};
@@ -169,7 +170,7 @@ pub enum OfflineError {
         has: u64,
     },
     /// Written by a later version of FS2.
-    #[error("the replica table has format version {0}, which this program does not know")]
+    #[error("the replica table has format version {0}; this program knows version {FORMAT_VERSION}")]
     Newer(u32),
 }
 
@@ -229,7 +230,9 @@ impl OfflineError {
                 "copy fewer blocks, or make the table anew with a larger --space".into()
             }
             OfflineError::NoRoom { .. } => "copy fewer blocks".into(),
-            OfflineError::Newer(_) => "use the program that wrote it".into(),
+            OfflineError::Newer(_) => {
+                "use the FS2 that wrote it; its mkfs2 --undo makes a plain ext2 volume of it".into()
+            }
             _ => return None,
         })
     }

@@ -2,7 +2,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
 use fs2_ext2::{FreeMap, Layout, Problem, TableFile};
-use fs2_table::{BitmapChecksums, Damage, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token};
+use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token};
 
 use super::{Devices, OfflineError, Phase, Progress};
 
@@ -119,12 +119,10 @@ impl Place {
         let (a, b) = (self.read(&mut *dev, a, PAGE_BYTES)?, self.read(dev, b, PAGE_BYTES)?);
         let found = Header::recover(&a, &b);
         // Another version is refused, not guessed at, in whichever slot it is.
-        for slot in found.report.slots {
-            if let Err(Damage::Version(version)) = slot {
-                return Err(OfflineError::Newer(version));
-            }
+        match found.other_version() {
+            Some(version) => Err(OfflineError::Newer(version)),
+            None => Ok(found),
         }
-        Ok(found)
     }
 }
 

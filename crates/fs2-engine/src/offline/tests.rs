@@ -3,7 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use fs2_block::{BlockNo, Permille, ReadAt, WriteAt};
+use fs2_block::{
+    BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, WriteAt,
+};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{Replica, Trust, content_hash};
 
@@ -11,7 +13,7 @@ use super::check::Fix;
 use super::place::{Place, Stands};
 use super::undo::load;
 use super::*;
-use crate::{AttachOptions, EngineConfig, Standing, Volume};
+use crate::{AttachOptions, EngineConfig, Inactive, Outcome, Standing, Volume};
 
 const BLOCK: usize = 1024;
 const GROUP: u32 = 8192;
@@ -371,6 +373,54 @@ fn another_format_version_is_not_touched() {
     let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {});
     assert!(matches!(undone, Err(OfflineError::Newer(2))), "{undone:?}");
     assert!(image == before);
+}
+
+/// Found: with the other slot readable, its header counted, and the first change erased the mark over the later
+/// version's slot.
+#[test]
+fn a_table_of_another_version_is_served_plain_and_stays_as_it_is() {
+    for later in [vec![0], vec![1], vec![0, 1]] {
+        let mut image = made();
+        let place = fix(&mut image).place;
+        let at = place.extents[0].1.offset() as usize;
+        // What an older version left beside it.
+        let old = image[at..at + 4096].to_vec();
+        for slot in 0..2 {
+            let header = &mut image[at + slot * 4096..at + (slot + 1) * 4096];
+            header.copy_from_slice(&old);
+            if later.contains(&slot) {
+                header[8] = 2;
+            }
+            let sum = crc32(&header[8..]);
+            header[4..8].copy_from_slice(&sum.to_le_bytes());
+        }
+        let config = EngineConfig::default();
+        let (mut volume, _) = Volume::attach(&mut image, None, config, &AttachOptions::default()).unwrap();
+        let Standing::Inactive(why @ Inactive::OtherVersion(2)) = volume.standing().clone() else {
+            panic!("{later:?}: {:?}", volume.standing());
+        };
+        assert!(why.to_string().contains("serve it with the FS2 that wrote it"), "{why}");
+        assert_eq!(why.remedy("d", None), None);
+        // A client's write is passed on, and nothing else is done.
+        let write = Request {
+            id: RequestId(1),
+            connection: ConnectionId(1),
+            op: Op::Write,
+            extent: Extent::new(u64::from(data(0)) * BLOCK as u64, BLOCK as u64),
+            flags: Flags::default(),
+        };
+        volume.submit(Nanos(0), write, Some(&[7; BLOCK]));
+        let mut writes = Vec::new();
+        for n in 1..50 {
+            let now = Nanos(n * 1_000_000_000);
+            while let Some(io) = volume.poll_dispatch(now) {
+                writes.push(format!("{io:?}"));
+                volume.complete(now, io.id, Outcome::done());
+            }
+            volume.handle_timeout(now);
+        }
+        assert_eq!(writes.len(), 1, "{writes:?}");
+    }
 }
 
 /// CRC-32C, bit by bit.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
-use fs2_table::{BitmapChecksums, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token};
+use fs2_table::{
+    BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
+};
 
 use super::disturbance::Disturbance;
 use super::home::{Home, MarkState};
@@ -42,6 +44,8 @@ pub enum Inactive {
     NoTable,
     /// The table cannot be used. What is wrong with it.
     DamagedTable(String),
+    /// The table is of a format version that this program does not know.
+    OtherVersion(u32),
     /// The last session did not end cleanly, or the volume was changed elsewhere: no mark.
     NoMark,
     /// The mark was written for another state of the volume. What differs.
@@ -58,6 +62,12 @@ impl fmt::Display for Inactive {
             Inactive::Errors => f.write_str("the file system recorded errors"),
             Inactive::NoTable => f.write_str("there is no replica table (inode 5 is empty)"),
             Inactive::DamagedTable(what) => write!(f, "the replica table cannot be used: {what}"),
+            Inactive::OtherVersion(version) => write!(
+                f,
+                "the replica table has format version {version}, and this FS2 ({}) knows version {FORMAT_VERSION}: \
+                 serve it with the FS2 that wrote it, or make it a plain ext2 volume with that one's mkfs2 --undo",
+                env!("CARGO_PKG_VERSION")
+            ),
             Inactive::NoMark => f.write_str("the last session did not end cleanly"),
             Inactive::Token(what) => write!(f, "the volume was changed outside FS2: {what} differ"),
             Inactive::WrittenSince => f.write_str("the backing was written since FS2 last served it"),
@@ -71,7 +81,7 @@ impl Inactive {
     pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
         let table = table.map_or(String::new(), |t| format!("--table {t} "));
         match self {
-            Inactive::NotExt2(_) | Inactive::Unsupported(_) => None,
+            Inactive::NotExt2(_) | Inactive::Unsupported(_) | Inactive::OtherVersion(_) => None,
             Inactive::NoTable => Some(format!("mkfs2 {table}{device}")),
             _ => Some(format!("chkfs2 -f -p {table}{device}")),
         }
@@ -399,6 +409,11 @@ impl Volume {
             [a, b] => (a.unwrap_or(vec![0xff; page]), b.unwrap_or(vec![0xff; page])),
         };
         let found = Header::recover(&a, &b);
+        // Nothing of it is touched, its mark not either: how one is erased in that format is not known. That program
+        // compares its mark with the superblock, which every mount changes.
+        if let Some(version) = found.other_version() {
+            return Err(NotFound::Unusable(Inactive::OtherVersion(version)));
+        }
         let header = found.header.ok_or_else(|| damaged(found.report.to_string()))?;
         if header.block_size != bs || header.pages > home.geometry.pages() {
             return Err(damaged("its header is for another volume or size".into()));

@@ -127,7 +127,7 @@ impl HandOver {
             return Err("it is none");
         }
         if rest.u32().ok_or(short)? != VERSION {
-            return Err("it is of another version");
+            return Err("it is of another format version; once it is unmounted: chkfs2 -f -p");
         }
         let sum = rest.u32().ok_or(short)?;
         if rest.u64().ok_or(short)? != bytes.len() as u64 {

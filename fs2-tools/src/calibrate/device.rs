@@ -1,0 +1,151 @@
+//! The device as an oracle: direct reads between two looks at the clock.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use fs2_block::Nanos;
+use fs2_disk::calibrate::{Oracle, Stop, Timed};
+use fs2_disk::{Disk, DriveProfile};
+use fs2_store::{AlignedBuf, DelayStore, Direct, FileStore, Lock, OpenError, OpenOptions, Store};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::replay::Failure;
+
+/// This thread before all others while it lives, where that is permitted: it sleeps nearly all the time, and
+/// every wake-up that others delay is a sample lost.
+struct First;
+
+impl First {
+    fn new() -> First {
+        First::set(libc::SCHED_FIFO, 1);
+        First
+    }
+
+    fn set(policy: libc::c_int, sched_priority: libc::c_int) {
+        let wanted = libc::sched_param { sched_priority };
+        // SAFETY: the structure is initialised and outlives the call, which changes nothing but this thread's
+        // scheduling. A refusal is no error: then it is measured as it is.
+        let _ = unsafe { libc::sched_setscheduler(0, policy, &wanted) };
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        First::set(libc::SCHED_OTHER, 0);
+    }
+}
+
+/// A device that is read.
+pub(super) struct Device {
+    store: Box<dyn Store>,
+    path: PathBuf,
+    began: Instant,
+    buffer: AlignedBuf,
+    failure: Option<String>,
+    bar: Option<ProgressBar>,
+    _first: First,
+}
+
+impl Device {
+    /// Opens `path` for reading, past the page cache; `busy`: also where others use it. With a drive, modelled in
+    /// real time.
+    pub(super) fn open(
+        path: &Path,
+        busy: bool,
+        drive: Option<DriveProfile>,
+        bar: bool,
+    ) -> Result<Device, Failure> {
+        let options = OpenOptions {
+            write: false,
+            // A modelled drive takes its time whatever lies below.
+            direct: if drive.is_some() { Direct::Off } else { Direct::On },
+            lock: if busy { Lock::None } else { Lock::Exclusive },
+            lock_wait: None,
+        };
+        let store = FileStore::open(path, options).map_err(|e| {
+            Failure(match e {
+                OpenError::NoDirect { .. } => format!(
+                    "{e}; times of a page cache are no drive's: give the block device, or a file where direct I/O works"
+                ),
+                OpenError::Busy { .. } | OpenError::Mounted { .. } | OpenError::OnLoop { .. } => {
+                    format!("{e}; or --busy, to measure it all the same, with others' requests between")
+                }
+                e => e.to_string(),
+            })
+        })?;
+        let store: Box<dyn Store> = match drive {
+            None => Box::new(store),
+            Some(mut profile) => {
+                profile.fit(store.size_bytes() / 512);
+                Box::new(DelayStore::new(store, Disk::new(profile), 1.0))
+            }
+        };
+        let bar = bar.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {elapsed}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Ok(Device {
+            store,
+            path: path.to_owned(),
+            began: Instant::now(),
+            buffer: AlignedBuf::zeroed(0),
+            failure: None,
+            bar,
+            _first: First::new(),
+        })
+    }
+
+    pub(super) fn sectors(&self) -> u64 {
+        self.store.size_bytes() / 512
+    }
+
+    /// Sectors of the smallest read: at least one.
+    pub(super) fn grain(&self) -> u32 {
+        (self.store.logical_block_bytes() / 512).clamp(1, 64)
+    }
+
+    /// Its path, and why a read failed.
+    pub(super) fn close(self) -> (PathBuf, Option<String>) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+        (self.path, self.failure)
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Oracle for Device {
+    fn read(&mut self, sector: u64, sectors: u32) -> Result<Timed, Stop> {
+        let bytes = sectors as usize * 512;
+        if self.buffer.capacity() < bytes {
+            self.buffer = AlignedBuf::zeroed(bytes);
+        }
+        let begin = self.now();
+        let done = self.store.read_at(sector * 512, &mut self.buffer[..bytes]);
+        let end = self.now();
+        match done {
+            Ok(()) => Ok(Timed { begin, end }),
+            Err(e) => {
+                self.failure = Some(format!("reading {sectors} sectors at {sector}: {e}"));
+                Err(Stop)
+            }
+        }
+    }
+
+    fn pause(&mut self, time: Nanos) {
+        std::thread::sleep(Duration::from_nanos(time.0));
+    }
+
+    fn progress(&mut self, what: &'static str, done: f64) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(what);
+            bar.set_position((done * 1000.0) as u64);
+        }
+    }
+}

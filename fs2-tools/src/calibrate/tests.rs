@@ -1,0 +1,98 @@
+use std::fs::File;
+use std::path::Path;
+
+use clap::Parser;
+use fs2_disk::DriveProfile;
+
+use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+/// Exit code (or failure), standard output, standard error.
+fn calibrate(args: &[&str]) -> (Result<u8, String>, String, String) {
+    let cli = Cli::parse_from(["calibrate"].iter().chain(args));
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let code = run(&cli.args, &mut out, &mut err).map_err(|Failure(what)| what);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (code, text(out), text(err))
+}
+
+fn sparse(dir: &Path, name: &str, bytes: u64) -> String {
+    let path = dir.join(name);
+    File::create(&path).unwrap().set_len(bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn an_image_with_a_drives_times_is_that_drive() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse(dir.path(), "disk.img", 64 << 30);
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (profile, page) = (at("found.toml"), at("found.html"));
+    // Real time, on a machine that may be busy with other tests: a fast drive, and few places.
+    let drive = ["--drive", "cheetah-15k5", "--seconds", "5"];
+    let made: Vec<&str> =
+        [image.as_str(), "-o", &profile, "--html", &page, "--json"].into_iter().chain(drive).collect();
+    let (code, out, err) = calibrate(&made);
+    assert_eq!(code, Ok(0), "{out}{err}");
+    let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["has_arm"], true);
+    let rpm = said["rpm"].as_f64().unwrap();
+    assert!((rpm / 15020.0 - 1.0).abs() < 0.003, "{rpm}");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    assert!(text.starts_with("# Measured by fs2 calibrate: "), "{text}");
+    let found = DriveProfile::parse(&text, "found").unwrap();
+    assert_eq!((found.name(), found.capacity_sectors()), ("found", 64 << 21));
+    let truth = DriveProfile::builtin("cheetah-15k5").unwrap();
+    let far = |p: &DriveProfile| p.seek_time(100_000_000, fs2_block::Op::Read).as_millis_f64();
+    assert!((far(&found) / far(&truth) - 1.0).abs() < 0.1, "{} {}", far(&found), far(&truth));
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
+    // Another drive's profile does not fit.
+    let checked: Vec<&str> = [image.as_str(), "--check", "wd800-repaired"].into_iter().chain(drive).collect();
+    let (code, out, _) = calibrate(&checked);
+    assert_eq!(code, Ok(1), "{out}");
+    assert!(out.contains("does not fit: it turns at") && out.contains("fs2 calibrate"), "{out}");
+    // It was read, and nothing else.
+    assert_eq!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&image).unwrap()), 0);
+}
+
+#[test]
+fn without_an_arm_it_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse(dir.path(), "flash.img", 1 << 30);
+    let (code, out, err) = calibrate(&[&image, "--drive", "ssd-sata", "--seconds", "5"]);
+    assert_eq!(code, Ok(0), "{err}");
+    assert!(err.contains("it has no arm"), "{err}");
+    assert!(!DriveProfile::parse(&out, "out").unwrap().rotational(), "{out}");
+}
+
+#[test]
+fn what_it_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = sparse(dir.path(), "small.img", 1 << 20);
+    for (args, said) in [
+        (vec![small.as_str(), "--drive", "ssd-sata"], "has 2048 sectors"),
+        (vec![small.as_str(), "--drive", "no-such-drive"], "no drive profile 'no-such-drive'"),
+        (vec![small.as_str(), "--check", "no-such-drive"], "no drive profile"),
+        (vec!["/nowhere/disk.img"], "does not exist"),
+        (vec!["/dev/null"], "not a regular file or block device"),
+        (vec![small.as_str(), "-o", "/nowhere/profile.toml"], "/nowhere/profile.toml"),
+    ] {
+        let (code, out, _) = calibrate(&args);
+        let error = code.unwrap_err();
+        assert!(error.contains(said), "{args:?}: {error}");
+        assert_eq!(out, "");
+    }
+    // Somebody else holds it for writing.
+    let options = fs2_store::OpenOptions { write: true, ..fs2_store::OpenOptions::default() };
+    let held = fs2_store::FileStore::open(&small, options).unwrap();
+    let error = calibrate(&[&small, "--drive", "ssd-sata"]).0.unwrap_err();
+    assert!(error.contains("in use by") && error.contains("--busy"), "{error}");
+    let error = calibrate(&[&small, "--drive", "ssd-sata", "--busy"]).0.unwrap_err();
+    assert!(error.contains("has 2048 sectors"), "{error}");
+    drop(held);
+}
