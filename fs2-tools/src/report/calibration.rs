@@ -115,25 +115,20 @@ pub fn render_calibration(device: &str, c: &Calibration) -> String {
         out += &format!("<dt>{name}</dt><dd>{}</dd>\n", escape(&value));
     }
     out += &format!("<dt>reads</dt><dd>{} in {:.0} s</dd>\n</dl>\n", c.reads, c.elapsed.as_secs_f64());
-    let pictures: [(&str, bool, &str, fn(&Calibration) -> Result<String, Fault>); 2] = [
-        (
-            "Access time over distance",
-            c.seeks.is_empty(),
-            "A grey dot is an access: overhead, arm, and a wait of less than a turn. What all of a distance have in \
-             common is the blue dot.",
-            seeks,
-        ),
-        ("Rate over address", c.rates.is_empty(), "Reads in a row, skews included.", rates),
-    ];
-    for (heading, empty, caption, draw) in pictures {
-        if empty {
-            continue;
-        }
-        let drawn = draw(c).unwrap_or_else(|e| {
-            format!("<p>This picture could not be drawn: {}</p>", escape(&e.to_string()))
-        });
-        out += &format!("<h2>{heading}</h2>\n<figure><div class=\"pic\">{drawn}</div>\n");
+    let drawn = |draw: Result<String, Fault>| {
+        draw.unwrap_or_else(|e| format!("<p>This picture could not be drawn: {}</p>", escape(&e.to_string())))
+    };
+    let mut figure = |heading: &str, picture: String, caption: &str| {
+        out += &format!("<h2>{heading}</h2>\n<figure><div class=\"pic\">{picture}</div>\n");
         out += &format!("<figcaption>{}</figcaption></figure>\n", escape(caption));
+    };
+    if !c.seeks.is_empty() {
+        let caption = "A grey dot is an access: overhead, arm, and a wait of less than a turn. What all of a distance \
+                       have in common is the blue dot.";
+        figure("Access time over distance", drawn(seeks(c)), caption);
+    }
+    if !c.rates.is_empty() {
+        figure("Rate over address", drawn(rates(c)), "Reads in a row, skews included.");
     }
     out += "<h2>Notes</h2>\n<ul>\n";
     for note in &c.notes {
