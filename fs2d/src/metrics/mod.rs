@@ -93,10 +93,19 @@ impl Bound {
     /// # Errors
     /// What the system says.
     pub fn serve(self, page: impl Fn() -> String + Send + Sync + 'static) -> io::Result<Server> {
+        self.serve_within(PATIENCE, page)
+    }
+
+    fn serve_within(
+        self,
+        patience: Duration,
+        page: impl Fn() -> String + Send + Sync + 'static,
+    ) -> io::Result<Server> {
         let (wake, woken) = UnixStream::pair()?;
         let address = self.0.address.clone();
         let shared = Arc::new(Shared {
             page: Box::new(page),
+            patience,
             stopping: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
         });
@@ -110,6 +119,7 @@ impl Bound {
 
 struct Shared {
     page: Box<MakePage>,
+    patience: Duration,
     stopping: AtomicBool,
     connections: AtomicUsize,
 }
@@ -184,7 +194,7 @@ fn welcome(shared: &Arc<Shared>, stream: UnixStream) {
 
 /// One request, one answer.
 fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
-    let (status, kind, body) = match ask(stream)? {
+    let (status, kind, body) = match ask(stream, shared.patience)? {
         None => ("200 OK", "text/plain; version=0.0.4; charset=utf-8", (shared.page)()),
         Some(refusal) => {
             let body = format!("{}: metrics are at /metrics\n", refusal.status());
@@ -197,7 +207,7 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
         body.len()
     );
     let answer = [head.as_bytes(), body.as_bytes()].concat();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + shared.patience;
     let mut rest = &answer[..];
     while !rest.is_empty() {
         stream.set_write_timeout(Some(left(deadline)?))?;
@@ -220,8 +230,8 @@ fn answer(shared: &Shared, stream: &UnixStream) -> io::Result<()> {
 }
 
 /// Reads a request's head (keeps M2); `None` where it asks for metrics.
-fn ask(mut stream: &UnixStream) -> io::Result<Option<Refusal>> {
-    let deadline = Instant::now() + PATIENCE;
+fn ask(mut stream: &UnixStream, patience: Duration) -> io::Result<Option<Refusal>> {
+    let deadline = Instant::now() + patience;
     let (mut head, mut len) = ([0; HEAD_BYTES_MAX], 0);
     loop {
         stream.set_read_timeout(Some(left(deadline)?))?;

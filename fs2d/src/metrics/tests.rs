@@ -4,11 +4,15 @@ use std::net::TcpStream;
 
 use super::*;
 
-fn unix() -> (tempfile::TempDir, Server, PathBuf) {
+/// As long as a test may take.
+const LONG: Duration = Duration::from_secs(600);
+
+fn unix(patience: Duration) -> (tempfile::TempDir, Server, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("metrics");
     let place: Place = format!("unix:{}", path.display()).parse().unwrap();
-    let server = Bound::new(&place, false).unwrap().serve(|| "fs2_info 1\n".repeat(10_000)).unwrap();
+    let server = Bound::new(&place, false).unwrap();
+    let server = server.serve_within(patience, || "fs2_info 1\n".repeat(100_000)).unwrap();
     (dir, server, path)
 }
 
@@ -23,14 +27,14 @@ fn all(mut stream: impl Read + Write, ask: &[u8]) -> String {
 #[test]
 fn metrics_over_a_unix_socket() {
     use std::os::unix::fs::PermissionsExt;
-    let (_dir, server, path) = unix();
+    let (_dir, server, path) = unix(LONG);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let answer = all(UnixStream::connect(&path).unwrap(), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
-    assert!(head.contains("\r\nContent-Length: 110000\r\n"), "{head}");
-    assert_eq!(body.len(), 110_000);
+    assert!(head.contains("\r\nContent-Length: 1100000\r\n"), "{head}");
+    assert_eq!(body.len(), 1_100_000);
     for (ask, status) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "404 Not Found"),
         (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
@@ -60,7 +64,7 @@ fn metrics_over_tcp_stay_on_this_machine() {
 /// is free.
 #[test]
 fn silent_clients_keep_nobody_out_for_long() {
-    let (_dir, server, path) = unix();
+    let (_dir, server, path) = unix(LONG);
     let mut silent: Vec<_> = (0..CONNECTIONS_MAX).map(|_| UnixStream::connect(&path).unwrap()).collect();
     while server.shared.connections.load(Ordering::SeqCst) < CONNECTIONS_MAX {
         std::thread::yield_now();
@@ -74,6 +78,26 @@ fn silent_clients_keep_nobody_out_for_long() {
         }
         assert_eq!(answer, "");
     }
+}
+
+/// Who says nothing, or nothing more, or takes no answer, is left after a while.
+#[test]
+fn slow_clients_are_left() {
+    let (_dir, server, path) = unix(Duration::from_millis(50));
+    for begin in [&b""[..], b"GET /metr"] {
+        assert_eq!(all(UnixStream::connect(&path).unwrap(), begin), "");
+    }
+    // The answer is longer than what a socket holds, and nobody reads it.
+    let mut deaf = UnixStream::connect(&path).unwrap();
+    deaf.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    // It is being answered.
+    deaf.read_exact(&mut [0]).unwrap();
+    while server.shared.connections.load(Ordering::SeqCst) > 0 {
+        std::thread::yield_now();
+    }
+    let mut rest = Vec::new();
+    let _ = deaf.read_to_end(&mut rest);
+    assert!(rest.len() < 1_100_000, "{} bytes", rest.len());
 }
 
 #[test]
