@@ -101,9 +101,9 @@ fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
 pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
     if is_mounted(record) {
         return Err(VolumeError::Other(format!(
-            "{} is mounted by FS2 already, from {}; fs2 umount {} first",
-            record.dir.display(),
+            "{} is in use by process {}, mounted by FS2 on {2}; fs2 umount {2} first",
             record.device.display(),
+            record.pid,
             record.dir.display()
         )));
     }
