@@ -79,7 +79,10 @@ class Server:
         """Seconds of processor time, ended threads and children included."""
         total = 0
         for pid in self.pids():
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # a child that ended; its parent has its time when it has waited for it
             total += sum(map(int, fields[11:15]))
         return total / TICK
 
