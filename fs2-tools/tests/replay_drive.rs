@@ -115,3 +115,20 @@ fn a_malformed_trace_is_told_with_its_line() {
     assert!(err.contains("/no/such/trace: No such file"), "{err}");
     assert_eq!(replay(&["validate"]).0, 2);
 }
+
+/// Found: `fs2-replay ... | head` ended with an error about a broken pipe.
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    use std::os::unix::process::ExitStatusExt;
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_fs2-replay"))
+        .args(["profile", "show", "exos-x24"])
+        .stdout(writer)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let done = child.wait_with_output().unwrap();
+    assert_eq!(done.status.signal(), Some(nix::sys::signal::Signal::SIGPIPE as i32), "{:?}", done.status);
+    assert!(done.stderr.is_empty(), "{}", String::from_utf8_lossy(&done.stderr));
+}
