@@ -259,7 +259,12 @@ fn each_fault_of_the_header_is_named() {
     assert!(said(b"").starts_with("not an FS2 trace: begins with []"));
     let good = write(&records(3), 1);
     for (at, value, message) in [
-        (8, 2u8, "trace version 2, expected 1: written by a later program"),
+        (
+            8,
+            2u8,
+            "trace version 2, and this program reads version 1: convert it with the fs2-replay that wrote it (convert TRACE \
+             OUT.blkparse), or use that one",
+        ),
         (10, 65, "trace header, byte 10: header of 65 bytes, expected 64"),
         (12, 33, "trace header, byte 12: records of 33 bytes, expected 32"),
         (14, 1, "trace header, byte 14: reserved bytes in use, expected zeroes"),
