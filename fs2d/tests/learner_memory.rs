@@ -3,47 +3,13 @@
 //!
 //! What is counted is what Rust's allocator hands out to the test's thread.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
+use counting::{HAS, MOST};
 use fs2_block::{BlockNo, BlockRange, Nanos};
 use fs2_engine::policy::{Fetch, Fs2, Place, Policy, ReadSeen, Shape, Space};
 use fs2_engine::{Brought, Head, Log};
 use fs2_table::{Replica, Trust};
-
-struct Counting;
-
-thread_local! {
-    static HAS: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<isize> = const { Cell::new(0) };
-}
-
-fn count(bytes: isize) {
-    // A thread that is ending has no counters any more.
-    let _ = HAS.try_with(|has| {
-        has.set(has.get() + bytes);
-        let _ = MOST.try_with(|most| most.set(most.get().max(has.get())));
-    });
-}
-
-// SAFETY: each call goes to the system's allocator as it came; the counters are plain cells of this thread, constant at their
-// beginning and without a destructor, so that counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as isize);
-        // SAFETY: the caller's promises are those the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as isize));
-        // SAFETY: `at` came from the system's allocator, as all of these do.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const MAX: isize = 64 << 20;
 
