@@ -253,7 +253,13 @@ fn many_large_requests_share_the_servers_memory() {
     }
     // Small requests wait for none of it.
     (0..10).for_each(|_| neighbour.works());
-    let held = peak_of(served.pid());
+    // On a busy machine the server comes to it later.
+    let patience = Instant::now() + Duration::from_secs(60);
+    let mut held = peak_of(served.pid());
+    while held <= base + (48 << 20) && Instant::now() < patience {
+        neighbour.works();
+        held = peak_of(served.pid());
+    }
     assert!(held > base + (48 << 20), "they hold what they may, or this shows nothing: {held} of {base}");
     // Then all take theirs, and one in four writes as much as well: who waits has its turn.
     std::thread::scope(|s| {
