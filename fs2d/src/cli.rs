@@ -67,6 +67,11 @@ pub struct Serve {
     #[arg(long, default_value_t = 512, value_name = "MIB", value_parser = clap::value_parser!(u32).range(32..=1 << 20))]
     pub nbd_memory: u32,
 
+    /// Seconds after which a client of the NBD frontend loses its connection that takes none of the answers it asked
+    /// for, or sends no more of a write it began; 0: never. Who owes nothing may be silent for ever.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub nbd_patience: u32,
+
     /// Directory on which the FUSE frontend is mounted; the volume is the file `volume` in it
     /// [default: RUNTIME/KEY.fuse, made if missing].
     #[arg(long, value_name = "DIR")]
@@ -413,6 +418,7 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
             let options = nbd::Options {
                 allow_remote: serve.allow_remote,
                 memory_max: u64::from(serve.nbd_memory) << 20,
+                patience: (serve.nbd_patience > 0).then(|| Duration::from_secs(serve.nbd_patience.into())),
                 ..nbd::Options::default()
             };
             let server =

@@ -94,6 +94,9 @@ pub trait Service: Send + Sync + 'static {
     /// The connection is gone; its requests still run to their end.
     fn disconnect(&self, connection: ConnectionId);
 
+    /// A client was sent away because it held memory and did nothing. For the statistics.
+    fn client_cut(&self) {}
+
     /// Takes a request; `done` is called once, from any thread, perhaps before this returns. Does
     /// not wait for I/O. The frontend bounds how much it has outstanding.
     fn submit(&self, request: ClientRequest, done: Completion);

@@ -117,6 +117,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             replica_errors: s.replica_errors,
             table_pages_written: s.table_pages_written,
             table_errors: s.table_errors,
+            clients_cut: served.server.clients_cut(),
             access_ms: AccessMs {
                 mean: reads.then(|| s.read_access.mean().as_millis_f64()),
                 p99: reads.then(|| s.read_access.quantile(0.99).as_millis_f64()),

@@ -268,6 +268,64 @@ fn reads_whose_answers_nobody_reads_hold_bounded_memory() {
     assert_eq!(seen, (1 << 100) - 1);
 }
 
+/// What such a client holds is other clients' memory: they get it back.
+#[test]
+fn who_takes_no_answers_does_not_keep_its_memory() {
+    let service = MemService::threaded(8 * MIB, 2);
+    let patience = Some(Duration::from_millis(200));
+    // One of them holds all there is.
+    let options = Options { memory_max: 8 << 20, patience, ..Options::default() };
+    let bench = Bench::with(service.clone(), options);
+    let mut idle = bench.client();
+    let mut greedy = bench.client();
+    let mut half_closed = bench.client();
+    let mut waiting = bench.client();
+    for i in 0..8 {
+        greedy.send(wire::CMD_READ, 0, i, 0, 8 << 20);
+    }
+    eventually("it has its answers waiting", || service.submitted.load(Ordering::SeqCst) > 0);
+    assert_eq!(waiting.read(4096, 8 << 19).len(), 8 << 19, "its turn comes");
+    eventually("one was cut", || service.cut.load(Ordering::SeqCst) == 1);
+    // Who sends no more is owed its answers, and as patiently waited for.
+    let before = service.submitted.load(Ordering::SeqCst);
+    for i in 0..4 {
+        half_closed.send(wire::CMD_READ, 0, i, 0, 1 << 20);
+    }
+    eventually("all are asked for", || service.submitted.load(Ordering::SeqCst) == before + 4);
+    half_closed.stream.shutdown(Shutdown::Write).unwrap();
+    eventually("the other one too", || service.cut.load(Ordering::SeqCst) == 2);
+    eventually("both are gone", || bench.server.connections() == 2);
+    assert_eq!(service.bytes_in_flight.load(Ordering::SeqCst), 0);
+    assert_eq!(idle.read(0, 1), [0], "who owes nothing may be silent");
+}
+
+#[test]
+fn who_leaves_a_write_half_sent_does_not_keep_its_memory() {
+    let service = MemService::inline(4 * MIB);
+    let patience = Some(Duration::from_millis(200));
+    let bench = Bench::with(service.clone(), Options { memory_max: 1, patience, ..Options::default() });
+    let mut idle = bench.client();
+    let mut half = bench.client();
+    half.send(wire::CMD_WRITE, 0, 1, 0, 3 << 20);
+    half.stream.write_all(&[7; 4096]).unwrap();
+    eventually("its payload is waited for", || bench.server.connections() == 2);
+    let mut waiting = bench.client();
+    waiting.write(MIB as u64, &[9; 2 * MIB]);
+    half.expect_end();
+    eventually("it was counted", || service.cut.load(Ordering::SeqCst) == 1);
+    assert_eq!(waiting.read(0, 4096), [0; 4096], "half a write was not done");
+    // A part of a header holds nothing.
+    let beginning = header(wire::CMD_READ, 0, 0, 1);
+    idle.stream.write_all(&beginning[..20]).unwrap();
+    let mut second = bench.client();
+    second.send(wire::CMD_WRITE, 0, 1, 0, 3 << 20);
+    second.expect_end();
+    idle.stream.write_all(&beginning[20..]).unwrap();
+    let mut reply = [0; 29];
+    idle.stream.read_exact(&mut reply).unwrap();
+    assert_eq!((&reply[..4], reply[28]), (&wire::STRUCTURED_REPLY_MAGIC.to_be_bytes()[..], 0));
+}
+
 #[test]
 fn the_bounds_hold_while_the_machine_is_slow() {
     let service = MemService::inline(8 * MIB);

@@ -127,7 +127,8 @@ fn sixty_four_of_them_are_bounded_and_harm_nobody() {
     let scratch = Scratch::new();
     let image = scratch.path("image");
     mke2fs(&image, 64 * MIB as u64, &["-t", "ext2"]);
-    let served = Served::new(&scratch, &image, &[]);
+    // Greedy ones among them are looked at to the end, however long that takes.
+    let served = Served::new(&scratch, &image, &["--nbd-patience", "600"]);
     let socket = served.socket();
     let neighbour = Neighbour::new(socket);
     neighbour.works();

@@ -356,6 +356,8 @@ pub struct Status {
     pub table_pages_written: u64,
     /// Table or mark writes that failed.
     pub table_errors: u64,
+    /// Clients sent away because they took no answers, or left a write half sent.
+    pub clients_cut: u64,
     /// Access times.
     pub access_ms: AccessMs,
     /// The sums behind them.
@@ -469,6 +471,7 @@ pub(crate) mod tests {
                     replica_errors: n[13],
                     table_pages_written: n[14],
                     table_errors: n[15],
+                    clients_cut: n[9],
                     access_ms: AccessMs {
                         mean: t.0,
                         p99: t.1,
@@ -524,7 +527,7 @@ pub(crate) mod tests {
             "discards": 0, "flushes": 0, "requests_waiting": 0, "ios_in_flight": 0,
             "invalidated": 0, "reclaimed": 0, "copies_waiting": 0, "copies_written": 0, "copies_void": 0,
             "copy_errors": 0, "pause_work": { "allowed": false, "cost_ms": 0.0, "limit_ms": 0.0 },
-            "hash_mismatches": 0, "replica_errors": 0, "table_pages_written": 0, "table_errors": 0,
+            "hash_mismatches": 0, "replica_errors": 0, "table_pages_written": 0, "table_errors": 0, "clients_cut": 0,
             "access_ms": { "mean": 5.5, "p99": null, "wait": null, "seek": null, "rotation": null, "transfer": null,
                 "accesses": 0, "source": "modelled by profile wd800-repaired" },
             "total_s": { "reads": 0, "read": 0.0, "read_wait": 0.0, "writes": 0, "write": 0.0, "accesses": 0,

@@ -361,6 +361,7 @@ impl Status {
             (self.replica_errors, "replica read", "failed below; the original was read"),
             (self.copy_errors, "copy", "could not be written"),
             (self.table_errors, "write", "of the table or the mark failed"),
+            (self.clients_cut, "client", "took no answers, or sent half a write, and was sent away"),
         ];
         if troubles.iter().any(|(n, _, _)| *n > 0) {
             page.heading("troubles");

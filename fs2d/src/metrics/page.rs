@@ -175,6 +175,12 @@ fn requests(p: &mut Page, s: &Status) {
         .whole(&[], s.requests_waiting);
     p.metric(Gauge, "fs2_requests_in_flight", "Requests at the device, the daemon's own among them.")
         .whole(&[], s.ios_in_flight);
+    p.metric(
+        Counter,
+        "fs2_clients_cut_total",
+        "Clients sent away because they took no answers, or left a write half sent.",
+    )
+    .whole(&[], s.clients_cut);
 }
 
 fn replicas(p: &mut Page, s: &Status) {

@@ -25,6 +25,11 @@ const ROUNDS: usize = 8;
 
 pub(super) struct MachineLane {
     server: Arc<Server>,
+    work: Work,
+}
+
+/// What the lane has in hand.
+struct Work {
     sink: Arc<dyn Sink>,
     pushed: Vec<(ClientRequest, Tag)>,
     jobs: Vec<Job>,
@@ -42,8 +47,7 @@ impl MachineLane {
     pub(super) fn new(server: Arc<Server>, sink: Arc<dyn Sink>) -> MachineLane {
         // A head that turns is fed by its dispatcher alone.
         let ring = if server.drive.rotational { None } else { server.store.ring() };
-        MachineLane {
-            server,
+        let work = Work {
             sink,
             pushed: Vec::new(),
             jobs: Vec::new(),
@@ -54,9 +58,12 @@ impl MachineLane {
             done: Vec::new(),
             own: Vec::new(),
             others: Vec::new(),
-        }
+        };
+        MachineLane { server, work }
     }
+}
 
+impl Work {
     fn owe(&mut self, waiter: Waiter, buffer: AlignedBuf, result: Result<(), Errno>) {
         match waiter {
             Waiter::Sink(sink, tag) if Arc::ptr_eq(&sink, &self.sink) => {
@@ -66,8 +73,7 @@ impl MachineLane {
         }
     }
 
-    fn gather(&mut self, core: &mut Core) {
-        let server = self.server.clone();
+    fn gather(&mut self, server: &Server, core: &mut Core) {
         while let Some((waiter, buffer, result)) = server.next_answer(core) {
             self.owe(waiter, buffer, result);
         }
@@ -131,7 +137,7 @@ impl MachineLane {
                 {
                     self.jobs.push(job);
                 }
-                self.gather(&mut core);
+                self.gather(server, &mut core);
                 if self.jobs.is_empty() {
                     break;
                 }
@@ -166,7 +172,7 @@ impl MachineLane {
             // The dispatcher chooses when the device is free.
             server.wake(&core);
         }
-        self.gather(&mut core);
+        self.gather(server, &mut core);
         drop(core);
         self.give();
     }
@@ -174,45 +180,45 @@ impl MachineLane {
 
 impl Lane for MachineLane {
     fn push(&mut self, request: ClientRequest, tag: Tag) {
-        self.pushed.push((request, tag));
+        self.work.pushed.push((request, tag));
     }
 
     fn run(&mut self) {
-        if self.pushed.is_empty() {
+        let MachineLane { server, work } = self;
+        if work.pushed.is_empty() {
             return;
         }
-        let server = self.server.clone();
         let mut core = server.lock();
         let now = server.now();
-        let mut pushed = std::mem::take(&mut self.pushed);
+        let mut pushed = std::mem::take(&mut work.pushed);
         for (request, tag) in pushed.drain(..) {
-            let waiter = Waiter::Sink(self.sink.clone(), tag);
+            let waiter = Waiter::Sink(work.sink.clone(), tag);
             if let Err((waiter, buffer, errno)) = server.take(&mut core, now, request, waiter) {
-                self.owe(waiter, buffer, Err(errno));
+                work.owe(waiter, buffer, Err(errno));
             }
         }
-        self.pushed = pushed;
-        self.go(&server, core, now);
+        work.pushed = pushed;
+        work.go(server, core, now);
     }
 
     fn is_pending(&self) -> bool {
-        self.ring.as_ref().is_some_and(|ring| ring.pending() > 0)
+        self.work.ring.as_ref().is_some_and(|ring| ring.pending() > 0)
     }
 
     fn wait(&mut self, input: Option<BorrowedFd<'_>>) -> bool {
-        let Some(ring) = self.ring.as_mut().filter(|ring| ring.pending() > 0) else { return false };
-        let ready = ring.wait(input, true, &mut self.ended);
-        self.land();
-        if self.done.is_empty() {
+        let MachineLane { server, work } = self;
+        let Some(ring) = work.ring.as_mut().filter(|ring| ring.pending() > 0) else { return false };
+        let ready = ring.wait(input, true, &mut work.ended);
+        work.land();
+        if work.done.is_empty() {
             return ready;
         }
-        let server = self.server.clone();
         let mut core = server.lock();
         let now = server.now();
-        for (job, result) in self.done.drain(..) {
+        for (job, result) in work.done.drain(..) {
             server.complete(&mut core, now, job, result);
         }
-        self.go(&server, core, now);
+        work.go(server, core, now);
         ready
     }
 }

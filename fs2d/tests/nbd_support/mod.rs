@@ -37,6 +37,8 @@ pub struct MemService {
     pub bytes_in_flight: AtomicU64,
     pub bytes_in_flight_max: AtomicU64,
     pub disconnected: Mutex<Vec<ConnectionId>>,
+    /// Clients sent away for doing nothing.
+    pub cut: AtomicUsize,
     /// Operations with FUA or NO_HOLE, as they came.
     pub flagged: Mutex<Vec<(Op, bool, bool)>>,
     /// Reads at this offset fail.
@@ -83,6 +85,7 @@ impl MemService {
             bytes_in_flight: AtomicU64::new(0),
             bytes_in_flight_max: AtomicU64::new(0),
             disconnected: Mutex::default(),
+            cut: AtomicUsize::new(0),
             flagged: Mutex::default(),
             bad_offset: u64::MAX,
             lost_offset: u64::MAX,
@@ -169,6 +172,10 @@ impl Service for MemService {
 
     fn disconnect(&self, connection: ConnectionId) {
         self.disconnected.lock().unwrap().push(connection);
+    }
+
+    fn client_cut(&self) {
+        self.cut.fetch_add(1, Ordering::SeqCst);
     }
 
     fn submit(&self, request: ClientRequest, done: Completion) {

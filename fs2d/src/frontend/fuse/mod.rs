@@ -56,7 +56,6 @@ pub struct Server {
 struct Shared {
     end: Mutex<End>,
     ended: Condvar,
-    completed: AtomicU64,
     /// Who has the file open, as the kernel tells: a loop device on it is one, until its last user has let go.
     open: AtomicU64,
     /// It was opened at least once.
@@ -152,11 +151,6 @@ impl Server {
     /// has ended, when the number may be another's.
     pub fn fuse_connection(&self) -> Option<u32> {
         self.is_alive().then_some(self.identity.connection())
-    }
-
-    /// Requests answered since the mount; who watches for a stall compares two looks.
-    pub fn completed(&self) -> u64 {
-        self.shared.completed.load(Ordering::Relaxed)
     }
 
     /// Whether a thread still serves: false after [`Server::unmount`], and after someone else

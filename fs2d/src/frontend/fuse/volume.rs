@@ -11,7 +11,6 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
@@ -102,7 +101,6 @@ impl VolumeFs {
     fn call(&self, op: Op, extent: Extent, flags: Flags, buffer: AlignedBuf) -> Result<AlignedBuf, Errno> {
         let request = ClientRequest { connection: self.connection, op, extent, flags, buffer };
         let (buffer, result) = self.service.call(request);
-        self.shared.completed.fetch_add(1, Ordering::Relaxed);
         match result {
             Ok(()) => Ok(buffer),
             Err(e) => {

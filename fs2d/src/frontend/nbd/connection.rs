@@ -11,7 +11,7 @@
 //! C5: the thread ends when the last request it submitted has ended; so connections bound memory.
 
 use std::fmt;
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,10 @@ pub(super) enum End {
     Stopped,
     /// The handshake took too long.
     HandshakeTimeout,
+    /// The client took none of its answers for too long.
+    TakesNothing,
+    /// The client sent a part of a write, and no more for too long.
+    SendsNoMore,
     /// The socket failed.
     Failed(io::Error),
 }
@@ -64,6 +68,8 @@ impl fmt::Display for End {
             End::Eof => f.write_str("the client closed it"),
             End::Stopped => f.write_str("stopped"),
             End::HandshakeTimeout => f.write_str("the handshake took too long"),
+            End::TakesNothing => f.write_str("it takes no answers (--nbd-patience)"),
+            End::SendsNoMore => f.write_str("it does not go on with a write (--nbd-patience)"),
             End::Failed(e) => write!(f, "the socket failed: {e}"),
         }
     }
@@ -75,6 +81,8 @@ pub(super) struct Connection {
     pub(super) service: Arc<dyn Service>,
     pub(super) id: ConnectionId,
     pub(super) handshake_timeout: Duration,
+    /// How long who holds memory may do nothing about it; `None` for ever.
+    pub(super) patience: Option<Duration>,
 }
 
 impl Connection {
@@ -84,13 +92,17 @@ impl Connection {
         match &end {
             // The rest may still be wanted.
             End::Session(CloseReason::Disconnect) | End::Eof | End::Stopped => {}
-            End::Session(_) | End::HandshakeTimeout | End::Failed(_) => {
+            End::Session(_)
+            | End::HandshakeTimeout
+            | End::TakesNothing
+            | End::SendsNoMore
+            | End::Failed(_) => {
                 self.outbox.flush();
                 self.outbox.kill();
             }
         }
-        self.outbox.finish();
-        end
+        // The reader sees no more of it than that the stream has ended.
+        if self.outbox.finish() { End::TakesNothing } else { end }
     }
 
     fn serve(&self) -> End {
@@ -120,7 +132,7 @@ impl Connection {
             stash: Vec::new(),
         };
         let end = self.transmission(&mut session, &mut input, &mut batch);
-        if matches!(end, End::Eof | End::Failed(_)) {
+        if matches!(end, End::Eof | End::SendsNoMore | End::Failed(_)) {
             // Keeps C4: what was gathered is dropped with the lane.
             self.outbox.withdraw(batch.requests, batch.bytes);
         } else {
@@ -188,15 +200,19 @@ impl Connection {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() { Err(End::HandshakeTimeout) } else { Ok(socket.set_timeout(Some(left))?) }
         };
+        let send_all = |mut bytes: &[u8]| {
+            while !bytes.is_empty() {
+                limit()?;
+                bytes = &bytes[socket.send(&[IoSlice::new(bytes)], true)?..];
+            }
+            Ok::<_, End>(())
+        };
         let mut out = Session::greeting().to_vec();
         loop {
-            if !out.is_empty() {
-                limit()?;
-                socket.send_all(&out)?;
-                out.clear();
-            }
+            send_all(&out)?;
+            out.clear();
             if session.in_transmission() {
-                return Ok(socket.set_timeout(None)?);
+                return Ok(socket.set_timeout(self.patience)?);
             }
             let (used, step) = session.step(input.bytes(), &mut out);
             input.take(used);
@@ -210,8 +226,7 @@ impl Connection {
                     }
                 }
                 Step::Close(reason) => {
-                    limit()?;
-                    socket.send_all(&out)?;
+                    send_all(&out)?;
                     return Err(End::Session(reason));
                 }
                 // There is no request before transmission.
@@ -229,8 +244,8 @@ impl Connection {
             }
             let asked = (wait && batch.asking.is_on()).then(Instant::now);
             match input.fill(|buf| self.receive(buf, wait, asked)) {
-                // What the lane saw was taken already.
-                Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => {}
+                // What the lane saw was taken already; or an idle client was waited for for a while.
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 got => break got?,
             }
         };
@@ -347,6 +362,7 @@ impl Connection {
             });
             match filled {
                 Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => continue,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(End::SendsNoMore),
                 filled => filled?,
             };
             if got == 0 {

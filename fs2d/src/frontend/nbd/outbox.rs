@@ -11,6 +11,8 @@
 //!     [`FREE_BYTES`] was taken from the server's budget.
 //! O3: only the connection's own threads wait for the client. Any other thread sends what the socket
 //!     takes at once and leaves the rest to the connection's writer thread.
+//! O5: the connection's writer thread waits no longer than the socket's timeout for a client that takes nothing: then
+//!     the connection is dead, and what it held is free.
 //! O4: a reply in the queue has a writer, or was put there by the connection's reader, which writes
 //!     before it next waits, or the connection is dead and the queue empty.
 
@@ -105,6 +107,8 @@ struct State {
     bytes: u64,
     /// Nothing more is sent; replies are dropped.
     dead: bool,
+    /// It is dead because the client took nothing.
+    took_nothing: bool,
     /// Nothing more is admitted.
     stopping: bool,
     /// The writer thread may go.
@@ -357,8 +361,12 @@ impl Outbox {
         s.spare = batch;
         match result {
             Ok(()) => {}
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => self.die(&mut s),
+            Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => {}
+            Err(e) => {
+                // Keeps O5.
+                s.took_nothing |= e.kind() == ErrorKind::WouldBlock && !s.dead;
+                self.die(&mut s);
+            }
         }
         if s.dead {
             // It may have died while the batch was out.
@@ -397,8 +405,9 @@ impl Outbox {
         s.stopping || s.dead
     }
 
-    /// Waits until every admitted request is answered (or its reply dropped), then ends the connection.
-    pub(super) fn finish(self: &Arc<Self>) {
+    /// Waits until every admitted request is answered (or its reply dropped), then ends the connection. True where
+    /// the client took nothing for too long.
+    pub(super) fn finish(self: &Arc<Self>) -> bool {
         self.flush();
         let mut s = self.lock();
         while s.requests > 0 {
@@ -407,6 +416,7 @@ impl Outbox {
         s.finished = true;
         self.die(&mut s);
         READER_OF.set(0);
+        s.took_nothing
     }
 
     /// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
@@ -426,7 +436,10 @@ impl Outbox {
                     }
                 }
             }
-            let mut sent = *skip + self.socket.send(&iov[..pieces], wait)?;
+            let pieces = &iov[..pieces];
+            let taken =
+                if wait { self.socket.send_patiently(pieces) } else { self.socket.send(pieces, false) };
+            let mut sent = *skip + taken?;
             while let Some(first) = batch.front().map(Reply::len)
                 && sent >= first
             {

@@ -44,11 +44,15 @@ pub struct Options {
     pub memory_max: u64,
     /// For the whole handshake.
     pub handshake_timeout: Duration,
+    /// A client with answers to take that takes none for so long, or that began to send a write and goes on with
+    /// nothing, loses its connection: what it holds, others wait for. Who owes nothing may be silent for ever.
+    /// `None`: so may all.
+    pub patience: Option<Duration>,
 }
 
 impl Default for Options {
     /// Local only, 32 connections, 128 requests and 64 MiB each (twice the largest request, so that one
-    /// arrives while one is served), 512 MiB for all of them, ten seconds.
+    /// arrives while one is served), 512 MiB for all of them, ten seconds, and a minute.
     fn default() -> Options {
         Options {
             allow_remote: false,
@@ -57,6 +61,7 @@ impl Default for Options {
             bytes_max: 2 * u64::from(PAYLOAD_BYTES_MAX),
             memory_max: 512 << 20,
             handshake_timeout: Duration::from_secs(10),
+            patience: Some(Duration::from_secs(60)),
         }
     }
 }
@@ -227,8 +232,13 @@ fn serve(shared: &Arc<Shared>, outbox: Arc<Outbox>, peer: &str) {
         service: shared.service.clone(),
         id,
         handshake_timeout: shared.options.handshake_timeout,
+        patience: shared.options.patience,
     };
     match connection.run() {
+        end @ (End::TakesNothing | End::SendsNoMore) => {
+            shared.service.client_cut();
+            tracing::warn!("NBD connection {} of {peer} closed: {end}", id.0);
+        }
         end @ End::Session(CloseReason::Violation(_)) => {
             tracing::warn!("NBD connection {} of {peer} closed: {end}", id.0);
         }

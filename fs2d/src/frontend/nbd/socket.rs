@@ -68,15 +68,25 @@ impl Socket {
         }
     }
 
-    /// Sends all, waiting up to the timeout for each piece.
-    pub(super) fn send_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.send(&[IoSlice::new(bytes)], true)? {
-                0 => return Err(ErrorKind::WriteZero.into()),
-                n => bytes = &bytes[n..],
+    /// As [`Socket::send`] with `wait`; `WouldBlock` only where the other side has taken nothing for as long as the
+    /// timeout.
+    pub(super) fn send_patiently(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            let before = self.unsent();
+            match self.send(bufs, true) {
+                // The kernel wakes a sender when a large part of the buffer is free, and does not tell of less.
+                Err(e) if e.kind() == ErrorKind::WouldBlock && self.unsent() < before => {}
+                sent => return sent,
             }
         }
-        Ok(())
+    }
+
+    /// What the kernel keeps for the other side, in bytes of its own counting; 0 where it does not say.
+    fn unsent(&self) -> libc::c_int {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ, which is TIOCOUTQ's number, stores an int there.
+        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if done < 0 { 0 } else { bytes }
     }
 
     /// Limits how long one send or receive waits; `None` for ever.
