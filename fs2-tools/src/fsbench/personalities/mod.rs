@@ -18,6 +18,7 @@ mod startx;
 mod surge;
 mod tpcw;
 mod users;
+mod visits;
 mod webdb;
 
 use super::Entry;

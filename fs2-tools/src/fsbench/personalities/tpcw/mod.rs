@@ -8,16 +8,12 @@
 mod interactions;
 mod store;
 
-use std::time::Duration;
-
-use super::clients::{self, Times};
-use super::files::{Files, Kind, both, number};
-use super::pages::Store;
-use crate::fsbench::control::in_threads;
-use crate::fsbench::{
-    BenchError, Control, Entry, Needs, OpClass, PassReport, Rng, Setup, Site, Verified, Workload,
-};
-use interactions::{INTERACTIONS, Shop, User};
+use super::clients::Times;
+use super::files::{Files, Kind, number};
+use super::pages::{Open, Store};
+use super::visits::{Visited, Visits};
+use crate::fsbench::{BenchError, Entry, Rng, Setup, Site};
+use interactions::{INTERACTIONS, User};
 use store::Shape;
 
 const SOURCE: &str = "FS2 4.3, data centres";
@@ -88,10 +84,6 @@ const PICTURE_DIRS: u64 = 100;
 pub(super) struct Tpcw {
     parameters: Parameters,
     mix: Mix,
-    pictures: Files,
-    store: Store,
-    passes: u32,
-    most_passes: u32,
 }
 
 /// Databases as large as the working sets of the data-centre study's classes: preset, bytes, items. The items
@@ -124,7 +116,7 @@ fn picture(item: u64) -> String {
 }
 
 impl Tpcw {
-    fn new(setup: &Setup, mix: Mix) -> Result<Tpcw, BenchError> {
+    fn new(setup: &Setup, mix: Mix) -> Result<Visits<Tpcw>, BenchError> {
         let p = match setup.preset.as_str() {
             "paper" => Parameters {
                 customers: 288_000,
@@ -159,12 +151,13 @@ impl Tpcw {
             ..p
         })?;
         if !(10..=1 << 32).contains(&p.customers)
-            || !(10..=1 << 32).contains(&p.items)
+            // Each has two pictures, whose names are kept in memory.
+            || !(10..=10_000_000).contains(&p.items)
             || !(1..=10_000).contains(&p.clients)
             || !p.times().are_sane()
         {
             return Err(BenchError::Usage(
-                "tpcw: at least 10 customers and 10 items, 1 to 10,000 clients, times that are not negative"
+                "tpcw: at least 10 customers, 10 to 10,000,000 items, 1 to 10,000 clients, times that are not negative"
                     .into(),
             ));
         }
@@ -181,34 +174,16 @@ impl Tpcw {
         }
         let shape = Shape { customers: p.customers, items: p.items };
         let store = Store::new(shape.tables(), setup.seed);
-        Ok(Tpcw { parameters: p, mix, pictures, store, passes: 0, most_passes: setup.passes })
-    }
-
-    fn client(
-        &self,
-        site: &Site,
-        control: &Control,
-        thread: usize,
-        shop: &Shop<'_>,
-    ) -> Result<Vec<OpClass>, BenchError> {
-        let p = &self.parameters;
-        let weights = INTERACTIONS.map(|i| i.share[self.mix as usize]);
-        let mut rng = site.stream(&format!("tpcw client {thread} pass {}", self.passes));
-        let mut recorder = control.recorder(INTERACTIONS.map(|i| OpClass::new(i.name)).into());
-        let mut user = User::new(shop, &mut rng);
-        p.times().browse(control, &mut rng, &mut recorder, |is_new, rng| {
-            if is_new {
-                user = User::new(shop, rng);
-            }
-            let which = rng.weighted(&weights);
-            let (read, written) = shop.interact(which, &mut user, rng)?;
-            Ok((which, read, written))
-        })?;
-        Ok(recorder.into_classes())
+        Ok(Visits::new(Tpcw { parameters: p, mix }, pictures, store, setup.passes))
     }
 }
 
-impl Workload for Tpcw {
+impl Visited for Tpcw {
+    type Visitor<'a> = User<'a>;
+
+    // An order is a kilobyte at most, and at most eleven interactions of a hundred are one.
+    const GROWTH_BYTES: f64 = 0.11 * 1024.0;
+
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
     }
@@ -217,47 +192,20 @@ impl Workload for Tpcw {
         Parameters::ABOUT
     }
 
-    fn needs(&self) -> Needs {
-        let p = &self.parameters;
-        // An order is a kilobyte at most, and at most eleven interactions of a hundred are one.
-        let growth = p.times().needs(p.clients, p.seconds, self.most_passes, 0.11 * 1024.0);
-        both(both(self.pictures.needs(), self.store.needs()), growth)
+    fn browsers(&self) -> (u64, Times, u64) {
+        (self.parameters.clients, self.parameters.times(), self.parameters.seconds)
     }
 
-    fn prepare(&mut self, site: &Site, control: &Control) -> Result<(), BenchError> {
-        self.store.make(site, control)?;
-        self.pictures.make(site, control)
+    fn visits(&self) -> Vec<(&'static str, f64)> {
+        INTERACTIONS.iter().map(|i| (i.name, i.share[self.mix as usize])).collect()
     }
 
-    fn reopen(&mut self, _site: &Site) -> Result<(), BenchError> {
-        Ok(())
+    fn stream(&self, browser: usize, pass: u32) -> String {
+        format!("tpcw client {browser} pass {pass}")
     }
 
-    fn is_endless(&self) -> bool {
-        true
-    }
-
-    fn usual_duration(&self) -> Option<Duration> {
-        Some(Duration::from_secs(self.parameters.seconds))
-    }
-
-    fn pass(&mut self, site: &Site, control: &Control) -> Result<PassReport, BenchError> {
-        let open = self.store.open(site)?;
-        let shop = Shop::new(site, &open, self.parameters.customers, self.parameters.items);
-        let this = &*self;
-        let classes =
-            in_threads(control, this.parameters.clients as usize, |t| this.client(site, control, t, &shop))?;
-        self.passes += 1;
-        let mut report = control.report(classes);
-        clients::told(&mut report);
-        Ok(report)
-    }
-
-    fn verify(&mut self, site: &Site, control: &Control) -> Result<Verified, BenchError> {
-        let mut verified = Verified::default();
-        self.store.verify(site, control, &mut verified)?;
-        self.pictures.verify(site, control, &mut verified)?;
-        Ok(verified)
+    fn visitor<'a>(&'a self, site: &'a Site, db: &'a Open<'a>, rng: &mut Rng) -> User<'a> {
+        User::new(site, db, self.parameters.customers, self.parameters.items, rng)
     }
 }
 

@@ -1,5 +1,7 @@
+use super::super::visits::Visitor;
 use super::*;
 use crate::fsbench::control::Limits;
+use crate::fsbench::{Control, Workload};
 
 fn setup(set: &[(&str, &str)]) -> Setup {
     let set = set.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
@@ -29,7 +31,7 @@ fn every_mix_is_whole_and_is_drawn_as_it_says() {
 fn pictures_have_the_intended_sizes() {
     let t = Tpcw::new(&setup(&[("items", "20000")]), Mix::Shopping).unwrap();
     let mut counts = [0f64; 5];
-    for f in t.pictures.files.iter().skip(1).step_by(2) {
+    for f in t.files.files.iter().skip(1).step_by(2) {
         counts[PICTURES.iter().position(|(kb, _)| kb << 10 == f.len).unwrap()] += 1.0;
     }
     let n: f64 = counts.iter().sum();
@@ -48,13 +50,12 @@ fn what_is_written_is_found_again_round_after_round_of_the_log() {
     t.prepare(&site, &control).unwrap();
     {
         let open = t.store.open(&site).unwrap();
-        let shop = Shop::new(&site, &open, 300, 60);
         let mut rng = Rng::new(5);
-        let mut user = User::new(&shop, &mut rng);
+        let mut user = t.what.visitor(&site, &open, &mut rng);
         let rows = open.rows(store::Table::Orders);
         for _ in 0..8 {
             for (which, interaction) in INTERACTIONS.iter().enumerate() {
-                let (read, _) = shop.interact(which, &mut user, &mut rng).unwrap();
+                let (read, _) = user.visit(which, &mut rng).unwrap();
                 assert!(read > 0 || which == 9, "{}", interaction.name);
             }
         }
@@ -92,8 +93,28 @@ fn shops_that_cannot_be_are_refused() {
 fn a_class_s_database_is_as_large_as_its_working_set() {
     for (preset, bytes, items) in CLASSES {
         let t = Tpcw::new(&Setup { preset: preset.into(), ..setup(&[]) }, Mix::Browsing).unwrap();
-        let have = store::bytes(Shape { customers: t.parameters.customers, items });
+        let have = store::bytes(Shape { customers: t.what.parameters.customers, items });
         assert!(have.abs_diff(bytes) <= 128 << 10, "{preset}: {have} of {bytes}");
-        assert_eq!((t.parameters.items, t.parameters.clients), (items, 8));
+        assert_eq!((t.what.parameters.items, t.what.parameters.clients), (items, 8));
     }
+}
+
+/// One browser's draws at a seed: what each interaction read and wrote. Another order of draws, or another stream, is
+/// another workload, whose results compare with no earlier ones.
+#[test]
+fn a_browser_does_the_same_at_the_same_seed() {
+    let dir = tempfile::tempdir().unwrap();
+    let site = Site::create(dir.path(), "tpcw-ordering", serde_json::Value::Null, 3).unwrap();
+    let set = [("customers", "300"), ("items", "60"), ("clients", "1"), ("think", "0"), ("session", "1e6")];
+    let mut t = Tpcw::new(&setup(&set), Mix::Ordering).unwrap();
+    t.prepare(&site, &Control::new(Limits::default())).unwrap();
+    let passes = [1, 2].map(|_| {
+        let report = t.pass(&site, &Control::new(Limits { ops: Some(300), ..Limits::default() })).unwrap();
+        (report.classes.iter().map(|c| c.ops).collect::<Vec<_>>(), report.bytes())
+    });
+    let want = [
+        (vec![28, 1, 1, 34, 38, 35, 48, 42, 48, 22, 1, 1, 1, 0], (29977600, 3995136)),
+        (vec![21, 1, 1, 40, 39, 35, 40, 48, 39, 35, 0, 0, 0, 1], (30482432, 5213696)),
+    ];
+    assert_eq!(passes, want);
 }

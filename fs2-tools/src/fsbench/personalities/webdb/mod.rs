@@ -7,18 +7,12 @@
 mod rubbos;
 mod rubis;
 
-use std::fs::File;
-use std::io::Read;
-use std::time::Duration;
-
-use super::clients::{self, Times};
-use super::files::{Files, Kind, both, number};
+use super::clients::Times;
+use super::files::{Files, Kind, number};
 use super::pages::{LEAF_ENTRIES, Open, PAGE, Store, Table};
-use crate::fsbench::control::in_threads;
+use super::visits::{Acts, Visited, Visitor, Visits};
 use crate::fsbench::rng::mix;
-use crate::fsbench::{
-    BenchError, Control, Entry, Needs, OpClass, PassReport, Rng, Setup, Site, Verified, Workload,
-};
+use crate::fsbench::{BenchError, Entry, Rng, Setup, Site};
 
 const SOURCE: &str = "data centres";
 /// FileBench has neither: `stock` is `paper` by another name.
@@ -109,6 +103,19 @@ enum Step {
     Commit,
 }
 
+/// The first three tables of both.
+const USERS: usize = 0;
+const USERS_KEY: usize = 1;
+const USERS_NAME: usize = 2;
+
+/// The visitor is looked up by name.
+const LOG_IN: Step = Step::Row { of: USERS, by: USERS_NAME, pick: Pick::Own };
+/// Whoever made what is looked at.
+const MADE_BY: Step = Step::Row { of: USERS, by: USERS_KEY, pick: Pick::Same };
+/// A new user, and the entry to find one by name.
+const ADD_USER: Step = Step::Insert { of: USERS, key: USERS_KEY };
+const ADD_NAME: Step = Step::Entry { of: USERS_NAME };
+
 /// Which row.
 #[derive(Clone, Copy)]
 enum Pick {
@@ -153,10 +160,6 @@ struct Web {
     parameters: Parameters,
     /// Place of the mix in [`Interaction::share`].
     mix: usize,
-    statics: Files,
-    store: Store,
-    passes: u32,
-    most_passes: u32,
 }
 
 fn static_page(interaction: usize) -> String {
@@ -164,7 +167,7 @@ fn static_page(interaction: usize) -> String {
 }
 
 impl Web {
-    fn new(setup: &Setup, spec: &'static Spec) -> Result<Web, BenchError> {
+    fn new(setup: &Setup, spec: &'static Spec) -> Result<Visits<Web>, BenchError> {
         let ci = setup.preset == "ci";
         let p = Parameters {
             users: setup.scaled(spec.users[usize::from(ci)], 100),
@@ -203,71 +206,24 @@ impl Web {
             .map(|t| Table { name: t.name, rows: rows(t.rows), rows_of_page: t.rows_of_page })
             .collect();
         let store = Store::new(tables, setup.seed);
-        Ok(Web { spec, parameters: p, mix, statics, store, passes: 0, most_passes: setup.passes })
-    }
-
-    fn client(
-        &self,
-        site: &Site,
-        control: &Control,
-        thread: usize,
-        db: &Open<'_>,
-    ) -> Result<Vec<OpClass>, BenchError> {
-        let weights: Vec<f64> = self.spec.interactions.iter().map(|i| i.share[self.mix]).collect();
-        let mut rng = site.stream(&format!("client {thread} pass {}", self.passes));
-        let classes = self.spec.interactions.iter().map(|i| OpClass::new(i.name)).collect();
-        let mut recorder = control.recorder(classes);
-        let mut visitor = Visitor::new(site, db, self.parameters.users);
-        self.parameters.times().browse(control, &mut rng, &mut recorder, |is_new, rng| {
-            if is_new {
-                visitor.change(rng);
-            }
-            let which = rng.weighted(&weights);
-            let (read, written) = visitor.visit(which, &self.spec.interactions[which], rng)?;
-            Ok((which, read, written))
-        })?;
-        Ok(recorder.into_classes())
+        Ok(Visits::new(Web { spec, parameters: p, mix }, statics, store, setup.passes))
     }
 }
 
 /// Somebody before a browser.
-struct Visitor<'a> {
-    site: &'a Site,
-    db: &'a Open<'a>,
+struct Somebody<'a> {
+    spec: &'static Spec,
+    acts: Acts<'a>,
     users: u64,
     own: u64,
     /// What was last looked at: a number of which each table takes its row.
     same: u64,
-    buffer: Vec<u8>,
-    read: u64,
-    written: u64,
-    changed: u64,
 }
 
-impl<'a> Visitor<'a> {
-    fn new(site: &'a Site, db: &'a Open<'a>, users: u64) -> Visitor<'a> {
-        let buffer = vec![0; PAGE as usize];
-        Visitor { site, db, users, own: 0, same: 0, buffer, read: 0, written: 0, changed: 0 }
-    }
-
-    /// Another one comes.
-    fn change(&mut self, rng: &mut Rng) {
-        self.own = rng.below(self.users);
-        self.same = popular(rng);
-    }
-
-    /// Bytes read and written.
-    fn visit(&mut self, which: usize, visit: &Interaction, rng: &mut Rng) -> Result<(u64, u64), BenchError> {
-        (self.read, self.written, self.changed) = (0, 0, 0);
-        for step in visit.steps {
-            self.step(which, step, rng)?;
-        }
-        Ok((self.read, self.written))
-    }
-
+impl Somebody<'_> {
     fn row(&mut self, of: usize, pick: Pick, rng: &mut Rng) -> u64 {
         // Never 0 in number: there are ten rows or a fixed number.
-        let rows = self.db.rows(of).max(1);
+        let rows = self.acts.db().rows(of).max(1);
         let part = |number: u64| (u128::from(number) * u128::from(rows) / u128::from(SPAN)) as u64;
         match pick {
             Pick::Own => (u128::from(self.own) * u128::from(rows) / u128::from(self.users)) as u64,
@@ -283,77 +239,59 @@ impl<'a> Visitor<'a> {
 
     fn leaf(&mut self, index: usize, of: usize, row: u64) -> Result<(), BenchError> {
         // Keys are in the order of rows; an index by something else is looked into as far along.
-        let (rows, entries) = (self.db.rows(of).max(1), self.db.rows(index));
+        let (rows, entries) = (self.acts.db().rows(of).max(1), self.acts.db().rows(index));
         let entry = (u128::from(row) * u128::from(entries) / u128::from(rows)) as u64;
-        self.read += self.db.read_row(index, entry.min(entries.saturating_sub(1)), &mut self.buffer)?;
-        Ok(())
+        self.acts.row(index, entry.min(entries.saturating_sub(1)))
     }
 
     fn step(&mut self, which: usize, step: &Step, rng: &mut Rng) -> Result<(), BenchError> {
         match *step {
-            Step::Page => self.page(which)?,
+            Step::Page => {
+                let name = static_page(which);
+                let bytes = self.acts.file(&name)?;
+                if bytes != STATIC_BYTES {
+                    return Err(BenchError::Failed(format!("{name}: {bytes} bytes of {STATIC_BYTES}")));
+                }
+                Ok(())
+            }
             Step::Row { of, by, pick } => {
                 let row = self.row(of, pick, rng);
                 self.leaf(by, of, row)?;
-                self.read += self.db.read_row(of, row, &mut self.buffer)?;
+                self.acts.row(of, row)
             }
             Step::List { of, by, pick, rows } => {
                 let row = self.row(of, pick, rng);
                 self.leaf(by, of, row)?;
-                let all = self.db.rows(of).max(1);
-                for i in 0..rows.min(all) {
-                    // The same ones for the same entry.
-                    self.read += self.db.read_row(of, mix(mix(row) ^ i) % all, &mut self.buffer)?;
-                }
+                let all = self.acts.db().rows(of).max(1);
+                // The same ones for the same entry.
+                (0..rows.min(all)).try_for_each(|i| self.acts.row(of, mix(mix(row) ^ i) % all))
             }
-            Step::Newest { of, rows } => {
-                let (first, pages) = self.db.tail(of, rows);
-                self.read += self.db.read_pages(of, first, pages, &mut self.buffer)?;
-            }
-            Step::Whole { of } => {
-                let (first, pages) = self.db.all(of);
-                self.read += self.db.read_pages(of, first, pages, &mut self.buffer)?;
-            }
+            Step::Newest { of, rows } => self.acts.pages(of, self.acts.db().tail(of, rows)),
+            Step::Whole { of } => self.acts.pages(of, self.acts.db().all(of)),
             Step::Update { of, pick } => {
                 let row = self.row(of, pick, rng);
-                self.update(of, row)?;
+                self.acts.update(of, row)
             }
-            Step::Insert { of, key } => {
-                for table in [of, key] {
-                    let (_, written) = self.db.insert_row(table, &mut self.buffer)?;
-                    self.written += written;
-                    self.changed += 1;
-                }
-            }
+            Step::Insert { of, key } => self.acts.insert([of, key]),
             Step::Entry { of } => {
                 let row = self.row(of, Pick::Any, rng);
-                self.update(of, row)?;
+                self.acts.update(of, row)
             }
-            Step::Commit => {
-                self.written += self.db.commit(self.changed, &mut self.buffer)?;
-                self.changed = 0;
-            }
+            Step::Commit => self.acts.commit(),
         }
-        Ok(())
+    }
+}
+
+impl Visitor for Somebody<'_> {
+    fn change(&mut self, rng: &mut Rng) {
+        self.own = rng.below(self.users);
+        self.same = popular(rng);
     }
 
-    fn update(&mut self, of: usize, row: u64) -> Result<(), BenchError> {
-        let (read, written) = self.db.update_row(of, row, &mut self.buffer)?;
-        self.read += read;
-        self.written += written;
-        self.changed += 1;
-        Ok(())
-    }
-
-    fn page(&mut self, which: usize) -> Result<(), BenchError> {
-        let path = self.site.path(static_page(which));
-        let mut whole = || File::open(&path)?.read(&mut self.buffer);
-        let n = whole().map_err(BenchError::at(&path, "reading it"))? as u64;
-        if n != STATIC_BYTES {
-            return Err(BenchError::Failed(format!("{}: {n} bytes of {STATIC_BYTES}", path.display())));
-        }
-        self.read += n;
-        Ok(())
+    fn visit(&mut self, which: usize, rng: &mut Rng) -> Result<(u64, u64), BenchError> {
+        let spec = self.spec;
+        spec.interactions[which].steps.iter().try_for_each(|step| self.step(which, step, rng))?;
+        Ok(self.acts.take())
     }
 }
 
@@ -365,7 +303,12 @@ fn popular(rng: &mut Rng) -> u64 {
     rng.nurand(SPAN / 4 - 1, 0, SPAN - 1)
 }
 
-impl Workload for Web {
+impl Visited for Web {
+    type Visitor<'a> = Somebody<'a>;
+
+    // A quarter of the visits at most adds a row of two kilobytes.
+    const GROWTH_BYTES: f64 = 512.0;
+
     fn parameters(&self) -> serde_json::Value {
         serde_json::to_value(&self.parameters).unwrap_or_default()
     }
@@ -374,46 +317,22 @@ impl Workload for Web {
         Parameters::ABOUT
     }
 
-    fn needs(&self) -> Needs {
-        let p = &self.parameters;
-        // A quarter of the visits at most adds a row of two kilobytes.
-        let growth = p.times().needs(p.clients, p.seconds, self.most_passes, 512.0);
-        both(both(self.statics.needs(), self.store.needs()), growth)
+    fn browsers(&self) -> (u64, Times, u64) {
+        (self.parameters.clients, self.parameters.times(), self.parameters.seconds)
     }
 
-    fn prepare(&mut self, site: &Site, control: &Control) -> Result<(), BenchError> {
-        self.store.make(site, control)?;
-        self.statics.make(site, control)
+    fn visits(&self) -> Vec<(&'static str, f64)> {
+        self.spec.interactions.iter().map(|i| (i.name, i.share[self.mix])).collect()
     }
 
-    fn reopen(&mut self, _site: &Site) -> Result<(), BenchError> {
-        Ok(())
+    fn stream(&self, browser: usize, pass: u32) -> String {
+        format!("client {browser} pass {pass}")
     }
 
-    fn is_endless(&self) -> bool {
-        true
-    }
-
-    fn usual_duration(&self) -> Option<Duration> {
-        Some(Duration::from_secs(self.parameters.seconds))
-    }
-
-    fn pass(&mut self, site: &Site, control: &Control) -> Result<PassReport, BenchError> {
-        let open = self.store.open(site)?;
-        let this = &*self;
-        let classes =
-            in_threads(control, this.parameters.clients as usize, |t| this.client(site, control, t, &open))?;
-        self.passes += 1;
-        let mut report = control.report(classes);
-        clients::told(&mut report);
-        Ok(report)
-    }
-
-    fn verify(&mut self, site: &Site, control: &Control) -> Result<Verified, BenchError> {
-        let mut verified = Verified::default();
-        self.store.verify(site, control, &mut verified)?;
-        self.statics.verify(site, control, &mut verified)?;
-        Ok(verified)
+    fn visitor<'a>(&'a self, site: &'a Site, db: &'a Open<'a>, _rng: &mut Rng) -> Somebody<'a> {
+        // Who comes first is drawn when the first session begins.
+        let (spec, users) = (self.spec, self.parameters.users);
+        Somebody { spec, acts: Acts::new(site, db, PAGE), users, own: 0, same: 0 }
     }
 }
 

@@ -1,13 +1,12 @@
 //! RUBBoS: a bulletin board after Slashdot. Stories and comments of the last month lie apart from older ones.
 
-use super::Pick::{Any, New, Own, Same};
+use super::Pick::{Any, New, Same};
 use super::Rows::{Fixed, PerMillion};
 use super::Step::{Commit, Entry, Insert, List, Newest, Page, Row, Update, Whole};
-use super::{Sized, Spec, index, table, visit};
+use super::{
+    ADD_NAME, ADD_USER, LOG_IN, MADE_BY, Sized, Spec, USERS, USERS_KEY, USERS_NAME, index, table, visit,
+};
 
-const USERS: usize = 0;
-const USERS_KEY: usize = 1;
-const USERS_NAME: usize = 2;
 const STORIES: usize = 3;
 const STORIES_KEY: usize = 4;
 const STORIES_CATEGORY: usize = 5;
@@ -72,12 +71,7 @@ pub(super) const SPEC: Spec = Spec {
         visit(
             "register user",
             [0.0, 1.72],
-            &[
-                Row { of: USERS, by: USERS_NAME, pick: Any },
-                Insert { of: USERS, key: USERS_KEY },
-                Entry { of: USERS_NAME },
-                Commit,
-            ],
+            &[Row { of: USERS, by: USERS_NAME, pick: Any }, ADD_USER, ADD_NAME, Commit],
         ),
         visit("browse", [6.01, 4.37], &[Page]),
         visit("browse categories", [2.23, 1.62], &[Whole { of: CATEGORIES }]),
@@ -105,7 +99,7 @@ pub(super) const SPEC: Spec = Spec {
             "store comment",
             [0.0, 8.71],
             &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
+                LOG_IN,
                 Insert { of: COMMENTS, key: COMMENTS_KEY },
                 Entry { of: COMMENTS_STORY },
                 // Its parent has one more.
@@ -119,7 +113,7 @@ pub(super) const SPEC: Spec = Spec {
             &[
                 Row { of: COMMENTS, by: COMMENTS_KEY, pick: New },
                 List { of: COMMENTS, by: COMMENTS_STORY, pick: Same, rows: SHOWN },
-                Row { of: USERS, by: USERS_KEY, pick: Same },
+                MADE_BY,
             ],
         ),
         visit("moderate comment", [0.0, 0.64], &[Row { of: COMMENTS, by: COMMENTS_KEY, pick: Same }]),
@@ -127,7 +121,7 @@ pub(super) const SPEC: Spec = Spec {
             "store moderator log",
             [0.0, 0.76],
             &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
+                LOG_IN,
                 Update { of: COMMENTS, pick: Same },
                 Update { of: USERS, pick: Same },
                 Insert { of: MODERATOR_LOG, key: MODERATOR_LOG_KEY },
@@ -138,11 +132,7 @@ pub(super) const SPEC: Spec = Spec {
         visit(
             "store story",
             [0.0, 2.54],
-            &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
-                Insert { of: SUBMISSIONS, key: SUBMISSIONS_KEY },
-                Commit,
-            ],
+            &[LOG_IN, Insert { of: SUBMISSIONS, key: SUBMISSIONS_KEY }, Commit],
         ),
         visit("search, form", [5.33, 3.88], &[Page]),
         visit(
@@ -163,7 +153,7 @@ pub(super) const SPEC: Spec = Spec {
         ),
         visit("search in users", [0.81, 0.59], &[List { of: USERS, by: USERS_NAME, pick: Any, rows: 20 }]),
         visit("author, log in", [0.0, 0.34], &[Page]),
-        visit("author", [0.0, 0.34], &[Row { of: USERS, by: USERS_NAME, pick: Own }]),
+        visit("author", [0.0, 0.34], &[LOG_IN]),
         visit("review stories", [0.0, 0.29], &[Newest { of: SUBMISSIONS, rows: STORIES_OF_PAGE }]),
         visit(
             "accept story",

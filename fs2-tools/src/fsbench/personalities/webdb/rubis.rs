@@ -3,11 +3,10 @@
 use super::Pick::{New, Own, Same};
 use super::Rows::{Fixed, PerMillion};
 use super::Step::{Commit, Entry, Insert, List, Newest, Page, Row, Update, Whole};
-use super::{Sized, Spec, index, table, visit};
+use super::{
+    ADD_NAME, ADD_USER, LOG_IN, MADE_BY, Sized, Spec, Step, USERS, USERS_KEY, USERS_NAME, index, table, visit,
+};
 
-const USERS: usize = 0;
-const USERS_KEY: usize = 1;
-const USERS_NAME: usize = 2;
 const ITEMS: usize = 3;
 const ITEMS_KEY: usize = 4;
 const ITEMS_CATEGORY: usize = 5;
@@ -53,6 +52,9 @@ const TABLES: [Sized; 20] = [
     table("regions", Fixed(62), 140),
 ];
 
+/// What a form for an item shows.
+const ITEM_AND_SELLER: &[Step] = &[LOG_IN, Row { of: ITEMS, by: ITEMS_KEY, pick: Same }, MADE_BY];
+
 /// Items on a page of results.
 const RESULTS: u64 = 20;
 
@@ -70,8 +72,8 @@ pub(super) const SPEC: Spec = Spec {
             &[
                 Whole { of: REGIONS },
                 Row { of: USERS, by: USERS_NAME, pick: New },
-                Insert { of: USERS, key: USERS_KEY },
-                Entry { of: USERS_NAME },
+                ADD_USER,
+                ADD_NAME,
                 Commit,
             ],
         ),
@@ -99,14 +101,14 @@ pub(super) const SPEC: Spec = Spec {
             &[
                 Row { of: ITEMS, by: ITEMS_KEY, pick: New },
                 List { of: BIDS, by: BIDS_ITEM, pick: Same, rows: 10 },
-                Row { of: USERS, by: USERS_KEY, pick: Same },
+                MADE_BY,
             ],
         ),
         visit(
             "view user info",
             [9.94, 3.86],
             &[
-                Row { of: USERS, by: USERS_KEY, pick: Same },
+                MADE_BY,
                 List { of: COMMENTS, by: COMMENTS_TO, pick: Same, rows: 5 },
                 List { of: USERS, by: USERS_KEY, pick: Same, rows: 5 },
             ],
@@ -121,15 +123,7 @@ pub(super) const SPEC: Spec = Spec {
             ],
         ),
         visit("buy now, log in", [0.0, 1.51], &[Page]),
-        visit(
-            "buy now",
-            [0.0, 1.49],
-            &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
-                Row { of: ITEMS, by: ITEMS_KEY, pick: Same },
-                Row { of: USERS, by: USERS_KEY, pick: Same },
-            ],
-        ),
+        visit("buy now", [0.0, 1.49], ITEM_AND_SELLER),
         visit(
             "store buy now",
             [0.0, 2.52],
@@ -140,10 +134,10 @@ pub(super) const SPEC: Spec = Spec {
             "put bid",
             [0.0, 6.82],
             &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
+                LOG_IN,
                 Row { of: ITEMS, by: ITEMS_KEY, pick: Same },
                 List { of: BIDS, by: BIDS_ITEM, pick: Same, rows: 10 },
-                Row { of: USERS, by: USERS_KEY, pick: Same },
+                MADE_BY,
             ],
         ),
         visit(
@@ -159,15 +153,7 @@ pub(super) const SPEC: Spec = Spec {
             ],
         ),
         visit("put comment, log in", [0.0, 0.0], &[Page]),
-        visit(
-            "put comment",
-            [0.0, 0.64],
-            &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
-                Row { of: ITEMS, by: ITEMS_KEY, pick: Same },
-                Row { of: USERS, by: USERS_KEY, pick: Same },
-            ],
-        ),
+        visit("put comment", [0.0, 0.64], ITEM_AND_SELLER),
         visit(
             "store comment",
             [0.0, 1.09],
@@ -197,7 +183,7 @@ pub(super) const SPEC: Spec = Spec {
             "about me",
             [0.0, 3.15],
             &[
-                Row { of: USERS, by: USERS_NAME, pick: Own },
+                LOG_IN,
                 List { of: BIDS, by: BIDS_USER, pick: Own, rows: 5 },
                 List { of: ITEMS, by: ITEMS_SELLER, pick: Own, rows: 3 },
                 List { of: OLD_ITEMS, by: OLD_ITEMS_KEY, pick: Own, rows: 3 },

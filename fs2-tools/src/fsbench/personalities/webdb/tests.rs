@@ -1,6 +1,7 @@
 use super::*;
 use crate::fsbench::control::Limits;
 use crate::fsbench::rng::chi_limit;
+use crate::fsbench::{Control, Workload};
 
 const SPECS: [&Spec; 2] = [&rubis::SPEC, &rubbos::SPEC];
 
@@ -81,11 +82,11 @@ fn every_visit_does_something_and_what_it_writes_is_found_again() {
         {
             let open = w.store.open(&site).unwrap();
             let mut rng = Rng::new(5);
-            let mut visitor = Visitor::new(&site, &open, 1000);
+            let mut visitor = w.what.visitor(&site, &open, &mut rng);
             for _ in 0..20 {
                 visitor.change(&mut rng);
                 for (which, visit) in spec.interactions.iter().enumerate() {
-                    let (read, written) = visitor.visit(which, visit, &mut rng).unwrap();
+                    let (read, written) = visitor.visit(which, &mut rng).unwrap();
                     assert!(read + written > 0, "{} {}", spec.name, visit.name);
                     assert_eq!(written > 0, writes(visit), "{} {}", spec.name, visit.name);
                 }
@@ -125,4 +126,43 @@ fn what_cannot_be_is_refused() {
     let said = Web::new(&setup("ci", &[("mix", "bids")]), &rubis::SPEC).err().unwrap().to_string();
     assert!(said.contains("browsing and bidding"), "{said}");
     assert!(Web::new(&setup("ci", &[("mix", "browsing"), ("users", "10")]), &rubbos::SPEC).is_ok());
+}
+
+/// As for `tpcw`: one browser's draws at a seed. Of each pass, how often each visit was made, and bytes read and written.
+#[test]
+fn a_visitor_does_the_same_at_the_same_seed() {
+    type Pass<'a> = (&'a [u64], (u64, u64));
+    let rubis: [Pass; 2] = [
+        (
+            &[3, 4, 3, 11, 17, 41, 6, 8, 10, 49, 8, 11, 1, 5, 7, 19, 30, 27, 0, 3, 7, 2, 4, 2, 4, 8, 10],
+            (27607040, 1819136),
+        ),
+        (
+            &[9, 3, 8, 24, 16, 40, 8, 5, 13, 58, 15, 6, 3, 3, 3, 24, 12, 20, 0, 0, 5, 2, 0, 2, 3, 5, 13],
+            (27131904, 1436160),
+        ),
+    ];
+    let rubbos: [Pass; 2] = [
+        (
+            &[71, 6, 3, 16, 1, 9, 6, 52, 23, 27, 35, 1, 1, 10, 4, 13, 8, 4, 3, 1, 2, 1, 2, 1],
+            (27697152, 1201152),
+        ),
+        (
+            &[75, 5, 5, 14, 1, 7, 11, 49, 31, 20, 26, 3, 1, 4, 6, 14, 11, 6, 5, 0, 0, 2, 3, 1],
+            (27856896, 1079296),
+        ),
+    ];
+    for (spec, passes) in SPECS.into_iter().zip([rubis, rubbos]) {
+        let dir = tempfile::tempdir().unwrap();
+        let site = Site::create(dir.path(), spec.name, serde_json::Value::Null, 3).unwrap();
+        let set = [("users", "1000"), ("clients", "1"), ("think", "0"), ("session", "1e6")];
+        let mut w = Web::new(&setup("ci", &set), spec).unwrap();
+        w.prepare(&site, &Control::new(Limits::default())).unwrap();
+        for (counts, bytes) in passes {
+            let report =
+                w.pass(&site, &Control::new(Limits { ops: Some(300), ..Limits::default() })).unwrap();
+            let made: Vec<u64> = report.classes.iter().map(|c| c.ops).collect();
+            assert_eq!((made.as_slice(), report.bytes()), (counts, bytes), "{}", spec.name);
+        }
+    }
 }
