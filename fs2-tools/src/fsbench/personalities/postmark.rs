@@ -5,11 +5,20 @@
 //! again. The first process of the first pass draws as PostMark does with the same seed, so that both do the same
 //! operations. Every file that is read is compared with what was written, outside of the time that is reported
 //! for the read.
+//!
+//! With blocks of 512 bytes a call costs little more than entering the kernel, so that what a thread adds to it shows:
+//! the C library's calls look for a cancellation in every process with threads, and the kernel counts references and takes
+//! a lock for a descriptor that threads share. Calls are therefore made by rustix, which enters the kernel itself, and
+//! each thread has a table of descriptors of its own, as a process of PostMark's would.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::path::DecInt;
 
 use crate::fsbench::control::{Recorder, in_threads};
 use crate::fsbench::{
@@ -167,14 +176,17 @@ struct Alive {
 /// A process's run.
 struct Process<'a> {
     dir: PathBuf,
+    dir_fd: OwnedFd,
     recorder: Recorder<'a>,
     block: usize,
     seed: u64,
     /// By slot.
     files: Vec<Option<Alive>>,
     made: u64,
-    /// Noise, of which each file is a part: what takes no time to make does not count as the file system's.
+    /// Noise, of which each file is a part: what takes no time to make does not count as the file system's. Its first
+    /// block is repeated behind its period.
     source: &'a [u8],
+    period: usize,
     buffer: Vec<u8>,
     compared: (u64, u64),
     wrong: Vec<(PathBuf, String)>,
@@ -229,6 +241,31 @@ impl PostMark {
             wrong: Vec::new(),
         })
     }
+
+    /// Bytes after which contents repeat.
+    fn period(&self) -> u64 {
+        (2 * self.parameters.most).min(SOURCE_MAX)
+    }
+}
+
+/// Writes all of it.
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(file, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Gives the calling thread descriptors of its own, those that are open now among them. Without it all is slower, no more.
+fn own_descriptors() {
+    // SAFETY: no memory is touched. A descriptor that this thread opens is used and closed by this thread only, and
+    // closing one that it shares no longer closes the thread's copy, which goes with the thread.
+    unsafe { libc::unshare(libc::CLONE_FILES) };
 }
 
 impl Process<'_> {
@@ -236,23 +273,48 @@ impl Process<'_> {
         self.dir.join(serial.to_string())
     }
 
-    /// A file's bytes from `from` to `to`, as pieces of the source: it begins at a place of its own, and goes round.
-    fn pieces(&self, serial: u64, from: u64, to: u64) -> impl Iterator<Item = &[u8]> {
-        let len = self.source.len() as u64;
-        let begin = crate::fsbench::rng::mix(self.seed ^ serial) % len;
-        let mut at = from;
-        std::iter::from_fn(move || {
-            let place = (begin + at) % len;
-            let n = (to - at).min(len - place);
-            at += n;
-            (n > 0).then(|| &self.source[place as usize..(place + n) as usize])
-        })
+    /// An error of a file: its path is made where there is one.
+    fn at(&self, serial: u64, what: &'static str) -> impl FnOnce(io::Error) -> BenchError {
+        move |e| BenchError::at(&self.path(serial), what)(e)
     }
 
-    /// Writes a file's bytes from `from` to `to` in blocks.
-    fn write(&self, mut file: &File, serial: u64, from: u64, to: u64) -> io::Result<()> {
-        let mut pieces = self.pieces(serial, from, to);
-        pieces.try_for_each(|piece| piece.chunks(self.block).try_for_each(|block| file.write_all(block)))
+    /// Opens a file by its name in the process's directory.
+    fn open(&self, serial: u64, flags: OFlags) -> io::Result<OwnedFd> {
+        let mode = Mode::from_raw_mode(0o666);
+        let open = || rustix::fs::openat(&self.dir_fd, DecInt::new(serial), flags | OFlags::CLOEXEC, mode);
+        Ok(rustix::io::retry_on_intr(open)?)
+    }
+
+    /// Where in the source a file's first byte lies.
+    fn begin(&self, serial: u64) -> usize {
+        (crate::fsbench::rng::mix(self.seed ^ serial) % self.period as u64) as usize
+    }
+
+    /// Writes a file's bytes from `from` to `to` in blocks: a file begins at a place of its own in the source, and goes
+    /// round. The source goes on behind its period for a block.
+    fn write(&self, file: &OwnedFd, serial: u64, from: u64, to: u64) -> io::Result<()> {
+        let begin = self.begin(serial) as u64;
+        let mut at = from;
+        while at < to {
+            let place = ((begin + at) % self.period as u64) as usize;
+            let n = (to - at).min(self.block as u64) as usize;
+            write_all(file, &self.source[place..place + n])?;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether these are a file's bytes from its beginning.
+    fn is_content(&self, serial: u64, mut bytes: &[u8]) -> bool {
+        let mut place = self.begin(serial);
+        while !bytes.is_empty() {
+            let (here, behind) = bytes.split_at(bytes.len().min(self.period - place));
+            if here != &self.source[place..place + here.len()] {
+                return false;
+            }
+            (bytes, place) = (behind, 0);
+        }
+        true
     }
 
     fn act(&mut self, act: Act) -> Result<(), BenchError> {
@@ -277,10 +339,11 @@ impl Process<'_> {
 
     fn create(&mut self, slot: usize, len: u64) -> Result<(), BenchError> {
         let serial = self.made;
-        let path = self.path(serial);
         let began = Instant::now();
-        let file = File::create_new(&path).map_err(BenchError::at(&path, "making it"))?;
-        self.write(&file, serial, 0, len).map_err(BenchError::at(&path, "writing it"))?;
+        let file = self
+            .open(serial, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+            .map_err(self.at(serial, "making it"))?;
+        self.write(&file, serial, 0, len).map_err(self.at(serial, "writing it"))?;
         drop(file);
         self.recorder.done(CREATE, began, 0, len);
         self.made += 1;
@@ -289,45 +352,39 @@ impl Process<'_> {
     }
 
     fn read(&mut self, Alive { serial, len }: Alive) -> Result<(), BenchError> {
-        let path = self.path(serial);
+        let mut buffer = std::mem::take(&mut self.buffer);
         let room = len as usize + self.block;
-        if self.buffer.len() < room {
-            self.buffer.resize(room, 0);
+        if buffer.len() < room {
+            buffer.resize(room, 0);
         }
-        let (buffer, block) = (&mut self.buffer, self.block);
         let began = Instant::now();
         let read = || -> io::Result<usize> {
-            let (mut file, mut at) = (File::open(&path)?, 0);
+            let (file, mut at) = (self.open(serial, OFlags::RDONLY)?, 0);
             // As many blocks as it has, and the rest, which is asked for as a whole one: a file that is longer shows.
             loop {
-                let n = file.read(&mut buffer[at..at + block])?;
+                let block = &mut buffer[at..at + self.block];
+                let n = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *block))?;
                 at += n;
-                if n < block || at as u64 > len {
+                if n < self.block || at as u64 > len {
                     return Ok(at);
                 }
             }
         };
-        let got = { read }().map_err(BenchError::at(&path, "reading it"))?;
+        let got = { read }().map_err(self.at(serial, "reading it"))?;
         self.recorder.done(READ, began, got as u64, 0);
-        let mut rest = &self.buffer[..got];
-        let same = got as u64 == len
-            && self.pieces(serial, 0, len).all(|want| {
-                let (have, behind) = rest.split_at(want.len());
-                rest = behind;
-                have == want
-            });
-        if !same {
-            self.wrong.push((path, format!("{got} bytes read are not the {len} written")));
+        if got as u64 != len || !self.is_content(serial, &buffer[..got]) {
+            self.wrong.push((self.path(serial), format!("{got} bytes read are not the {len} written")));
         }
+        self.buffer = buffer;
         self.compared = (self.compared.0 + 1, self.compared.1 + len);
         Ok(())
     }
 
     fn append(&mut self, slot: usize, Alive { serial, len }: Alive, by: u64) -> Result<(), BenchError> {
-        let path = self.path(serial);
         let began = Instant::now();
-        let file = File::options().append(true).open(&path).map_err(BenchError::at(&path, "opening it"))?;
-        self.write(&file, serial, len, len + by).map_err(BenchError::at(&path, "appending to it"))?;
+        let file =
+            self.open(serial, OFlags::WRONLY | OFlags::APPEND).map_err(self.at(serial, "opening it"))?;
+        self.write(&file, serial, len, len + by).map_err(self.at(serial, "appending to it"))?;
         drop(file);
         self.recorder.done(APPEND, began, 0, by);
         self.files[slot] = Some(Alive { serial, len: len + by });
@@ -335,9 +392,9 @@ impl Process<'_> {
     }
 
     fn delete(&mut self, slot: usize, file: Alive) -> Result<(), BenchError> {
-        let path = self.path(file.serial);
         let began = Instant::now();
-        fs::remove_file(&path).map_err(BenchError::at(&path, "removing it"))?;
+        rustix::fs::unlinkat(&self.dir_fd, DecInt::new(file.serial), AtFlags::empty())
+            .map_err(|e| self.at(file.serial, "removing it")(e.into()))?;
         self.recorder.done(DELETE, began, 0, 0);
         self.files[slot] = None;
         Ok(())
@@ -345,7 +402,6 @@ impl Process<'_> {
 
     /// How many transactions were done.
     fn run(&mut self, mut draws: Draws, control: &Control) -> Result<u64, BenchError> {
-        fs::create_dir(&self.dir).map_err(BenchError::at(&self.dir, "making the directory"))?;
         let Parameters { files, transactions, .. } = *draws.parameters;
         for _ in 0..files {
             if control.over() {
@@ -373,6 +429,12 @@ impl Process<'_> {
     }
 }
 
+/// Makes a directory, and opens it.
+fn made(dir: &Path) -> io::Result<OwnedFd> {
+    fs::create_dir(dir)?;
+    Ok(fs::File::open(dir)?.into())
+}
+
 fn dir_of(site: &Site, thread: usize) -> PathBuf {
     site.path(format!("process{thread}"))
 }
@@ -390,12 +452,11 @@ impl Workload for PostMark {
         let p = &self.parameters;
         // All transactions could create.
         let files = p.processes * (p.files + p.transactions.min(p.files));
-        let source = (2 * p.most).min(SOURCE_MAX);
         Needs {
-            bytes: files * p.most,
+            bytes: files.saturating_mul(p.most),
             inodes: files + p.processes,
-            descriptors: p.processes,
-            memory: source + p.processes * (p.most + p.block + 128 * p.files),
+            descriptors: 2 * p.processes,
+            memory: self.period() + p.block + p.processes * (p.most + p.block + 128 * p.files),
         }
     }
 
@@ -414,18 +475,26 @@ impl Workload for PostMark {
     fn pass(&mut self, site: &Site, control: &Control) -> Result<PassReport, BenchError> {
         let p = self.parameters.clone();
         let sums = std::sync::Mutex::new((0u64, (0u64, 0u64), Vec::new()));
-        let mut source = vec![0; (2 * p.most).min(SOURCE_MAX) as usize];
-        Content::new(self.seed, 0).fill(0, &mut source);
+        let (period, block) = (self.period() as usize, p.block as usize);
+        let mut source = vec![0; period + block];
+        Content::new(self.seed, 0).fill(0, &mut source[..period]);
+        for i in 0..block {
+            source[period + i] = source[i];
+        }
         let classes = in_threads(control, p.processes as usize, |thread| {
+            own_descriptors();
             let number = self.passes * p.processes + thread as u64;
+            let dir = dir_of(site, thread);
             let mut process = Process {
-                dir: dir_of(site, thread),
+                dir_fd: made(&dir).map_err(BenchError::at(&dir, "making the directory"))?,
+                dir,
                 recorder: control.recorder(CLASSES.map(OpClass::new).into()),
-                block: p.block as usize,
+                block,
                 seed: crate::fsbench::rng::mix(self.seed.wrapping_add(number)),
                 files: vec![None; 2 * p.files as usize],
                 made: 0,
                 source: &source,
+                period,
                 buffer: Vec::new(),
                 compared: (0, 0),
                 wrong: Vec::new(),
@@ -447,9 +516,9 @@ impl Workload for PostMark {
         self.wrong.append(&mut wrong);
         let mut report = control.report(classes);
         let limits = control.limits();
-        if done < p.processes * p.transactions && limits.duration.is_none() && limits.ops.is_none() {
-            report.short =
-                Some(format!("{done} of {} transactions; no file was left", p.processes * p.transactions));
+        let planned = p.processes.saturating_mul(p.transactions);
+        if done < planned && limits.duration.is_none() && limits.ops.is_none() {
+            report.short = Some(format!("{done} of {planned} transactions; no file was left"));
         }
         let seconds = report.elapsed.as_secs_f64();
         let (read, written) = report.bytes();
