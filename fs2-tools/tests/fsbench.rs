@@ -219,6 +219,8 @@ fn what_cannot_be_run_is_refused_before_anything_is_written() {
         (["rubis", "mix=bids"], 2, "browsing and bidding"),
         (["rubbos", "users=9"], 2, "10 users"),
         (["rubbos", "users=4000000000"], 1, "needed"),
+        // A shift would make nothing of it.
+        (["surge", "ageing_mib=17592186044416"], 2, "ageing"),
     ] {
         assert!(said(&[args[0], "--set", args[1]], code).contains(says), "{args:?}");
     }
@@ -301,12 +303,88 @@ fn what_a_killed_run_leaves_is_named_and_can_be_removed() {
 }
 
 #[test]
+fn what_a_killed_comparison_leaves_can_be_removed() {
+    let dir = place();
+    let args =
+        ["compare", "surge", "--scale", "0.05", "--duration", "1h", "--a", "off=0.1", "--b", "off=0.2"];
+    let mut command = fsbench();
+    command.args(args).arg(dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("fsbench");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !dir.path().join("fsbench-b.d/fsbench.d").exists() {
+        assert!(Instant::now() < until && child.try_wait().expect("a child").is_none(), "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 1);
+    child.kill().expect("a kill");
+    child.wait().expect("its end");
+    let (_, err) = ended(&fsbench().args(args).arg(dir.path()).output().expect("fsbench"), 1);
+    assert!(err.contains("fsbench clean"), "{err}");
+    ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
+    nothing_left(dir.path());
+    // What is called so and is somebody's stays.
+    let theirs = dir.path().join("fsbench-a.d");
+    std::fs::create_dir(&theirs).expect("a directory");
+    std::fs::write(theirs.join("file"), b"theirs").expect("a file");
+    ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
+    assert!(theirs.join("file").exists());
+}
+
+#[test]
 fn a_directory_that_vanishes_is_an_error_that_names_it() {
     let dir = place();
     let child = started(dir.path(), "fsbench.d/access1.log");
     std::fs::rename(dir.path().join("fsbench.d/host0"), dir.path().join("fsbench.d/gone")).expect("a rename");
     let (_, err) = ended(&child.wait_with_output().expect("its end"), 1);
     assert!(err.contains("host0"), "{err}");
+    nothing_left(dir.path());
+}
+
+/// A program in the place of PostMark's: what fsbench real starts.
+fn stand_in(script: &str) -> (tempfile::TempDir, std::ffi::OsString) {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = tempfile::tempdir().expect("a directory");
+    let program = bin.path().join("postmark");
+    std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+    let mut path = bin.path().as_os_str().to_owned();
+    path.push(":/usr/bin:/bin");
+    (bin, path)
+}
+
+#[test]
+fn a_program_that_is_killed_fails_the_run() {
+    for (script, says) in
+        [("kill -KILL $$", "signal: 9"), ("echo no luck >&2; exit 7", "exit status: 7: no luck")]
+    {
+        let ((_bin, path), dir) = (stand_in(script), place());
+        let output = fsbench().args(["real", "postmark"]).arg(dir.path()).env("PATH", path).output();
+        let (_, err) = ended(&output.expect("fsbench"), 1);
+        assert!(err.contains("postmark config: ") && err.contains(says), "{err}");
+        nothing_left(dir.path());
+    }
+}
+
+/// `kill` reaches fsbench alone, Ctrl-C both.
+#[test]
+fn a_signal_to_fsbench_ends_its_program_too() {
+    let tmp = tempfile::tempdir().expect("a directory");
+    let started = tmp.path().join("pid");
+    let ((_bin, path), dir) =
+        (stand_in("echo $$ > \"$TMPDIR/new\"; mv \"$TMPDIR/new\" \"$TMPDIR/pid\"; exec sleep 1000"), place());
+    let mut command = fsbench();
+    command.args(["real", "postmark"]).arg(dir.path()).env("PATH", path).env("TMPDIR", tmp.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fsbench");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !started.exists() {
+        assert!(Instant::now() < until && child.try_wait().expect("a child").is_none(), "it does not begin");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let pid = std::fs::read_to_string(&started).expect("a number").trim().parse().expect("a number");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).expect("a signal");
+    let (_, err) = ended(&child.wait_with_output().expect("its end"), 143);
+    assert!(err.contains("stopped by signal 15"), "{err}");
+    assert!(kill(Pid::from_raw(pid), None).is_err(), "process {pid} goes on");
     nothing_left(dir.path());
 }
 

@@ -93,6 +93,38 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn files_that_fit_into_memory_are_told_before_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let out_dir = tempfile::tempdir().unwrap();
+    let json = out_dir.path().join("r.json");
+    let run = |more: &[&str]| {
+        let all: Vec<&str> =
+            SMALL.into_iter().chain(["--json", json.to_str().unwrap()]).chain(more.iter().copied()).collect();
+        let (code, out, err) = fsbench(&all, dir.path());
+        assert_eq!(code, 0, "{out}{err}");
+        let document = Document::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        (err, document.warnings)
+    };
+    let (err, warnings) = run(&[]);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("the memory there is") && warnings[0].contains("--cold remount"),
+        "{warnings:?}"
+    );
+    assert_eq!(err, format!("fsbench: warning: {}\n", warnings[0]), "once");
+    let (err, warnings) = run(&["--quiet-warnings", "--runs", "2"]);
+    assert_eq!(err, "");
+    assert!(warnings[0].contains("--cold remount"), "{warnings:?}");
+    // Nothing is measured.
+    assert_eq!(run(&["--runs", "0"]).0, "");
+    // Told before it is refused for want of a place, there would be nothing to tell of.
+    let (code, _, err) = fsbench(&SMALL, &dir.path().join("absent"));
+    assert!(code == 1 && !err.contains("warning"), "{err}");
+    let (code, _, err) = fsbench(&["run", "cvs-update", "--set", "ageing_mib=1000000000"], dir.path());
+    assert!(code == 1 && !err.contains("warning"), "{err}");
+}
+
+#[test]
 fn two_settings_in_one_directory_are_compared() {
     let dir = tempfile::tempdir().unwrap();
     let out_dir = tempfile::tempdir().unwrap();

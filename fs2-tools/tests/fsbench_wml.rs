@@ -473,6 +473,36 @@ fn from_the_command_line() {
     assert_eq!(std::fs::read_dir(dir.join("vol")).unwrap().count(), 0, "nothing is left");
 }
 
+/// Room of every kind is looked for before a script's first file is made.
+#[test]
+fn a_script_that_needs_too_much_is_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("vol")).unwrap();
+    let script = |set: &str, thread: &str| {
+        format!(
+            "define fileset name=set,path=/tmp,{set},prealloc
+             define process name=p,instances=20 {{ thread name=t,{thread} {{
+               flowop openfile name=open,filesetname=set,opennext
+             }} }}"
+        )
+    };
+    let small = "entries=1,size=4k,dirwidth=5";
+    for (text, says) in [
+        (script("entries=1000,size=100t,dirwidth=20", "memsize=1m"), "free"),
+        // Sizes whose sum no number holds.
+        (script("entries=1000,size=9000000000000000000,dirwidth=20", "memsize=1m"), "free"),
+        (script("entries=2000000,size=1,dirwidth=1000", "memsize=1m"), "ulimit"),
+        (script(small, "memsize=1t,instances=100"), "memory"),
+    ] {
+        std::fs::write(dir.join("large.f"), &text).unwrap();
+        let (code, out, err) = fsbench(dir, &["run", "large.f", "vol"]);
+        assert_eq!((code, out.as_str()), (Some(1), ""), "{text}: {err}");
+        assert!(err.contains(says), "{says}: {err}");
+        assert_eq!(std::fs::read_dir(dir.join("vol")).unwrap().count(), 0, "nothing is left");
+    }
+}
+
 mod hostile {
     use super::*;
     use proptest::prelude::*;

@@ -3,7 +3,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
@@ -190,4 +190,42 @@ fn volumes_that_cannot_be_written_are_refused() {
     let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &[]);
     mounted.kill_daemon();
     bench(&["cvs-update", "--scale", "0.02"], mounted.dir()).ended(1).says("its daemon does not answer");
+    // Taken away behind FS2's back: the directory is there, and what is below it is another file system's.
+    run(Command::new("umount").arg("-l").arg(mounted.dir())).ended(0);
+    bench(&["cvs-update", "--scale", "0.02"], mounted.dir()).ended(1).says("is not mounted there any more");
+    assert!(names_in(mounted.dir()).is_empty());
+}
+
+#[test]
+fn a_volume_that_fills_up_fails_the_run() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 32 * MIB, &["-t", "ext2", "-m", "0", "-b", "4096"]);
+    let plain = PlainMount::new(&image, &scratch.path("mnt"), "rw");
+    let mut command = scratch.command("fsbench");
+    command.args(["run", "surge", "--scale", "0.05", "--duration", "1h", "--quiet-warnings"]);
+    for set in ["cap=100000", "ageing_mib=1", "off=0.002"] {
+        command.args(["--set", set]);
+    }
+    let mut child =
+        command.arg(plain.dir()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fsbench");
+    let log = plain.dir().join("fsbench.d/access1.log");
+    let until = Instant::now() + Duration::from_secs(60);
+    while std::fs::metadata(&log).map_or(0, |m| m.len()) == 0 {
+        assert!(Instant::now() < until && child.try_wait().expect("a child").is_none(), "it does not begin");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Somebody else takes all that is free.
+    let full = std::fs::write(plain.dir().join("else"), vec![1; 32 << 20]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(libc::ENOSPC), "{full}");
+    let ended = child.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("access") && said.contains("No space left"), "{said}");
+    let mut left = names_in(plain.dir());
+    left.sort();
+    assert_eq!(left, ["else", "lost+found"]);
 }

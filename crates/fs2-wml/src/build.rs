@@ -24,6 +24,8 @@ const NAME_MAX: usize = 255;
 const SHOWN_BYTES_MAX: usize = 1 << 10;
 /// Slots for open files in a thread at most.
 const FD_MAX: u64 = u16::MAX as u64;
+/// A run, a period or a sleep at most: a year. Beyond some 10^11 years there are no points in time.
+const SECONDS_MAX: u64 = 366 * 86_400;
 /// Memory of a thread at most.
 const MEMORY_MAX: u64 = 1 << 40;
 
@@ -135,7 +137,7 @@ impl<'a> Builder<'a> {
             Statement::Shutdown => self.step(Step::Stop)?,
             Statement::Snapshot => self.step(Step::Snapshot)?,
             Statement::Sleep(seconds) => {
-                let seconds = self.scope().int(seconds, "`sleep`")?;
+                let seconds = self.time(seconds, "`sleep`")?;
                 self.step(Step::Sleep(seconds))?;
             }
             Statement::Run(seconds) => {
@@ -147,6 +149,9 @@ impl<'a> Builder<'a> {
                 let seconds = self.seconds(seconds.as_ref())?;
                 // The original's period when none is given.
                 let period_s = period_s.filter(|p| *p > 0).or(Some(10));
+                if period_s > Some(SECONDS_MAX) {
+                    return Err(ScriptError::new(at, "the period of `psrun` is longer than a year"));
+                }
                 self.step(Step::Run { seconds, period_s })?;
                 return Ok(false);
             }
@@ -163,8 +168,15 @@ impl<'a> Builder<'a> {
     }
 
     fn seconds(&self, term: Option<&Placed<Term>>) -> Result<Option<u64>> {
-        let seconds = term.map(|t| self.scope().int(t, "the run's time")).transpose()?;
+        let seconds = term.map(|t| self.time(t, "the run's time")).transpose()?;
         Ok(seconds.filter(|s| *s > 0))
+    }
+
+    fn time(&self, term: &Placed<Term>, what: &str) -> Result<u64> {
+        match self.scope().int(term, what)? {
+            seconds if seconds <= SECONDS_MAX => Ok(seconds),
+            _ => Err(ScriptError::new(term.at, format!("{what} is longer than a year"))),
+        }
     }
 
     fn assign(&mut self, name: &str, value: Value) {

@@ -76,12 +76,39 @@ struct Comparison {
 /// A directory of ours below the user's, for two settings in one place; removed on drop where it is empty.
 struct Below(PathBuf);
 
+/// Their names.
+const BELOW: [&str; 2] = ["fsbench-a.d", "fsbench-b.d"];
+
 impl Below {
     fn new(dir: &Path, name: &str) -> Result<Below, BenchError> {
         let path = dir.join(name);
-        std::fs::create_dir(&path).map_err(BenchError::at(&path, "making it"))?;
+        std::fs::create_dir(&path).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => BenchError::Refused(format!(
+                "{}: is in the way; where a comparison that was killed has left it, fsbench clean {} removes it",
+                path.display(),
+                dir.display()
+            )),
+            _ => BenchError::at(&path, "making it")(e),
+        })?;
         Ok(Below(path))
     }
+}
+
+/// Removes what a comparison in one directory has left; whether there was anything.
+///
+/// # Errors
+/// Where it is not fsbench's, is in use, or cannot be removed.
+pub(super) fn clean(dir: &Path) -> Result<bool, BenchError> {
+    let mut found = false;
+    for name in BELOW {
+        let path = dir.join(name);
+        // Neither a link nor what holds somebody else's files.
+        if path.symlink_metadata().is_ok_and(|m| m.is_dir()) {
+            super::site::clean(&path)?;
+            found |= std::fs::remove_dir(&path).is_ok();
+        }
+    }
+    Ok(found)
 }
 
 impl Drop for Below {
@@ -150,7 +177,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
     super::preflight::directory(&args.a)?;
     let below = match same {
-        true => Some((Below::new(&args.a, "fsbench-a.d")?, Below::new(&args.a, "fsbench-b.d")?)),
+        true => Some((Below::new(&args.a, BELOW[0])?, Below::new(&args.a, BELOW[1])?)),
         false => None,
     };
     let (dir_a, dir_b) = match (&below, &args.b) {

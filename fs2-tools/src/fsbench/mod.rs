@@ -311,7 +311,8 @@ fn describe(name: &str, out: &mut dyn Write) -> Result<(), BenchError> {
 }
 
 fn clean(dir: &std::path::Path, out: &mut dyn Write) -> Result<(), BenchError> {
-    let what = if site::clean(dir)? { "removed" } else { "there is nothing of fsbench in it" };
+    let found = site::clean(dir)? | compare::clean(dir)?;
+    let what = if found { "removed" } else { "there is nothing of fsbench in it" };
     writeln!(out, "{}: {what}", dir.display()).map_err(printing)
 }
 
@@ -371,6 +372,13 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     if args.format == Format::Filebench && !script && wml::entries().iter().all(|e| e.name != args.name) {
         return Err(BenchError::Usage("--format filebench is for workloads in FileBench's language".into()));
     }
+    let needs = workload.needs();
+    runner::room(&plan, &needs)?;
+    // Told before the run, which may be stopped then, and not again after it.
+    let foreseen = measurer.foreseen(&needs);
+    for warning in foreseen.iter().filter(|_| !args.measure.quiet_warnings && args.runs.max(args.train) > 0) {
+        let _ = writeln!(err, "fsbench: warning: {warning}");
+    }
     let record = args.record.as_deref();
     let outcome = runner::run_workload(&args.name, workload, &plan, &mut measurer, record)?;
     let document = measurer.document(&outcome, &plan);
@@ -387,7 +395,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     .and_then(|()| out.flush())
     .map_err(printing)?;
     if !args.measure.quiet_warnings {
-        for warning in &document.warnings {
+        for warning in document.warnings.iter().filter(|w| Some(*w) != foreseen.as_ref()) {
             let _ = writeln!(err, "fsbench: warning: {warning}");
         }
     }

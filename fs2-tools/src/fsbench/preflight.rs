@@ -91,8 +91,13 @@ pub fn directory(dir: &Path) -> Result<(), BenchError> {
 
 /// Whether /etc/fstab names a mount point.
 fn listed_in_fstab(dir: &Path) -> bool {
-    let Ok(text) = std::fs::read_to_string("/etc/fstab") else { return false };
-    text.lines()
+    std::fs::read_to_string("/etc/fstab").is_ok_and(|text| is_listed(&text, dir))
+}
+
+/// Whether a text like /etc/fstab names a mount point that is mounted at the start.
+fn is_listed(fstab: &str, dir: &Path) -> bool {
+    fstab
+        .lines()
         .filter(|l| !l.trim_start().starts_with('#'))
         .filter(|l| !l.split_whitespace().nth(3).is_some_and(|o| o.split(',').any(|o| o == "noauto")))
         .any(|l| l.split_whitespace().nth(1).is_some_and(|d| d != "/" && Path::new(d) == dir))
@@ -126,7 +131,7 @@ pub fn room(dir: &Path, needs: &Needs) -> Result<(), BenchError> {
             needs.inodes
         )));
     }
-    descriptors(needs.descriptors + OWN_DESCRIPTORS)?;
+    descriptors(needs.descriptors.saturating_add(OWN_DESCRIPTORS))?;
     if let Some(available) = memory_available()
         && needs.memory > available
     {
@@ -155,7 +160,7 @@ fn descriptors(want: u64) -> Result<(), BenchError> {
 }
 
 /// What the kernel could give without swapping, in bytes.
-fn memory_available() -> Option<u64> {
+pub(crate) fn memory_available() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -189,10 +194,21 @@ mod tests {
         assert!(said(room(dir.path(), &Needs { bytes: lots, ..Needs::default() })).contains("free"));
         let inodes = said(room(dir.path(), &Needs { inodes: u64::MAX, ..Needs::default() }));
         assert!(inodes.contains("free"), "{inodes}");
-        assert!(
-            said(room(dir.path(), &Needs { descriptors: 1 << 40, ..Needs::default() })).contains("ulimit")
-        );
+        for descriptors in [1 << 40, u64::MAX] {
+            let needs = Needs { descriptors, ..Needs::default() };
+            assert!(said(room(dir.path(), &needs)).contains("ulimit"));
+        }
         assert!(said(room(dir.path(), &Needs { memory: lots, ..Needs::default() })).contains("memory"));
+    }
+
+    #[test]
+    fn a_mount_point_of_fstab_is_known() {
+        let fstab = "# /dev/x /old ext2\nUUID=1 / ext4 rw 0 1\n/dev/b /srv/b ext2 noatime 0 2\n/dev/c /c ext2 noauto,rw 0 0\n";
+        let listed: Vec<&str> = ["/", "/old", "/srv/b", "/srv", "/c"]
+            .into_iter()
+            .filter(|d| is_listed(fstab, Path::new(d)))
+            .collect();
+        assert_eq!(listed, ["/srv/b"]);
     }
 
     #[test]

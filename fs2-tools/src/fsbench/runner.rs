@@ -181,15 +181,14 @@ impl Session {
         // Nothing is written to a volume whose daemon is gone.
         daemon.as_ref().map(Daemon::status).transpose()?;
         let (parameters, needs) = (workload.parameters(), workload.needs());
+        room(plan, &needs)?;
         let (site, prepare) = if plan.reuse {
-            preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..needs })?;
             let mut site = Site::reuse(&plan.dir, name, &parameters, plan.setup.seed)?;
             workload.reopen(&site)?;
             // From here on it is as if made by this run.
             site.keep(plan.keep);
             (site, Duration::ZERO)
         } else {
-            preflight::room(&plan.dir, &needs)?;
             let mut site = Site::create(&plan.dir, name, parameters.clone(), plan.setup.seed)?;
             let prepare = prepared(&mut *workload, &site)?;
             site.set_pristine(true)?;
@@ -254,6 +253,17 @@ impl Session {
             self.site.remove()?;
         }
         Ok(self.outcome)
+    }
+}
+
+/// Checks that there is room for what a plan makes; what it takes over is there already.
+///
+/// # Errors
+/// As [`preflight::room`].
+pub fn room(plan: &Plan, needs: &Needs) -> Result<(), BenchError> {
+    match plan.reuse {
+        true => preflight::room(&plan.dir, &Needs { bytes: 0, inodes: 0, ..*needs }),
+        false => preflight::room(&plan.dir, needs),
     }
 }
 

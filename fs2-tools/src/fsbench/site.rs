@@ -5,7 +5,8 @@
 //! I2: only a directory with such a marker is ever removed, and links out of it are not followed.
 
 use std::fs::{self, File};
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ pub struct Marker {
     pub seed: u64,
     /// The process that made it.
     pub pid: u32,
+    /// When that process began, and in which boot: another that has its number later is not it.
+    #[serde(default)]
+    pub began: String,
     /// Whether all files are made and no pass has changed any.
     pub pristine: bool,
 }
@@ -70,6 +74,7 @@ impl Site {
             parameters,
             seed,
             pid: std::process::id(),
+            began: began(std::process::id()).unwrap_or_default(),
             pristine: false,
         };
         let site = Site { root, marker, keep: false, gone: false };
@@ -151,7 +156,10 @@ impl Site {
         let path = self.root.join(MARKER_NAME);
         let text = serde_json::to_string_pretty(&self.marker).expect("plain fields always serialise");
         let write = || {
-            let mut file = File::create(&path)?;
+            // Where a link has taken its place, nothing is written through that.
+            let mut options = File::options();
+            options.write(true).create(true).truncate(true).custom_flags(libc::O_NOFOLLOW);
+            let mut file = options.open(&path)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()
         };
@@ -184,9 +192,24 @@ impl Drop for Site {
     }
 }
 
+/// More than any marker has.
+const MARKER_BYTES_MAX: u64 = 1 << 20;
+
 fn read_marker(root: &Path) -> Result<Marker, BenchError> {
     let path = root.join(MARKER_NAME);
-    let text = fs::read_to_string(&path).map_err(BenchError::at(&path, "reading the marker"))?;
+    // Keeps I2: a link to somebody's files is no directory of ours, whatever it says there.
+    let is_dir = root.symlink_metadata().is_ok_and(|m| m.is_dir());
+    if !is_dir {
+        return Err(BenchError::Refused(format!("{}: no directory, so it is left alone", root.display())));
+    }
+    let read = || {
+        let mut text = String::new();
+        // Not through a link, and not from a pipe, which nobody may write to.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = File::options().read(true).custom_flags(flags).open(&path)?;
+        file.take(MARKER_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+    };
+    let text = read().map_err(BenchError::at(&path, "reading the marker"))?;
     match serde_json::from_str::<Marker>(&text) {
         Ok(marker) if marker.magic == MAGIC => Ok(marker),
         _ => Err(BenchError::Refused(format!(
@@ -200,7 +223,7 @@ fn read_marker(root: &Path) -> Result<Marker, BenchError> {
 /// Why a site cannot be made.
 fn in_the_way(dir: &Path, root: &Path) -> BenchError {
     let what = match read_marker(root) {
-        Ok(marker) if is_alive(marker.pid) && marker.pid != std::process::id() => {
+        Ok(marker) if is_in_use(&marker) => {
             format!("process {} runs {} here; wait for it, or end it", marker.pid, marker.workload)
         }
         Ok(marker) => format!(
@@ -213,8 +236,18 @@ fn in_the_way(dir: &Path, root: &Path) -> BenchError {
     BenchError::Refused(format!("{}: {what}", root.display()))
 }
 
-fn is_alive(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+/// Whether another process that lives has made it.
+fn is_in_use(marker: &Marker) -> bool {
+    marker.pid != std::process::id() && began(marker.pid).is_some_and(|now| now == marker.began)
+}
+
+/// In which boot, and how long after its beginning, a process began; `None` where there is none.
+fn began(pid: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Field 22; the second is its name in brackets, and may hold anything.
+    let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    Some(format!("{} {ticks}", boot.trim()))
 }
 
 fn remove(root: &Path) -> Result<(), BenchError> {
@@ -257,7 +290,7 @@ pub fn clean(dir: &Path) -> Result<bool, BenchError> {
         return Ok(false);
     }
     let marker = read_marker(&root)?;
-    if is_alive(marker.pid) && marker.pid != std::process::id() {
+    if is_in_use(&marker) {
         return Err(in_the_way(dir, &root));
     }
     remove(&root).map(|()| true)
@@ -341,6 +374,59 @@ mod tests {
         site.set_pristine(false).unwrap();
         drop(site);
         assert!(reuse(&parameters, 5).is_err());
+        assert!(clean(dir.path()).unwrap());
+    }
+
+    #[test]
+    fn links_in_its_place_are_left_alone() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        // Somebody's own site, kept, with a link to it from a place that others can write to.
+        let mut kept = make(other.path());
+        fs::write(kept.path("precious"), b"stays").unwrap();
+        kept.keep(true);
+        drop(kept);
+        let root = dir.path().join(SITE_NAME);
+        std::os::unix::fs::symlink(other.path().join(SITE_NAME), &root).unwrap();
+        assert!(clean(dir.path()).unwrap_err().to_string().contains("no directory"));
+        let parameters = serde_json::json!({"a": 1});
+        assert!(Site::reuse(dir.path(), "x", &parameters, 5).is_err());
+        assert!(Site::create(dir.path(), "x", parameters, 5).is_err());
+        assert_eq!(fs::read(other.path().join(SITE_NAME).join("precious")).unwrap(), b"stays");
+        // A marker that is a link is neither believed nor written through; nor is one that is a pipe waited for.
+        fs::remove_file(&root).unwrap();
+        let site = make(dir.path());
+        let marker = site.path(MARKER_NAME);
+        let target = dir.path().join("target");
+        fs::rename(&marker, &target).unwrap();
+        let before = fs::read(&target).unwrap();
+        std::os::unix::fs::symlink(&target, &marker).unwrap();
+        let mut site = site;
+        assert!(site.set_pristine(true).is_err());
+        assert!(clean(dir.path()).is_err());
+        assert_eq!(fs::read(&target).unwrap(), before);
+        fs::remove_file(&marker).unwrap();
+        nix::unistd::mkfifo(&marker, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(clean(dir.path()).is_err());
+        drop(site);
+        assert_eq!(fs::read(&target).unwrap(), before);
+        assert!(!root.exists());
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_now_keeps_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut site = make(dir.path());
+        site.keep(true);
+        // One that lives as long as this test, and is another: whoever started it.
+        let parent = std::os::unix::process::parent_id();
+        site.marker.pid = parent;
+        site.marker.began = began(parent).unwrap();
+        site.write_marker().unwrap();
+        let busy = clean(dir.path()).unwrap_err().to_string();
+        assert!(busy.contains(&format!("process {parent} runs x")), "{busy}");
+        site.marker.began = format!("{}0", began(parent).unwrap());
+        site.write_marker().unwrap();
+        drop(site);
         assert!(clean(dir.path()).unwrap());
     }
 }

@@ -2,6 +2,7 @@
 //! that was already given.
 
 use super::cold::ColdMode;
+use super::memlimit::LIMIT_BYTES_MIN;
 use super::stats::{CV_WILD, StopRule, Summary, Verdict, first_is_high, first_is_low, outliers};
 
 /// The options a warning must not contradict.
@@ -73,6 +74,33 @@ pub fn warnings(what: &str, values: &[f64], circumstances: &Circumstances, rule:
         ));
     }
     out
+}
+
+/// What is known before the first run: everything the workload touches (`bytes`) fits into the memory that may cache it,
+/// and no run begins cold. Then memory is measured and not the disk. Nothing is said of a workload without files.
+pub(super) fn fits_into_memory(
+    bytes: u64,
+    memory: u64,
+    limit: Option<u64>,
+    cold: ColdMode,
+) -> Option<String> {
+    let room = limit.map_or(memory, |limit| limit.min(memory));
+    if cold != ColdMode::None || bytes == 0 || bytes > room {
+        return None;
+    }
+    let what = if limit == Some(room) { "--mem-limit" } else { "the memory there is" };
+    // Half of it: then most of what is read comes from the disk. Below the least limit only the cold start is left.
+    let half = bytes / 2 / (1 << 20);
+    let smaller = match limit {
+        _ if half < LIMIT_BYTES_MIN >> 20 => String::new(),
+        Some(_) => format!(", or lower --mem-limit to {half}m"),
+        None => format!(", or --mem-limit {half}m"),
+    };
+    let (files, room) = (crate::mkfs2::bytes(bytes), crate::mkfs2::bytes(room));
+    Some(format!(
+        "the files, {files}, fit into {what} ({room}) and no run begins cold: this measures the page cache, not the \
+         disk; give --cold remount{smaller}"
+    ))
 }
 
 /// Only what was not done yet.
@@ -170,5 +198,39 @@ mod tests {
         let rule = StopRule { runs_min: 3, runs_max: 3, relative_half: Some(0.05) };
         let text = warnings("ops/s", &[1.0, 2.0, 3.0], &c, &rule).join("\n");
         assert!(text.contains("after 3 runs") && text.contains("not ±5.0 %"), "{text}");
+    }
+
+    #[test]
+    fn files_that_stay_in_memory_are_told_before_the_first_run() {
+        let said = |bytes, limit, cold| fits_into_memory(bytes, 1 << 30, limit, cold);
+        let plain = said(100 << 20, None, ColdMode::None).unwrap();
+        assert!(
+            plain.contains("100.0 MiB") && plain.contains("1.0 GiB") && plain.contains("--cold remount"),
+            "{plain}"
+        );
+        assert!(plain.contains("--mem-limit 50m"), "{plain}");
+        // What was given already is not proposed, but that there is less of it.
+        let limited = said(100 << 20, Some(200 << 20), ColdMode::None).unwrap();
+        assert!(
+            limited.contains("--mem-limit (200.0 MiB)") && limited.contains("lower --mem-limit to 50m"),
+            "{limited}"
+        );
+        // A limit above the memory limits nothing.
+        assert!(
+            said(100 << 20, Some(1 << 40), ColdMode::None).unwrap().contains("the memory there is (1.0 GiB)")
+        );
+        // Half of it is no limit anything runs in.
+        let little = said(7 << 20, None, ColdMode::None).unwrap();
+        assert!(little.contains("--cold remount") && !little.contains("--mem-limit"), "{little}");
+        for (bytes, limit, cold) in [
+            (100 << 20, None, ColdMode::Remount),
+            (100 << 20, None, ColdMode::Drop),
+            (100 << 20, Some(64 << 20), ColdMode::None),
+            ((1 << 30) + 1, None, ColdMode::None),
+            (0, None, ColdMode::None),
+        ] {
+            assert_eq!(said(bytes, limit, cold), None, "{bytes} {limit:?} {cold}");
+        }
+        assert!(said(1 << 30, None, ColdMode::None).is_some(), "what just fits");
     }
 }

@@ -1,18 +1,16 @@
 //! What the measuring asks for on the command line, and what it does around each pass.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::super::control::Progress;
 use super::super::runner::{Around, Outcome, Plan, Run};
-use super::super::{BenchError, Site};
-use super::advice::{Circumstances, warnings};
+use super::super::workload::Needs;
+use super::super::{BenchError, Rng, Site, preflight};
+use super::advice::{Circumstances, fits_into_memory, warnings};
 use super::cold::{Cold, ColdMode, ColdProof};
 use super::drive::{DriveSpan, power_called};
 use super::energy::{EnergyReading, POWERCAP, RaplSpan, of_meter};
@@ -22,6 +20,7 @@ use super::memlimit::MemLimit;
 use super::result::{
     ClassRecord, Document, OptionFacts, RunKind, RunRecord, SCHEMA, WorkloadFacts, more_is_better,
 };
+use super::series::{Series, Ticking};
 use super::stats::{StopRule, Summary, Verdict};
 
 /// Options of whatever runs passes.
@@ -141,6 +140,8 @@ pub struct Measurer {
     limit: Option<MemLimit>,
     rule: StopRule,
     environment: Environment,
+    /// What may cache files, as it was before anything was written.
+    memory_bytes: Option<u64>,
     seen: Vec<Seen>,
     rapl: Option<Result<RaplSpan, String>>,
     series: Option<Series>,
@@ -166,11 +167,13 @@ impl Measurer {
         let limit = args.mem_limit.map(MemLimit::new).transpose().map_err(refused)?;
         let rule = args.rule(runs);
         let series = args.interval.as_deref().map(Series::create).transpose()?;
+        let environment = Environment::of(dir).map_err(BenchError::at(dir, "looking at it"))?;
         Ok(Measurer {
             cold,
             limit,
             rule,
-            environment: Environment::of(dir).map_err(BenchError::at(dir, "looking at it"))?,
+            memory_bytes: preflight::memory_available().or(environment.memory_bytes),
+            environment,
             seen: Vec::new(),
             rapl: None,
             series,
@@ -234,7 +237,19 @@ impl Measurer {
         document
     }
 
+    /// What is to be warned of before the first run of a workload with these needs. It is among the document's warnings
+    /// too.
+    pub fn foreseen(&self, needs: &Needs) -> Option<String> {
+        let (memory, limit) = (self.memory_bytes, self.args.mem_limit);
+        fits_into_memory(needs.bytes, memory.or(limit)?, limit, self.args.cold)
+    }
+
     fn warnings(&self, document: &Document, outcome: &Outcome) -> Vec<String> {
+        let foreseen = self.foreseen(&outcome.needs);
+        foreseen.into_iter().chain(self.seen_afterwards(document, outcome)).collect()
+    }
+
+    fn seen_afterwards(&self, document: &Document, outcome: &Outcome) -> Vec<String> {
         let (name, more) = main_figure(outcome);
         let values = document.figure(&name);
         if document.measured().count() < 2 && self.args.until_ci.is_none() {
@@ -301,27 +316,56 @@ fn record(index: usize, run: &Run, seen: &Seen, time_scale: f64) -> RunRecord {
     }
 }
 
-/// Files of the site whose caches are looked at: at most so many are listed.
+/// Files of the site whose caches are looked at are chosen among all where there are no more than this.
 const LISTED_MAX: usize = 2000;
+/// In a larger tree, among as many as so many ways down from its root lead to.
+const DESCENTS: usize = 64;
 
-fn some_files(root: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut dirs = vec![root.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for entry in entries.flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
-                Ok(kind) if kind.is_file() => files.push(entry.path()),
-                _ => {}
-            }
-        }
-        if files.len() >= LISTED_MAX {
-            break;
+/// A directory's subdirectories and files; nothing of one that cannot be read.
+fn listed(dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let (mut dirs, mut files) = (Vec::new(), Vec::new());
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+            Ok(kind) if kind.is_file() => files.push(entry.path()),
+            _ => {}
         }
     }
-    files.sort();
-    files
+    (dirs, files)
+}
+
+/// Files from all over a tree, in order: no part of it hides behind a larger one.
+fn some_files(root: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let mut dirs = vec![root.to_owned()];
+    while let Some(dir) = dirs.pop()
+        && all.len() <= LISTED_MAX
+    {
+        let (below, files) = listed(&dir);
+        dirs.extend(below);
+        all.extend(files);
+    }
+    if all.len() > LISTED_MAX {
+        let mut rng = Rng::new(1);
+        all = (0..DESCENTS).filter_map(|_| file_below(root, &mut rng)).collect();
+    }
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// A file that a way down leads to, a turn drawn at each directory; `None` where it ends in an empty one.
+fn file_below(root: &Path, rng: &mut Rng) -> Option<PathBuf> {
+    let mut dir = root.to_owned();
+    loop {
+        let (mut dirs, mut files) = listed(&dir);
+        // A directory's own files are one turn among its subdirectories.
+        let turn = rng.index(dirs.len() + usize::from(dirs.is_empty() || !files.is_empty()));
+        if turn == dirs.len() {
+            return (!files.is_empty()).then(|| files.swap_remove(rng.index(files.len())));
+        }
+        dir = dirs.swap_remove(turn);
+    }
 }
 
 impl Around for Measurer {
@@ -375,64 +419,6 @@ impl Around for Measurer {
         let value = |run: &&Run| run.report.metrics.first().map_or(run.report.ops_per_second(), |m| m.value);
         let values: Vec<f64> = counted.iter().map(value).collect();
         self.rule.judge(&values) == Verdict::More
-    }
-}
-
-/// What was done in each second, as CSV: one file for all passes.
-#[derive(Debug)]
-struct Series {
-    path: PathBuf,
-    file: Arc<File>,
-}
-
-/// A pass being written down.
-#[derive(Debug)]
-struct Ticking {
-    stop: mpsc::Sender<()>,
-    thread: JoinHandle<io::Result<()>>,
-    path: PathBuf,
-}
-
-impl Series {
-    fn create(path: &Path) -> Result<Series, BenchError> {
-        let mut file = File::create(path).map_err(BenchError::at(path, "creating it"))?;
-        writeln!(file, "run,seconds,ops,bytes_read,bytes_written")
-            .map_err(BenchError::at(path, "writing"))?;
-        Ok(Series { path: path.to_owned(), file: Arc::new(file) })
-    }
-
-    /// A row a second, and one for what is left of the last one.
-    fn start(&self, run: usize, progress: Arc<Progress>) -> Option<Ticking> {
-        let (stop, stopped) = mpsc::channel::<()>();
-        let file = Arc::clone(&self.file);
-        let write = move || {
-            let mut out = BufWriter::new(&*file);
-            let began = Instant::now();
-            let mut before = [0u64; 3];
-            for second in 1u64.. {
-                let next = began + Duration::from_secs(second);
-                let waited = stopped.recv_timeout(next.saturating_duration_since(Instant::now()));
-                let now = [&progress.ops, &progress.bytes_read, &progress.bytes_written]
-                    .map(|n| n.load(Ordering::Relaxed));
-                let [ops, read, written] = [0, 1, 2].map(|i| now[i] - before[i]);
-                writeln!(out, "{run},{:.3},{ops},{read},{written}", began.elapsed().as_secs_f64())?;
-                before = now;
-                if waited != Err(mpsc::RecvTimeoutError::Timeout) {
-                    break;
-                }
-            }
-            out.flush()
-        };
-        let thread = std::thread::Builder::new().name("interval".into()).spawn(write).ok()?;
-        Some(Ticking { stop, thread, path: self.path.clone() })
-    }
-}
-
-impl Ticking {
-    fn end(self) -> Result<(), BenchError> {
-        let _ = self.stop.send(());
-        let ended = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread failed")));
-        ended.map_err(BenchError::at(&self.path, "writing"))
     }
 }
 
@@ -537,6 +523,23 @@ mod tests {
     }
 
     #[test]
+    fn a_cold_start_is_proved_by_files_of_every_part() {
+        let dir = tempfile::tempdir().unwrap();
+        for (part, dirs, files) in [("a", 60, 50), ("b", 60, 50), ("c", 1, 3000)] {
+            for d in 0..dirs {
+                let below = dir.path().join(format!("{part}/{d}"));
+                std::fs::create_dir_all(&below).unwrap();
+                (0..files).for_each(|f| std::fs::write(below.join(f.to_string()), b"").unwrap());
+            }
+        }
+        let files = some_files(dir.path());
+        let of = |part: &str| files.iter().filter(|f| f.starts_with(dir.path().join(part))).count();
+        assert!(["a", "b", "c"].iter().all(|part| of(part) >= 5), "{} {} {}", of("a"), of("b"), of("c"));
+        // Of a small tree all are.
+        assert_eq!(some_files(&dir.path().join("a/7")).len(), 50);
+    }
+
+    #[test]
     fn names_of_figures_are_keys() {
         assert_eq!(figure_name("response time", "ms"), "response_time_ms");
         assert_eq!(figure_name("throughput", "ops/s"), "throughput_ops_per_s");
@@ -570,23 +573,5 @@ mod tests {
         let mut out = Vec::new();
         print_summary(&super::super::result::tests::document(&[1.0]), &mut out).unwrap();
         assert!(out.is_empty());
-    }
-
-    #[test]
-    fn a_series_has_a_row_for_what_is_left() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("i.csv");
-        let series = Series::create(&path).unwrap();
-        let progress = Arc::new(Progress::default());
-        let ticking = series.start(3, Arc::clone(&progress)).unwrap();
-        progress.ops.store(7, Ordering::Relaxed);
-        progress.bytes_read.store(900, Ordering::Relaxed);
-        ticking.end().unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let rows: Vec<&str> = text.lines().collect();
-        assert_eq!(rows[0], "run,seconds,ops,bytes_read,bytes_written");
-        // A machine that stood still for a second would have made two rows of it.
-        let sum: u64 = rows[1..].iter().map(|r| r.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
-        assert!(rows[1].starts_with("3,") && sum == 7, "{text}");
     }
 }

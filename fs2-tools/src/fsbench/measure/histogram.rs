@@ -73,12 +73,13 @@ impl Histogram {
             self.counts.resize(other.counts.len(), 0);
         }
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+            *mine = mine.saturating_add(*theirs);
         }
         self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
         self.max = self.max.max(other.max);
-        self.count += other.count;
-        self.sum += other.sum;
+        // What was read from a document may be any number.
+        self.count = self.count.saturating_add(other.count);
+        self.sum = self.sum.saturating_add(other.sum);
     }
 
     /// How many were recorded.
@@ -115,7 +116,7 @@ impl Histogram {
         let rank = ((q.clamp(0.0, 1.0) * self.count as f64).ceil() as u64).clamp(1, self.count);
         let mut seen = 0;
         for (bucket, n) in self.counts.iter().enumerate() {
-            seen += n;
+            seen = n.saturating_add(seen);
             if seen >= rank {
                 let (first, last) = bounds(bucket);
                 return Some((first + (last - first) / 2).clamp(self.min, self.max));

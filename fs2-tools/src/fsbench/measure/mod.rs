@@ -29,6 +29,7 @@ mod histogram;
 mod memlimit;
 pub(crate) mod residency;
 pub(crate) mod result;
+mod series;
 mod stats;
 
 pub use advice::{Circumstances, warnings};

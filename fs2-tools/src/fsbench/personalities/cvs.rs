@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::files::{Files, Kind, age, age_needs, both, number, tree};
+use super::files::{AGEING_MIB_MAX, Files, Kind, age, age_needs, both, number, tree};
 use super::mapping::Mapping;
 use crate::fsbench::{
     BenchError, Control, Entry, Metric, Needs, OpClass, PassReport, Rng, Setup, Site, Verified, Workload,
@@ -87,8 +87,15 @@ impl CvsUpdate {
             ..p
         };
         let p = setup.apply(p)?;
-        if p.files == 0 || p.dirs == 0 || p.files > 100_000_000 || p.dirs > p.files {
-            return Err(BenchError::Usage("cvs-update needs at least a file for each directory".into()));
+        if p.files == 0
+            || p.dirs == 0
+            || p.files > 100_000_000
+            || p.dirs > p.files
+            || p.ageing_mib > AGEING_MIB_MAX
+        {
+            return Err(BenchError::Usage(
+                "cvs-update needs at least a file for each directory, and at most 2^30 MiB of ageing".into(),
+            ));
         }
         let mut rng = Rng::stream(setup.seed, "cvs-update tree");
         let paths = tree("", p.dirs, 6, &mut rng);

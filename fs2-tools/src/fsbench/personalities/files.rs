@@ -84,6 +84,9 @@ pub(super) fn make(path: &Path, content: Content, len: u64) -> Result<(), BenchE
     write().map_err(BenchError::at(path, "making it"))
 }
 
+/// More MiB than any volume has; as bytes still a number.
+pub(super) const AGEING_MIB_MAX: u64 = 1 << 30;
+
 /// Ages the free space between two parts of a workload's files: files of 4 to 256 KiB in twenty
 /// directories, `bytes` in all, of which half, drawn at random, are removed again. The rest stays.
 pub(super) fn age(site: &Site, control: &Control, bytes: u64) -> Result<(), BenchError> {
@@ -117,13 +120,13 @@ pub(super) fn age_needs(bytes: u64) -> Needs {
     Needs { bytes: bytes + (256 << 10), inodes: bytes / 4096 / 16 + 64, ..Needs::default() }
 }
 
-/// The sum of what two parts need.
+/// The sum of what two parts need; what no number holds is more than any machine has.
 pub(super) fn both(a: Needs, b: Needs) -> Needs {
     Needs {
-        bytes: a.bytes + b.bytes,
-        inodes: a.inodes + b.inodes,
-        descriptors: a.descriptors + b.descriptors,
-        memory: a.memory + b.memory,
+        bytes: a.bytes.saturating_add(b.bytes),
+        inodes: a.inodes.saturating_add(b.inodes),
+        descriptors: a.descriptors.saturating_add(b.descriptors),
+        memory: a.memory.saturating_add(b.memory),
     }
 }
 

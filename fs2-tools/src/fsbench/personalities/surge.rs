@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::files::{Files, Kind, age, age_needs, both, number};
+use super::files::{AGEING_MIB_MAX, Files, Kind, age, age_needs, both, number};
 use crate::fsbench::control::in_threads;
 use crate::fsbench::{
     BenchError, Content, Control, Entry, Metric, Needs, OpClass, PassReport, Rng, Setup, Site, Verified,
@@ -242,10 +242,13 @@ impl Surge {
             || p.users == 0
             || p.users > 10_000
             || p.cap == 0
+            || p.ageing_mib > AGEING_MIB_MAX
             || !pauses
         {
             return Err(BenchError::Usage(
-                "surge: 1 to 100 hosts, at least a file and a user each, pauses that are not negative".into(),
+                "surge: 1 to 100 hosts, at least a file and a user each, pauses that are not negative, at most 2^30 MiB \
+                 of ageing"
+                    .into(),
             ));
         }
         let zipf = Zipf::new(p.files as usize, 1.0);

@@ -12,11 +12,13 @@ mod web;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use super::control::{Control, Recorder};
+use super::control::{Control, Recorder, signalled};
 use super::workload::{Entry, Metric, OpClass, PassReport, Setup};
 use super::{BenchError, Rng, Site};
 
@@ -141,13 +143,33 @@ impl Parameters {
             web_files: setup.scaled(p.web_files, 1),
             ..p
         };
-        setup.apply(p)
+        let p = setup.apply(p)?;
+        let numbers = [
+            ("files", p.files, 1..=10_000_000),
+            ("dirs", p.dirs, 1..=1_000_000),
+            ("transactions", p.transactions, 0..=1_000_000_000),
+            ("pg_scale", p.pg_scale, 1..=100_000),
+            ("pg_seconds", p.pg_seconds, 1..=1_000_000),
+            ("pg_clients", p.pg_clients, 1..=1000),
+            ("web_files", p.web_files, 1..=10_000_000),
+            ("web_clients", p.web_clients, 1..=1000),
+            ("web_think_ms", p.web_think_ms, 0..=1_000_000_000),
+        ];
+        match numbers.iter().find(|(_, value, range)| !range.contains(value)) {
+            Some((name, _, range)) => {
+                Err(BenchError::Usage(format!("--set {name}: it is {} to {}", range.start(), range.end())))
+            }
+            None => Ok(p),
+        }
     }
 
     fn json(&self) -> serde_json::Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 }
+
+/// How soon a signal that ends fsbench is passed on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Mean bytes of a source file: the tree measured for cvs-update has 14 KB.
 const FILE_BYTES: u64 = 14_000;
@@ -168,12 +190,36 @@ fn program(name: &str, site: &Site) -> Result<Command, BenchError> {
     Ok(command)
 }
 
-/// Runs it to its end; what it printed.
+/// Runs it to its end; what it printed. A signal that ends fsbench ends the program too, also where the signal was sent
+/// to fsbench alone.
 fn run(command: &mut Command) -> Result<String, BenchError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let args: Vec<String> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
     let what = format!("{} {}", name.rsplit('/').next().unwrap_or_default(), args.join(" "));
-    let done = command.output().map_err(|e| BenchError::Failed(format!("{what}: {e}")))?;
+    let failed = |e: std::io::Error| BenchError::Failed(format!("{what}: {e}"));
+    let not_stopped = || signalled().map_or(Ok(()), |signal| Err(BenchError::Interrupted(signal)));
+    not_stopped()?;
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    // A handle of the process, so that no other one that has its number later is meant.
+    let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let over = AtomicBool::new(false);
+    let done = std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                if let (Some(_), Ok(handle)) = (signalled(), &handle) {
+                    let _ = pidfd_send_signal(handle, Signal::TERM);
+                    return;
+                }
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        });
+        let done = child.wait_with_output();
+        over.store(true, Ordering::Release);
+        watcher.thread().unpark();
+        done
+    })
+    .map_err(failed)?;
+    not_stopped()?;
     if done.status.success() {
         return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
     }
@@ -242,5 +288,19 @@ mod tests {
             }
         }
         assert_eq!(missing("cvs-update"), None);
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        for entry in entries() {
+            for wrong in
+                [("dirs", "0"), ("pg_scale", "9223372036854775807"), ("web_clients", "0"), ("files", "0")]
+            {
+                let set = vec![(wrong.0.to_owned(), wrong.1.to_owned())];
+                let setup = Setup { preset: "ci".into(), seed: 1, scale: 1.0, set, passes: 1 };
+                let e = (entry.make)(&setup).err().expect("a refusal");
+                assert!(matches!(&e, BenchError::Usage(said) if said.contains(wrong.0)), "{wrong:?}: {e}");
+            }
+        }
     }
 }

@@ -71,10 +71,14 @@ impl Server {
             .map_err(failed)?;
         let mut server = Server { child, sockets };
         let until = Instant::now() + SERVER_PATIENCE;
-        while server.pgbench(site, &["-n", "-S", "-t", "1", "template1"]).is_err_and(|e| {
-            // pgbench without tables: the server is up.
-            !e.to_string().contains("pgbench_")
-        }) {
+        loop {
+            match server.pgbench(site, &["-n", "-S", "-t", "1", "template1"]) {
+                Ok(_) => break,
+                Err(e @ BenchError::Interrupted(_)) => return Err(e),
+                // pgbench without tables: the server is up.
+                Err(e) if e.to_string().contains("pgbench_") => break,
+                Err(_) => {}
+            }
             let ended = server.child.try_wait().map_err(failed)?;
             if ended.is_some() || Instant::now() > until {
                 let log = fs::read_to_string(server.sockets.path().join("log")).unwrap_or_default();

@@ -31,7 +31,7 @@ mod fileset;
 mod gates;
 mod index;
 mod ops;
-mod priority;
+pub(super) mod priority;
 mod report;
 mod run;
 mod workload;
@@ -133,7 +133,7 @@ impl Plan {
         for set in self.sets(Path::new(""), seed) {
             let (bytes, inodes) = set.needs();
             needs.bytes = needs.bytes.saturating_add(bytes);
-            needs.inodes += inodes;
+            needs.inodes = needs.inodes.saturating_add(inodes);
         }
         for process in &self.model.processes {
             for thread in &process.threads {

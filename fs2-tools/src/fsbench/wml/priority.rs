@@ -3,7 +3,7 @@
 use std::io;
 
 /// Sets the calling thread's: `nice` from 0 to 19, and the level (0 highest, 7 lowest) for I/O.
-pub(super) fn set(nice: u64, ioprio: Option<u64>) -> io::Result<()> {
+pub(in crate::fsbench) fn set(nice: u64, ioprio: Option<u64>) -> io::Result<()> {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_BEST_EFFORT: libc::c_int = 2 << 13;
     if nice > 0 {

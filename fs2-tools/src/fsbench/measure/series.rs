@@ -1,0 +1,93 @@
+//! What was done in each second of a pass, as CSV (`--interval`).
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::super::BenchError;
+use super::super::control::Progress;
+
+/// What was done in each second, as CSV: one file for all passes.
+#[derive(Debug)]
+pub(super) struct Series {
+    path: PathBuf,
+    file: Arc<File>,
+}
+
+/// A pass being written down.
+#[derive(Debug)]
+pub(super) struct Ticking {
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<io::Result<()>>,
+    path: PathBuf,
+}
+
+impl Series {
+    pub(super) fn create(path: &Path) -> Result<Series, BenchError> {
+        let mut file = File::create(path).map_err(BenchError::at(path, "creating it"))?;
+        writeln!(file, "run,seconds,ops,bytes_read,bytes_written")
+            .map_err(BenchError::at(path, "writing"))?;
+        Ok(Series { path: path.to_owned(), file: Arc::new(file) })
+    }
+
+    /// A row a second, and one for what is left of the last one.
+    pub(super) fn start(&self, run: usize, progress: Arc<Progress>) -> Option<Ticking> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let file = Arc::clone(&self.file);
+        let write = move || {
+            let mut out = BufWriter::new(&*file);
+            let began = Instant::now();
+            let mut before = [0u64; 3];
+            for second in 1u64.. {
+                let next = began + Duration::from_secs(second);
+                let waited = stopped.recv_timeout(next.saturating_duration_since(Instant::now()));
+                let now = [&progress.ops, &progress.bytes_read, &progress.bytes_written]
+                    .map(|n| n.load(Ordering::Relaxed));
+                let [ops, read, written] = [0, 1, 2].map(|i| now[i] - before[i]);
+                writeln!(out, "{run},{:.3},{ops},{read},{written}", began.elapsed().as_secs_f64())?;
+                before = now;
+                if waited != Err(mpsc::RecvTimeoutError::Timeout) {
+                    break;
+                }
+            }
+            out.flush()
+        };
+        let thread = std::thread::Builder::new().name("interval".into()).spawn(write).ok()?;
+        Some(Ticking { stop, thread, path: self.path.clone() })
+    }
+}
+
+impl Ticking {
+    pub(super) fn end(self) -> Result<(), BenchError> {
+        let _ = self.stop.send(());
+        let ended = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread failed")));
+        ended.map_err(BenchError::at(&self.path, "writing"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_has_a_row_for_what_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("i.csv");
+        let series = Series::create(&path).unwrap();
+        let progress = Arc::new(Progress::default());
+        let ticking = series.start(3, Arc::clone(&progress)).unwrap();
+        progress.ops.store(7, Ordering::Relaxed);
+        progress.bytes_read.store(900, Ordering::Relaxed);
+        ticking.end().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let rows: Vec<&str> = text.lines().collect();
+        assert_eq!(rows[0], "run,seconds,ops,bytes_read,bytes_written");
+        // A machine that stood still for a second would have made two rows of it.
+        let sum: u64 = rows[1..].iter().map(|r| r.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
+        assert!(rows[1].starts_with("3,") && sum == 7, "{text}");
+    }
+}
