@@ -303,18 +303,19 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     });
     // The next daemon may want the same address.
     drop(metrics);
-    manager.stopping();
     if ending.is_some() {
         tracing::info!("unmounted by its last user");
     }
     let program = next.lock().unwrap_or_else(PoisonError::into_inner).take();
     let frontend = match (program, frontend) {
         (Some(program), Frontend::Ublk(device)) => {
+            manager.replaced();
             listening.shutdown();
             return Err(upgrade(&program, *device, &served));
         }
         (_, frontend) => frontend,
     };
+    manager.stopping();
     frontend.stop();
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
@@ -356,10 +357,8 @@ fn upgrade(program: &Path, device: ublk::Server, served: &Served) -> DaemonError
     });
     let failed = become_program(program, left.as_deref().ok());
     tracing::error!("{}: {failed}; going on as before", program.display());
-    let source = match std::env::current_exe() {
-        Ok(own) => become_program(&own, left.as_deref().ok()),
-        Err(e) => e,
-    };
+    // Not by its path, where a package may have put another.
+    let source = become_program(Path::new("/proc/self/exe"), left.as_deref().ok());
     DaemonError::Io { what: "starting this program again".into(), source }
 }
 

@@ -150,15 +150,29 @@ fn failed(e: &VolumeError, code: u8) -> ExitCode {
 }
 
 fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
-    let Some(record) = volume::find_record(dir) else {
-        eprintln!("fs2: {} is not mounted by FS2; fs2 status lists what is", dir.display());
-        return ExitCode::from(2);
-    };
     let own = || std::env::current_exe().map_err(|e| VolumeError::Other(format!("this program's path: {e}")));
-    let done = program.map_or_else(own, Ok).and_then(|program| volume::upgrade(&record, &program));
+    let (done, log) = match (volume::find_record(dir), volume::served_control(dir)) {
+        (Some(record), _) => {
+            let done = program.map_or_else(own, Ok).and_then(|program| volume::upgrade(&record, &program));
+            (done, record.log.display().to_string())
+        }
+        // `fs2d serve` is another program's command line.
+        (None, Some(control)) => {
+            let beside = || own().map(|own| own.with_file_name("fs2d"));
+            let done = program.map_or_else(beside, Ok);
+            (
+                done.and_then(|program| volume::upgrade_served(&control, &program)),
+                "its service manager's".into(),
+            )
+        }
+        (None, None) => {
+            eprintln!("{}", not_served(dir));
+            return ExitCode::from(2);
+        }
+    };
     match done {
         Ok(u) => {
-            let (dir, from, to) = (record.dir.display(), &u.before.version, &u.after.version);
+            let (dir, from, to) = (dir.display(), &u.before.version, &u.after.version);
             println!("{dir}: the daemon of version {from} was replaced by one of version {to}");
             match (&u.before.liveness, &u.after.liveness) {
                 (Liveness::Active, Liveness::Active) => {
@@ -166,7 +180,7 @@ fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
                     ExitCode::SUCCESS
                 }
                 (Liveness::Active, other) => {
-                    println!("{other}; the log is {}", record.log.display());
+                    println!("{other}; the log is {log}");
                     ExitCode::from(4)
                 }
                 (_, other) => {
@@ -179,13 +193,14 @@ fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
     }
 }
 
+fn not_served(dir: &std::path::Path) -> String {
+    let dir = dir.display();
+    format!(
+        "fs2: {dir} is not mounted by FS2; fs2 status lists what is, and of a daemon that a service manager runs the device is named"
+    )
+}
+
 fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCode {
-    let ask = |control: &std::path::Path| -> Result<fs2_control::Status, VolumeError> {
-        match fs2_control::Client::connect(control)?.ask(&fs2_control::Command::Status)? {
-            fs2_control::Reply::Status(status) => Ok(*status),
-            other => Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
-        }
-    };
     let one = |asked: Result<fs2_control::Status, VolumeError>| match asked {
         Ok(status) => {
             match json {
@@ -197,13 +212,14 @@ fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCod
         Err(e) => failed(&e, 2),
     };
     if let Some(control) = control {
-        return one(ask(&control));
+        return one(volume::status_of(&control));
     }
     if let Some(dir) = dir {
-        return match volume::find_record(&dir) {
-            Some(record) => one(volume::status(&record)),
-            None => {
-                eprintln!("fs2: {} is not mounted by FS2; fs2 status lists what is", dir.display());
+        return match (volume::find_record(&dir), volume::served_control(&dir)) {
+            (Some(record), _) => one(volume::status(&record)),
+            (None, Some(control)) => one(volume::status_of(&control)),
+            (None, None) => {
+                eprintln!("{}", not_served(&dir));
                 ExitCode::from(2)
             }
         };

@@ -1,8 +1,10 @@
 //! A daemon as its starter sees it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,12 +19,31 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 /// How long a daemon may take to end once it was asked.
 const END_PATIENCE: Duration = Duration::from_secs(120);
 
+/// This program as it is installed: a later version where a package has replaced it, since what `fs2 upgrade` made of the daemon is not
+/// to become the former version again; and itself where it was removed, since a mounted volume needs its daemon all the same.
+fn own_program() -> io::Result<PathBuf> {
+    Ok(installed(std::env::current_exe()?))
+}
+
+fn installed(running: PathBuf) -> PathBuf {
+    // The kernel's word for a file whose name is gone.
+    let former = running
+        .as_os_str()
+        .as_bytes()
+        .strip_suffix(b" (deleted)")
+        .map(|path| PathBuf::from(OsStr::from_bytes(path)));
+    match former {
+        Some(path) if !running.exists() && path.exists() => path,
+        Some(_) if !running.exists() => "/proc/self/exe".into(),
+        _ => running,
+    }
+}
+
 /// A process of this program, apart from its starter: a session of its own, its words to the record's log.
 pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, VolumeError> {
     let log = std::fs::File::options().append(true).create(true).open(&record.log);
     let log = log.map_err(io_error(record.log.display().to_string()))?;
-    let me = std::env::current_exe().map_err(io_error("this program's path"))?;
-    let mut command = Process::new(me);
+    let mut command = Process::new(own_program().map_err(io_error("this program's path"))?);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
     // What a service manager said to whoever mounts is not for the daemon.
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
@@ -114,5 +135,23 @@ pub(super) fn is_alive(pid: u32) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !stat.rsplit(") ").next().is_some_and(|s| s.starts_with('Z')),
         Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a package was upgraded, the supervisor looked for `/usr/sbin/fs2 (deleted)`, and a daemon that died had no successor.
+    #[test]
+    fn a_program_that_was_replaced_is_started_as_it_is_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, gone) = (dir.path().join("fs2"), dir.path().join("fs2 (deleted)"));
+        assert_eq!(installed(gone.clone()), PathBuf::from("/proc/self/exe"));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(installed(path.clone()), path);
+        assert_eq!(installed(gone.clone()), path);
+        std::fs::write(&gone, "").unwrap();
+        assert_eq!(installed(gone.clone()), gone);
     }
 }

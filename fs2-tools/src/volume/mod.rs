@@ -255,7 +255,15 @@ pub fn status(record: &MountRecord) -> Result<Status, VolumeError> {
     if let Some(why) = record.failure() {
         return Err(VolumeError::Other(why));
     }
-    match Client::connect(&record.control)?.ask(&Command::Status)? {
+    status_of(&record.control)
+}
+
+/// What the daemon of a control socket says.
+///
+/// # Errors
+/// Where nobody answers there.
+pub fn status_of(control: &Path) -> Result<Status, VolumeError> {
+    match Client::connect(control)?.ask(&Command::Status)? {
         Reply::Status(status) => Ok(*status),
         other => Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
     }
@@ -278,6 +286,32 @@ pub struct Upgraded {
 /// # Errors
 /// Where the daemon refuses, the program does not run, or nothing answers afterwards.
 pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeError> {
+    let ask = || status(record);
+    replace(&record.control, program, ask, || record.failure().is_some(), &record.log.display().to_string())
+}
+
+/// The same for the daemon of a control socket, which somebody else starts again should it die.
+///
+/// # Errors
+/// As [`upgrade`].
+pub fn upgrade_served(control: &Path, program: &Path) -> Result<Upgraded, VolumeError> {
+    replace(control, program, || status_of(control), || false, "its service manager's log")
+}
+
+/// Where a daemon that was not started by a mount answers for `device`: one that a service manager runs.
+pub fn served_control(device: &Path) -> Option<PathBuf> {
+    let key = fs2d::runtime::key_of(device).ok()?;
+    let control = fs2d::runtime::runtime_dir().join(format!("{key}.ctl"));
+    control.exists().then_some(control)
+}
+
+fn replace(
+    control: &Path,
+    program: &Path,
+    ask: impl Fn() -> Result<Status, VolumeError>,
+    given_up: impl Fn() -> bool,
+    log: &str,
+) -> Result<Upgraded, VolumeError> {
     let program = program.canonicalize().map_err(io_error(program.display().to_string()))?;
     // One that cannot even say its version is not to be trusted with a mounted volume.
     let tried =
@@ -286,10 +320,10 @@ pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeE
     if !tried.status.success() {
         return Err(VolumeError::Other(format!("{} --version failed: {}", program.display(), tried.status)));
     }
-    let socket = || std::fs::metadata(&record.control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
+    let socket = || std::fs::metadata(control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
     let former = socket();
-    let before = status(record)?;
-    match Client::connect(&record.control)?.ask(&Command::Upgrade { program })? {
+    let before = ask()?;
+    match Client::connect(control)?.ask(&Command::Upgrade { program })? {
         Reply::Done => {}
         Reply::Error { what, place, next } => {
             return Err(VolumeError::Other(format!("{place}: {what}; {next}")));
@@ -301,14 +335,11 @@ pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeE
         // The next one makes a socket of its own. Its clock says nothing: it may take longer to begin than the
         // one before lived.
         let is_next = socket().is_some_and(|now| Some(now) != former);
-        match status(record) {
+        match ask() {
             Ok(after) if is_next => return Ok(Upgraded { before, after }),
-            Err(e) if Instant::now() > until || record.failure().is_some() => return Err(e),
+            Err(e) if Instant::now() > until || given_up() => return Err(e),
             Ok(_) if Instant::now() > until => {
-                return Err(VolumeError::Other(format!(
-                    "the daemon goes on as it was; see {}",
-                    record.log.display()
-                )));
+                return Err(VolumeError::Other(format!("the daemon goes on as it was; see {log}")));
             }
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
