@@ -28,13 +28,24 @@ impl<T> SeqMap<T> {
     }
 
     fn find(&self, key: u64) -> Result<usize, usize> {
-        // Mostly the only one, or the last.
-        match self.order.back() {
-            None => Err(0),
-            Some(&(last, _)) if last < key => Err(self.order.len()),
-            Some(&(last, _)) if last == key => Ok(self.order.len() - 1),
-            _ => self.order.binary_search_by_key(&key, |&(k, _)| k),
+        let (Some(&(first, _)), Some(&(last, _))) = (self.order.front(), self.order.back()) else {
+            return Err(0);
+        };
+        if last < key {
+            return Err(self.order.len());
         }
+        if key < first {
+            return Err(0);
+        }
+        // Numbers are given one after another: where none is missing between the first and this one, or between this
+        // one and the last, its place is known.
+        let len = self.order.len() as u64;
+        for at in [Some(key - first), (len - 1).checked_sub(last - key)].into_iter().flatten() {
+            if at < len && self.order[at as usize].0 == key {
+                return Ok(at as usize);
+            }
+        }
+        self.order.binary_search_by_key(&key, |&(k, _)| k)
     }
 
     fn slot(&self, key: u64) -> Option<usize> {

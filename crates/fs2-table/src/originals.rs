@@ -153,6 +153,29 @@ impl Chunk {
     }
 }
 
+/// The runs from a place on.
+struct PlacesFrom<'a> {
+    all: &'a Originals,
+    at: At,
+}
+
+impl Iterator for PlacesFrom<'_> {
+    type Item = (At, Run);
+
+    #[inline]
+    fn next(&mut self) -> Option<(At, Run)> {
+        loop {
+            let at = self.at;
+            let chunk = self.all.chunks.get(at.chunk)?;
+            if at.i < chunk.keys.len() {
+                self.at.i += 1;
+                return Some((at, chunk.run(at.i)));
+            }
+            self.at = At { chunk: at.chunk + 1, i: 0 };
+        }
+    }
+}
+
 /// A place among the runs.
 #[derive(Clone, Copy, Debug)]
 struct At {
@@ -391,10 +414,12 @@ impl Originals {
     }
 
     fn from(&self, at: At) -> impl Iterator<Item = Run> {
-        let head =
-            self.chunks.get(at.chunk).into_iter().flat_map(move |c| (at.i..c.keys.len()).map(|i| c.run(i)));
-        let tail = self.chunks.get(at.chunk + 1..).unwrap_or_default();
-        head.chain(tail.iter().flat_map(|c| (0..c.keys.len()).map(|i| c.run(i))))
+        self.places_from(at).map(|(_, run)| run)
+    }
+
+    #[inline]
+    fn places_from(&self, at: At) -> PlacesFrom<'_> {
+        PlacesFrom { all: self, at }
     }
 
     /// The first place whose key is at least `key`, which may be the end of a chunk.
@@ -417,13 +442,7 @@ impl Originals {
     }
 
     fn covering(&self, original: u32) -> impl Iterator<Item = (At, Run)> {
-        let At { chunk, i } = self.lower_bound(key(granule(original), 0));
-        let head = self.chunks.get(chunk).map_or(0, |c| c.keys.len());
-        let head = (i..head).map(move |i| At { chunk, i });
-        let tail = (chunk + 1..self.chunks.len())
-            .flat_map(|chunk| (0..self.chunks[chunk].keys.len()).map(move |i| At { chunk, i }));
-        head.chain(tail)
-            .map(|at| (at, self.run(at)))
+        self.places_from(self.lower_bound(key(granule(original), 0)))
             .take_while(move |(_, run)| run.original <= original)
             .filter(move |(_, run)| run.end() > original)
     }

@@ -14,18 +14,20 @@ pub(super) struct Chances {
     /// In 1/255, as the difference from `start`: memory that was never learnt into is never touched.
     moved: Vec<u8>,
     start: u8,
-    place_blocks: u32,
+    /// Of 2 to this blocks is a place.
+    place_shift: u32,
 }
 
 impl Chances {
     /// For a volume of so many blocks, all at `start`/255.
     pub(super) fn new(blocks: u32, start: u8) -> Chances {
         let place_blocks = PLACE_BLOCKS.max(blocks.div_ceil(PLACES_MAX).next_power_of_two());
-        Chances { moved: vec![0; (blocks / place_blocks) as usize + 1], start, place_blocks }
+        let place_shift = place_blocks.ilog2();
+        Chances { moved: vec![0; (blocks >> place_shift) as usize + 1], start, place_shift }
     }
 
     fn place(&self, block: BlockNo) -> usize {
-        ((block.0 / self.place_blocks) as usize).min(self.moved.len() - 1)
+        ((block.0 >> self.place_shift) as usize).min(self.moved.len() - 1)
     }
 
     /// From 0 to 1.
@@ -39,8 +41,10 @@ impl Chances {
         let p = f64::from(self.moved[at] ^ self.start);
         let moved = p + (if came_true { 255.0 } else { 0.0 } - p) * rate;
         // Rounded towards the target, so that small steps are not lost.
-        let moved = if came_true { moved.ceil() } else { moved.floor() }.clamp(0.0, 255.0);
-        self.moved[at] = moved as u8 ^ self.start;
+        let moved = moved.clamp(0.0, 255.0);
+        let below = moved as u8;
+        let up = came_true && f64::from(below) < moved;
+        self.moved[at] = (below + u8::from(up)) ^ self.start;
     }
 }
 
