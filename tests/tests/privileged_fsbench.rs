@@ -207,7 +207,7 @@ fn a_volume_that_fills_up_fails_the_run() {
     let plain = PlainMount::new(&image, &scratch.path("mnt"), "rw");
     let mut command = scratch.command("fsbench");
     command.args(["run", "surge", "--scale", "0.05", "--duration", "1h", "--quiet-warnings"]);
-    for set in ["cap=100000", "ageing_mib=1", "off=0.002"] {
+    for set in ["cap=100000", "ageing_mib=1", "off=0.002", "seconds=1"] {
         command.args(["--set", set]);
     }
     let mut child =
