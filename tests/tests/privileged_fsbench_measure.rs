@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use fs2_tests::{KERNEL, Mounted, Need, PlainMount, Scratch, mke2fs, needs};
+use fs2_tests::{KERNEL, Mounted, Need, PlainMount, Scratch, mke2fs, needs, run};
 use fs2_tools::fsbench::fs2::difference;
 use fs2_tools::fsbench::measure::{
     Cold, ColdMode, DriveSpan, Environment, MemLimit, Method, power_called, residency_of,
@@ -107,6 +107,35 @@ fn a_mount_in_use_stays_mounted() {
     assert!(mount_at(mount.dir()).unwrap().is_some());
     drop(open);
     cold.make(&made).unwrap();
+}
+
+/// A file system in memory; taken away on drop.
+struct InMemory(PathBuf);
+
+impl Drop for InMemory {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// What stays cached whatever is dropped is no cold start: the run fails, says why, and leaves nothing.
+#[test]
+fn a_run_that_stays_warm_is_refused() {
+    if !needs(&[Need::Root]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let dir = scratch.make_dir("memory");
+    let mut mount = Command::new("mount");
+    run(mount.args(["-t", "tmpfs", "-o", "size=64m", "none"]).arg(&dir)).ended(0);
+    let memory = InMemory(dir);
+    let bench = |cold: &str| {
+        let args = ["run", "cvs-update", "--scale", "0.02", "--cold", cold];
+        run(scratch.command("fsbench").args(args).arg(&memory.0)).ended(1)
+    };
+    bench("drop").says("still cached after --cold drop").says("tmpfs");
+    bench("remount").says("without a block device");
+    assert_eq!(std::fs::read_dir(&memory.0).unwrap().count(), 0, "nothing is left");
 }
 
 /// A child may read a file larger than its limit; no more of it is kept than that.
