@@ -242,6 +242,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn of_one_and_of_two() {
+        let one = of(&[123_456_789]).percentiles().unwrap();
+        let all = [one.min_ns, one.p50_ns, one.p90_ns, one.p95_ns, one.p99_ns, one.p999_ns, one.max_ns];
+        assert_eq!(all, [123_456_789; 7], "what is known exactly is told exactly");
+        // Of two the lower one is the median, and all above it the higher one.
+        let two = of(&[100, 1_000_000]).percentiles().unwrap();
+        assert_eq!((two.p50_ns, two.max_ns), (100, 1_000_000));
+        for high in [two.p90_ns, two.p95_ns, two.p99_ns, two.p999_ns] {
+            assert!(high <= 1_000_000 && (1e6 - high as f64) / 1e6 <= Histogram::RELATIVE_ERROR, "{high}");
+        }
+        assert_eq!(Histogram::new().percentiles(), None);
+        // A document's numbers are anybody's.
+        let mut large: Histogram = serde_json::from_str(
+            r#"{"sum_ns":9,"min_ns":1,"max_ns":9,"buckets":[[1,18446744073709551615],[9,5]]}"#,
+        )
+        .unwrap();
+        let again = large.clone();
+        large.merge(&again);
+        assert_eq!((large.count(), large.quantile_ns(1.0)), (u64::MAX, Some(1)));
+    }
+
     proptest! {
         #[test]
         fn quantiles_are_those_of_the_sorted_list(mut v in values(), q in 0.0..=1.0f64) {

@@ -251,6 +251,23 @@ mod tests {
         assert_eq!(Summary::of(&[0.0, 0.0]).unwrap().cv, None);
     }
 
+    /// By hand: two values 2 apart have a standard deviation of the root of 2 and one degree of freedom, whose t is 12.7062.
+    #[test]
+    fn two_runs_have_a_wide_interval() {
+        let s = Summary::of(&[3.0, 1.0]).unwrap();
+        assert_eq!((s.n, s.mean, s.median, s.min, s.max), (2, 2.0, 2.0, 1.0, 3.0));
+        near(s.sd.unwrap(), 2f64.sqrt());
+        assert!((s.ci95_half.unwrap() - 12.7062).abs() < 1e-3, "{s:?}");
+        // Variances of 1 and 4 of the means: t = 2 / sqrt 5, freedom = 25 / (1 + 16).
+        let w = Welch::test(&[1.0, 3.0], &[2.0, 6.0]).unwrap();
+        near(w.t.unwrap(), 2.0 / 5f64.sqrt());
+        near(w.freedom.unwrap(), 25.0 / 17.0);
+        assert!(!w.is_distinguishable());
+        // One that does not vary beside one that does: the other's freedom alone.
+        near(Welch::test(&[1.0, 1.0], &[2.0, 6.0, 4.0]).unwrap().freedom.unwrap(), 2.0);
+        assert!(outliers(&[1.0, 900.0]).is_empty() && !first_is_high(&[900.0, 1.0]));
+    }
+
     /// Welch's example as R has it: t.test(extra ~ group, data = sleep) gives t = -1.8608, df = 17.776,
     /// p = 0.07939, interval -3.3654832 to 0.2054832.
     #[test]
