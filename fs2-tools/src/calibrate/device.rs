@@ -22,10 +22,13 @@ impl First {
     }
 
     fn set(policy: libc::c_int, sched_priority: libc::c_int) {
-        let wanted = libc::sched_param { sched_priority };
+        // SAFETY: plain numbers, for which zero is a value; some C libraries have more of them than the one that is meant.
+        let mut wanted: libc::sched_param = unsafe { std::mem::zeroed() };
+        wanted.sched_priority = sched_priority;
+        // By the thread's handle: musl's sched_setscheduler does nothing.
         // SAFETY: the structure is initialised and outlives the call, which changes nothing but this thread's
         // scheduling. A refusal is no error: then it is measured as it is.
-        let _ = unsafe { libc::sched_setscheduler(0, policy, &wanted) };
+        let _ = unsafe { libc::pthread_setschedparam(libc::pthread_self(), policy, &wanted) };
     }
 }
 
