@@ -3,7 +3,7 @@ import argparse, json, os, re, shutil, signal, socket, statistics, subprocess, s
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-import guest
+import guest, steps
 
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
@@ -23,12 +23,14 @@ parts:
   ring      fs2d on a loop device over memory, past the page cache: --io uring and --io threads (root)
   policy    fs2d with policies none and fs2, a million replicas in the table, reads beside them and of them; fs2 also
             with its copying stopped
+  steps     the same volume, policies fs2 (copying stopped) and none, by a client that sends so many reads at once and
+            takes all answers before it sends more: what remains is the daemon's own time (not among the default parts)
   guest-ublk    in the guest of tests/guest/run: fs2d's ublk device and rublk's loop (not among the default parts)
   guest-nbd     there: fs2 mount --frontend nbd, and nbdkit file with the kernel's client (not among the default parts)
 examples:
   run.sh --quick                        one depth, two seconds, three rounds
   run.sh --part nbd --json nbd.json     the whole table, and as JSON""")
-    p.add_argument("--part", action="append", choices=["nbd", "fuse", "ring", "policy", *guest.PARTS],
+    p.add_argument("--part", action="append", choices=["nbd", "fuse", "ring", "policy", steps.PART, *guest.PARTS],
                    help="[default: all but the guest's]")
     p.add_argument("--rounds", type=int, help="rounds of each case [default: 5; policy: 9; quick: 3]")
     p.add_argument("--seconds", type=float, help="of each measurement [default: 3; quick: 1]")
@@ -304,6 +306,17 @@ def main():
         for part in guest.PARTS:
             if part in parts:
                 guest.host(part, a, a.rounds or (3 if a.quick else 5), seconds, skipped, results)
+        if steps.PART in parts:
+            image, servers = million(work, mkfs2), []
+            for name, more in (("fs2, no copying", ["--policy", "fs2", "--host-reserve", "100%"]), ("none", ["--policy", "none"])):
+                copy = work / f"million-{len(servers)}.img"
+                subprocess.run(["cp", "--sparse=always", image, copy], check=True)
+                server, target = serve(name, copy, *more, "--space", "30%", "--require-active")
+                servers.append((server, target[-1].rsplit("=", 1)[1]))
+            print("\nsteps: medians of turns; processor time a request")
+            for depth in (1, 32):
+                steps.run(servers, depth, BLOCK, PLAIN[0] * GROUP, len(PLAIN) * GROUP, interval, results)
+            end()
         if "policy" in parts:
             image = million(work, mkfs2)
             servers = []
