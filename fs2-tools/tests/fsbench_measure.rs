@@ -161,6 +161,39 @@ fn two_settings_in_one_directory_are_compared() {
     assert!(code == 2 && err.contains("--a and --b"), "{err}");
 }
 
+/// Standard output of somebody who has seen enough.
+struct Closed;
+
+impl std::io::Write for Closed {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_measured_is_written_before_it_is_printed() {
+    let (dir, out_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = dir.path().to_str().unwrap();
+    let small = ["cvs-update", path, "--scale", "0.02", "--quiet-warnings", "--json"];
+    for (command, more) in
+        [("run", &[][..]), ("compare", &["--runs", "2", "--a", "touch=0", "--b", "touch=1"])]
+    {
+        let json = out_dir.path().join(command);
+        let args = ["fsbench", command].into_iter().chain(small).chain([json.to_str().unwrap()]);
+        let args = args.chain(more.iter().copied()).map(OsString::from);
+        let mut err = Vec::new();
+        assert_eq!(fs2_tools::fsbench::run(args, &mut Closed, &mut err), 1, "{command}");
+        assert!(String::from_utf8_lossy(&err).contains("writing the output"), "{command}");
+        let text = std::fs::read_to_string(&json).unwrap_or_else(|e| panic!("{command}: {e}"));
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{command}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
+
 #[test]
 fn a_real_program_runs_or_is_skipped_with_its_package() {
     let dir = tempfile::tempdir().unwrap();

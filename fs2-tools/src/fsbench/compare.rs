@@ -201,17 +201,19 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     drop(below);
     let main = main_figure(&outcome_a).0;
     let compared = compare(&a, &b);
-    print(&args.name, &a, &b, &compared, &main, out).and_then(|()| out.flush()).map_err(super::printing)?;
-    for (name, document) in [("A", &a), ("B", &b)] {
-        for warning in document.warnings.iter().filter(|_| !args.measure.quiet_warnings) {
-            let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
-        }
-    }
+    // Written before it is printed: whoever reads what is printed may have seen enough.
+    let all = Comparison { schema: SCHEMA, program: "fsbench compare", a, b, compared };
     if let Some(path) = &args.measure.json {
-        let all = Comparison { schema: SCHEMA, program: "fsbench compare", a, b, compared };
         let mut text = serde_json::to_vec_pretty(&all).map_err(|e| BenchError::Failed(e.to_string()))?;
         text.push(b'\n');
         write_whole(path, &text)?;
+    }
+    let Comparison { a, b, compared, .. } = &all;
+    print(&args.name, a, b, compared, &main, out).and_then(|()| out.flush()).map_err(super::printing)?;
+    for (name, document) in [("A", a), ("B", b)] {
+        for warning in document.warnings.iter().filter(|_| !args.measure.quiet_warnings) {
+            let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
+        }
     }
     [&outcome_a, &outcome_b].into_iter().find_map(runner::failure).map_or(Ok(()), Err)
 }
