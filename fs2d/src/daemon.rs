@@ -236,6 +236,7 @@ pub(crate) fn open_with(
         discard: settings.discard.mode(),
         punch: settings.discard == DiscardKind::Pass,
         distrust: settings.trust == TrustKind::Verify,
+        control: settings.control_sample,
         paranoid: settings.paranoid,
         seed,
         ..EngineConfig::default()

@@ -116,6 +116,11 @@ pub struct Settings {
     #[arg(long, default_value = "15,10,5", value_name = "H,L,C", value_parser = parse_watermarks)]
     pub watermarks: Watermarks,
 
+    /// Measure what copies gain: of the reads that have a copy, one short run in so many is read from the
+    /// originals. off, or 1/N with N from 2 to 65535.
+    #[arg(long, default_value = "1/256", value_name = "SHARE", value_parser = parse_control)]
+    pub control_sample: u16,
+
     /// The replica table lives in this file or device instead of on inode 5 of the volume.
     #[arg(long, value_name = "PATH")]
     pub table: Option<PathBuf>,
@@ -209,6 +214,7 @@ impl Settings {
         put("--direct=", value_name(&self.direct));
         put("--io=", value_name(&self.io));
         put("--degree=", self.degree.to_string().into());
+        put("--control-sample=", control_text(self.control_sample).into());
         put("--lock-wait=", self.lock_wait.to_string().into());
         if let Some(drive) = &self.drive {
             put("--drive=", absolute_if_file(drive));
@@ -250,6 +256,21 @@ impl Settings {
         }
         args
     }
+}
+
+/// A control sample as one is asked for.
+fn control_text(every: u16) -> String {
+    if every == 0 { "off".into() } else { format!("1/{every}") }
+}
+
+/// 0 for `off`, N for `1/N`.
+fn parse_control(s: &str) -> Result<u16, String> {
+    let every = if s == "off" {
+        Some(0)
+    } else {
+        s.strip_prefix("1/").and_then(|n| n.parse().ok()).filter(|n| *n > 1)
+    };
+    every.ok_or_else(|| format!("'{s}' is neither off nor a share such as 1/256"))
 }
 
 fn percent(share: Permille) -> String {
@@ -328,7 +349,7 @@ mod tests {
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
                     --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --record /d --require-active \
                     --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid --again \
-                    --metrics unix:/e/f --metrics-remote";
+                    --metrics unix:/e/f --metrics-remote --control-sample 1/2";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());
         let two = Only::try_parse_from(again).unwrap();
@@ -336,6 +357,17 @@ mod tests {
         let plain = Only::try_parse_from(["x"]).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(plain.settings.to_args());
         assert_eq!(format!("{plain:?}"), format!("{:?}", Only::try_parse_from(again).unwrap()));
+    }
+
+    #[test]
+    fn a_control_sample_is_off_or_one_in_so_many() {
+        for (text, every) in [("off", 0), ("1/2", 2), ("1/256", 256), ("1/65535", 65535)] {
+            assert_eq!(parse_control(text), Ok(every));
+            assert_eq!(control_text(every), text);
+        }
+        for bad in ["", "on", "0", "1/0", "1/1", "1/65536", "2/3", "1/-2", "1/2.5", "1/"] {
+            assert!(parse_control(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use fs2_block::{Permille, SECTOR_BYTES};
 use fs2_control::{
-    AccessMs, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Source, Status, TotalS,
-    WatermarkState,
+    AccessMs, Control, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Sample, Source,
+    Status, TotalS, WatermarkState,
 };
 use fs2_engine::{AccessKind, DetachReport, PolicyKind, Standing};
 use fs2_store::ModelTotals;
@@ -92,6 +92,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
                 transfer: s_of(m.transfer),
                 saved: s.saved.as_secs_f64(),
             },
+            control: control_of(&v.control()),
             liveness,
             remedy,
             policy: v.policy().kind().to_string(),
@@ -156,6 +157,11 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
     status.pid = std::process::id();
     status.version = env!("CARGO_PKG_VERSION").into();
     status
+}
+
+fn control_of(c: &fs2_engine::Control) -> Control {
+    let sample = |s: &fs2_engine::Sample| Sample { reads: s.reads, mean_ms: s.mean_ms, error_ms: s.error_ms };
+    Control { every: c.every.into(), copies: sample(&c.chosen), originals: sample(&c.home) }
 }
 
 /// The simulated drive knows what its accesses were made of, the engine's included.

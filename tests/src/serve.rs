@@ -33,9 +33,29 @@ impl<'a> Served<'a> {
     /// # Panics
     /// Where it neither serves nor ends.
     pub fn start(scratch: &'a Scratch, image: &Path, args: &[&str]) -> Result<Served<'a>, Done> {
+        Served::start_with(scratch, image, args, scratch.dir())
+    }
+
+    /// As [`Served::new`], with its control socket in the runtime directory, where `fs2 status` and others find it.
+    ///
+    /// # Panics
+    /// Where it does not serve.
+    #[track_caller]
+    pub fn found(scratch: &'a Scratch, image: &Path, args: &[&str]) -> Served<'a> {
+        let runtime = scratch.make_dir("run");
+        Served::start_with(scratch, image, args, &runtime)
+            .unwrap_or_else(|done| panic!("{}: {}: {}", done.command(), done.code, done.err))
+    }
+
+    fn start_with(
+        scratch: &'a Scratch,
+        image: &Path,
+        args: &[&str],
+        control: &Path,
+    ) -> Result<Served<'a>, Done> {
         let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let place = |ending: &str| scratch.path(&format!("{name}.{ending}"));
-        let (socket, control, log) = (place("nbd"), place("ctl"), place("log"));
+        let (socket, control, log) = (place("nbd"), control.join(format!("{name}.ctl")), place("log"));
         let mut command = scratch.command("fs2d");
         command.args(["serve", "--frontend", "nbd", "--listen"]).arg(format!("unix:{}", socket.display()));
         command.arg("--control").arg(&control).args(args).arg(image);

@@ -42,7 +42,7 @@ fn it_draws_and_leaves_the_terminal_as_it_was() {
     full.wait_for("active");
     full.wait_for("of the volume");
     full.press("h");
-    full.wait_for("q Esc");
+    full.wait_for("list of volumes");
     full.press("hp");
     full.wait_for("PAUSED");
     full.press("q");

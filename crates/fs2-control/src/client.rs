@@ -1,9 +1,12 @@
 //! The asking side: blocking, one connection, one question at a time.
 
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::command::{Command, Reply};
 use crate::wire::{self, FRAME_BYTES_MAX, HELLO_BYTES_MAX, PREFIX_BYTES, PROTOCOL_VERSION, WireError};
@@ -109,10 +112,11 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_within(path: impl AsRef<Path>, patience: Duration) -> Result<Client, ControlError> {
         let path = path.as_ref().to_path_buf();
-        let stream = match UnixStream::connect(&path) {
+        let stream = match connect(&path, patience) {
             Ok(stream) => stream,
             Err(cause) => {
                 return Err(match cause.kind() {
+                    io::ErrorKind::WouldBlock => ControlError::Timeout { path, waited: patience },
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                         ControlError::NoDaemon { path, cause }
                     }
@@ -187,6 +191,15 @@ impl Client {
         self.stream = Some(stream);
         Ok(content)
     }
+}
+
+/// Connects, waiting at most `patience`: the kernel keeps so many connections for a daemon that accepts none, and then has
+/// the next one wait for as long as it may send.
+pub(crate) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_write_timeout(Some(patience))?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(OwnedFd::from(socket).into())
 }
 
 /// Fills `into` before `deadline`, however slowly the bytes come.

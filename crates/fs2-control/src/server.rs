@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::client::connect;
 use crate::command::{Command, Reply};
 use crate::wire::{self, COMMAND_BYTES_MAX, HELLO_BYTES_MAX, PREFIX_BYTES, PROTOCOL_VERSION, WireError};
 
@@ -30,6 +31,10 @@ const BACKLOG: u32 = 64;
 
 /// How long to wait for another process that is making or removing a socket in the same directory.
 const DIRECTORY_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a look whether anybody listens at a socket may take; connecting takes microseconds, unless the daemon accepts
+/// nobody.
+const LISTENER_WAIT: Duration = Duration::from_millis(100);
 
 /// What is granted to clients. The defaults are guesses, generous to a person, short to a fault.
 #[derive(Clone, Copy, Debug)]
@@ -194,6 +199,29 @@ fn lock_directory(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Removes a socket that nobody listens on: a daemon that was killed left it. True where it did; what is no socket, or is
+/// being made, stays.
+///
+/// # Errors
+/// What the system says; that there is no such file is no error.
+pub fn remove_stale(path: &Path) -> io::Result<bool> {
+    // Keeps S5: who makes a socket has it bound before it listens, and holds this lock meanwhile.
+    let _directory = match lock_directory(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        directory => directory?,
+    };
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(e),
+        Ok(meta) if !meta.file_type().is_socket() => return Ok(false),
+        Ok(_) => {}
+    }
+    match connect(path, LISTENER_WAIT) {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
 fn listen(path: &Path, runtime: &Runtime) -> Result<UnixListener, ServeError> {
     let failed = |cause| ServeError::Io { path: path.to_path_buf(), cause };
     // Keeps S5: between the look at an old socket and its removal nobody puts a new one there.
@@ -204,9 +232,13 @@ fn listen(path: &Path, runtime: &Runtime) -> Result<UnixListener, ServeError> {
         Ok(meta) if !meta.file_type().is_socket() => {
             return Err(ServeError::NotASocket { path: path.to_path_buf() });
         }
-        Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+        Ok(_) => match connect(path, LISTENER_WAIT) {
             Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
                 std::fs::remove_file(path).map_err(failed)?;
+            }
+            // It listens and takes nobody.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                return Err(ServeError::InUse { path: path.to_path_buf() });
             }
             Err(e) => return Err(failed(e)),
             Ok(_) => return Err(ServeError::InUse { path: path.to_path_buf() }),

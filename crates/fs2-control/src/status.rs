@@ -246,6 +246,62 @@ pub struct AccessMs {
     pub source: Source,
 }
 
+/// Reads of a control sample and what they took, dispatch to completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// How many.
+    pub reads: u64,
+    /// Their measured mean in ms.
+    pub mean_ms: Option<f64>,
+    /// The mean is right within so many ms with 95 % confidence.
+    pub error_ms: Option<f64>,
+}
+
+/// The control sample: of the reads that have a copy, one short run in so many is read from the originals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Control {
+    /// One run in so many; 0: none.
+    pub every: u32,
+    /// Runs served as the policy chose, mostly from copies.
+    pub copies: Sample,
+    /// Runs sent to the originals.
+    pub originals: Sample,
+}
+
+/// What a control sample says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ControlGain {
+    /// Mean of a read sent to its original, in ms.
+    pub without: f64,
+    /// Mean of one served as the policy chose, in ms.
+    pub with: f64,
+    /// The difference of the two is right within so many ms with 95 % confidence.
+    pub error: f64,
+}
+
+impl ControlGain {
+    /// By how much of 1 the reads are shorter; negative where they are longer. `None` where that says nothing.
+    pub fn share(&self) -> Option<f64> {
+        Some(1.0 - self.with / self.without).filter(|s| s.is_finite())
+    }
+}
+
+impl Control {
+    /// Below so many reads of either kind nothing is concluded.
+    pub const READS_LEAST: u64 = 30;
+
+    /// What copies gain; `None` while there are too few reads to say.
+    pub fn gain(&self) -> Option<ControlGain> {
+        let (c, o) = (&self.copies, &self.originals);
+        if c.reads.min(o.reads) < Control::READS_LEAST {
+            return None;
+        }
+        let (with, without) = (c.mean_ms?, o.mean_ms?);
+        let error = c.error_ms?.hypot(o.error_ms?);
+        [with, without, error].iter().all(|t| t.is_finite()).then_some(ControlGain { without, with, error })
+    }
+}
+
 /// Energy used since the attach.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct EnergyJ {
@@ -362,6 +418,8 @@ pub struct Status {
     pub access_ms: AccessMs,
     /// The sums behind them.
     pub total_s: TotalS,
+    /// What reads that have a copy take, from copies and from originals.
+    pub control: Control,
     /// Energy.
     pub energy_j: EnergyJ,
     /// Seconds since the attach.
@@ -483,6 +541,11 @@ pub(crate) mod tests {
                         source: Source::Simulated(drive),
                     },
                     total_s: TotalS { reads: n[3], read: uptime_s, seek: free_share, ..TotalS::default() },
+                    control: Control {
+                        every: n[1] as u32,
+                        copies: Sample { reads: n[2], mean_ms: t.0, error_ms: t.1 },
+                        originals: Sample { reads: n[3], mean_ms: t.2, error_ms: t.3 },
+                    },
                     energy_j: EnergyJ { value: t.0, source: Source::None },
                     uptime_s,
                     trace: remedy,
@@ -532,6 +595,8 @@ pub(crate) mod tests {
                 "accesses": 0, "source": "modelled by profile wd800-repaired" },
             "total_s": { "reads": 0, "read": 0.0, "read_wait": 0.0, "writes": 0, "write": 0.0, "accesses": 0,
                 "seek": 0.0, "rotation": 0.0, "transfer": 0.0, "saved": 0.0 },
+            "control": { "every": 0, "copies": { "reads": 0, "mean_ms": null, "error_ms": null },
+                "originals": { "reads": 0, "mean_ms": null, "error_ms": null } },
             "energy_j": { "value": null, "source": "none" },
             "uptime_s": 0.0, "trace": null,
             "detach": { "marked": false, "why_not": "x", "replicas": 3 },
@@ -546,6 +611,25 @@ pub(crate) mod tests {
     fn a_number_that_is_none_does_not_break_the_json() {
         let status = Status { free_share: f64::NAN, uptime_s: f64::INFINITY, ..Status::default() };
         assert_eq!(status.to_json()["free_share"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_control_sample_says_nothing_too_early() {
+        let sample = |reads, mean, error| Sample { reads, mean_ms: Some(mean), error_ms: Some(error) };
+        let control = Control { every: 256, copies: sample(9000, 2.0, 0.3), originals: sample(30, 5.0, 0.4) };
+        let gain = control.gain().unwrap();
+        assert_eq!((gain.with, gain.without, gain.error), (2.0, 5.0, 0.5));
+        assert!((gain.share().unwrap() - 0.6).abs() < 1e-12);
+        for few in [
+            Control { originals: sample(29, 5.0, 0.4), ..control },
+            Control { copies: sample(0, 2.0, 0.4), ..control },
+            Control { originals: Sample { error_ms: None, ..control.originals }, ..control },
+            Control { originals: sample(50, f64::NAN, 0.4), ..control },
+            Control::default(),
+        ] {
+            assert_eq!(few.gain(), None, "{few:?}");
+        }
+        assert_eq!(ControlGain { without: 0.0, with: 0.0, error: 0.0 }.share(), None);
     }
 
     #[test]

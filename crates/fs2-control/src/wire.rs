@@ -215,6 +215,7 @@ mod tests {
             "0000000000",               // hash_mismatches to clients_cut
             "00000000000000046e6f6e65", // access_ms
             &"00".repeat(3 + 7 * 8),    // total_s
+            &"00".repeat(1 + 2 * 3),    // control
             "00046e6f6e65",             // energy_j
             "0000000000000000",         // uptime_s
             "0000",                     // trace, detach

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fs2_control::{
     COMMAND_BYTES_MAX, Client, Command, ControlError, ControlServer, Liveness, PROTOCOL_VERSION, Reply,
-    ServeError, ServeLimits, Status, serve, serve_with,
+    ServeError, ServeLimits, Status, remove_stale, serve, serve_with,
 };
 use tempfile::TempDir;
 
@@ -132,6 +132,42 @@ fn a_socket_in_use_is_left_alone_and_a_stale_one_replaced() {
     assert!(refused.to_string().contains("nobody listens there any more"), "{refused}");
     let _second = serve(&path, handler).unwrap();
     assert_eq!(Client::connect(&path).unwrap().ask(&Command::Ping).unwrap(), Reply::Done);
+}
+
+#[test]
+fn only_a_socket_that_nobody_listens_on_is_stale() {
+    let (dir, path) = place();
+    let server = serve(&path, handler).unwrap();
+    assert!(!remove_stale(&path).unwrap(), "it is served");
+    assert_eq!(Client::connect(&path).unwrap().ask(&Command::Ping).unwrap(), Reply::Done);
+    server.shutdown();
+    assert!(!remove_stale(&path).unwrap(), "there is none");
+    assert!(!remove_stale(&dir.path().join("no/such/directory")).unwrap());
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(!remove_stale(&file).unwrap() && file.exists());
+    drop(UnixListener::bind(&path).unwrap());
+    // Its maker may be about to listen: he holds the directory.
+    let making = std::fs::File::open(dir.path()).unwrap();
+    making.lock().unwrap();
+    assert!(remove_stale(&path).is_err() && path.exists());
+    drop(making);
+    assert!(remove_stale(&path).unwrap() && !path.exists());
+}
+
+/// A stopped process listens and accepts nobody: when the kernel keeps no more connections for it, a tool that comes then
+/// waited for ever.
+#[test]
+fn a_daemon_that_accepts_nobody_is_not_waited_for_for_ever() {
+    let (_dir, path) = place();
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&socket2::SockAddr::unix(&path).unwrap()).unwrap();
+    socket.listen(0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    let error = Client::connect_within(&path, SHORT).unwrap_err();
+    assert!(matches!(error, ControlError::Timeout { .. }), "{error}");
+    assert!(!remove_stale(&path).unwrap());
+    assert!(matches!(serve(&path, handler), Err(ServeError::InUse { .. })));
 }
 
 #[test]

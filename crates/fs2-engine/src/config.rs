@@ -83,6 +83,9 @@ pub struct EngineConfig {
     pub table_flush_every: Nanos,
     /// Payloads waiting to be copied, at most this many bytes.
     pub log_bytes_max: usize,
+    /// Of the reads that have a copy, one short run in so many is read from the originals, so that what copies gain can be
+    /// measured; 0: none.
+    pub control: u16,
     /// Trust no entry before its original was read and hashed again.
     pub distrust: bool,
     /// Check every invariant after every event.
@@ -110,6 +113,7 @@ impl Default for EngineConfig {
             idle_after: Nanos::from_millis(15),
             table_flush_every: Nanos::from_millis(5_000),
             log_bytes_max: 64 << 20,
+            control: 0,
             distrust: false,
             paranoid: false,
             seed: 0,

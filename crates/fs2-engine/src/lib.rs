@@ -44,7 +44,7 @@ pub use io::{Brought, EINVAL, EIO, ENOSPC, ESHUTDOWN, Io, IoData, IoId, IoOp, Ou
 pub use log::{Batch, Log, Payload, RunId};
 pub use plant::Plant;
 pub use policy::PolicyKind;
-pub use stats::{AccessKind, Modelled, Parts, PauseWork, Stats, Times, WatermarkState};
+pub use stats::{AccessKind, Control, Modelled, Parts, PauseWork, Sample, Stats, Times, WatermarkState};
 pub use volume::{
     AttachError, AttachOptions, AttachReport, DetachReport, HandOver, Inactive, Standing, Volume,
 };

@@ -159,6 +159,28 @@ pub struct PauseWork {
     pub limit_ms: f64,
 }
 
+/// Reads of a control sample and what they took, dispatch to completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// How many.
+    pub reads: u64,
+    /// Their mean, in ms; `None` of none.
+    pub mean_ms: Option<f64>,
+    /// The mean is right within so many ms, with 95 % confidence; `None` of less than two runs.
+    pub error_ms: Option<f64>,
+}
+
+/// What reads that have a copy take, by where they were served.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Control {
+    /// One run of reads in so many was sent to its originals; 0: none is.
+    pub every: u16,
+    /// Runs served as the policy chose: from copies, or from originals where these were cheaper.
+    pub chosen: Sample,
+    /// Runs served from originals, whatever it would have chosen.
+    pub home: Sample,
+}
+
 /// Counters and times since the attach.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {

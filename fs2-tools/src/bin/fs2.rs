@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fs2_control::Liveness;
-use fs2_tools::volume::{self, MountRecord, VolumeError};
+use fs2_control::{Liveness, plain};
+use fs2_tools::volume::{self, Found, VolumeError};
 
 /// Accelerated ext2 volumes for spinning disks.
 #[derive(Parser, Debug)]
@@ -46,7 +46,13 @@ EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmount
         /// Where it is mounted, or the image or device.
         dir: PathBuf,
     },
-    /// How a volume is doing; without a directory, all of them.
+    /// How a volume is doing; without a directory, all of them, a line each.
+    #[command(after_help = "EXAMPLES:
+  fs2 status                a line for each volume: where it is mounted (- where it is only served), device, state
+  fs2 status /srv           all there is to tell of one
+  fs2 status --json /srv    the same for scripts
+
+EXIT CODES: 0 told, 1 wrong usage, 2 no such volume, or a daemon does not answer")]
     Status {
         /// Where it is mounted, or the image or device.
         dir: Option<PathBuf>,
@@ -201,7 +207,18 @@ fn not_served(dir: &std::path::Path) -> String {
 }
 
 fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCode {
-    let one = |asked: Result<fs2_control::Status, VolumeError>| match asked {
+    let found = match (&dir, control) {
+        (_, Some(control)) => Found::at(control),
+        (Some(dir), None) => match volume::daemon_of(dir) {
+            Some(found) => found,
+            None => {
+                eprintln!("{}", not_served(dir));
+                return ExitCode::from(2);
+            }
+        },
+        (None, None) => return all(json),
+    };
+    match found.status() {
         Ok(status) => {
             match json {
                 true => println!("{}", status.to_json()),
@@ -210,50 +227,40 @@ fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCod
             ExitCode::SUCCESS
         }
         Err(e) => failed(&e, 2),
-    };
-    if let Some(control) = control {
-        return one(volume::status_of(&control));
     }
-    if let Some(dir) = dir {
-        return match (volume::find_record(&dir), volume::served_control(&dir)) {
-            (Some(record), _) => one(volume::status(&record)),
-            (None, Some(control)) => one(volume::status_of(&control)),
-            (None, None) => {
-                eprintln!("{}", not_served(&dir));
-                ExitCode::from(2)
-            }
-        };
-    }
-    all(&volume::all_records(), json)
 }
 
-fn all(records: &[MountRecord], json: bool) -> ExitCode {
+fn all(json: bool) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let mut list = Vec::new();
-    for record in records {
-        match volume::status(record) {
+    for gone in volume::clear_dead() {
+        let (dir, device) = (gone.dir.display(), gone.device.display());
+        eprintln!(
+            "fs2: {dir}: its daemon died, and it is unmounted; before the next mount: chkfs2 -f -p {device}"
+        );
+    }
+    let daemons = volume::daemons();
+    for found in &daemons {
+        match found.status() {
             Ok(status) if json => {
                 let mut value = status.to_json();
-                value["dir"] = record.dir.display().to_string().into();
+                value["dir"] = found.dir().map(|d| d.display().to_string()).into();
                 list.push(value);
             }
             Ok(s) => {
-                let (dir, device) = (record.dir.display(), record.device.display());
-                println!(
-                    "{dir}  {device}  {}  {} replicas, {} of {} reads from them",
-                    s.liveness, s.replicas, s.reads_from_replica, s.reads
-                );
+                let dir = found.dir().map_or("-".into(), |d| d.display().to_string());
+                println!("{}  {}  {}", plain(&dir), plain(&s.volume), s.to_line());
             }
             Err(e) => {
-                eprintln!("fs2: {}: {e}", record.dir.display());
+                eprintln!("fs2: {}: {e}", found.name());
                 code = ExitCode::from(2);
             }
         }
     }
     if json {
         println!("{}", serde_json::Value::Array(list));
-    } else if records.is_empty() {
-        println!("no volume is mounted by FS2");
+    } else if daemons.is_empty() {
+        println!("no volume is mounted by FS2, and no daemon serves one");
     }
     code
 }

@@ -18,6 +18,7 @@ use fs2_trace::Reader;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::replay::new_file::NewFile;
+use crate::volume::Found;
 use crate::{signals, top};
 use accesses::Accesses;
 use page::{Material, page};
@@ -76,11 +77,12 @@ fn run(options: &Options) -> Result<String, String> {
         }
         None => {
             let places = top::places(options.place.as_deref(), options.control.as_deref())?;
-            let [(name, control)] = &places[..] else {
-                let names: Vec<_> = places.iter().map(|p| &*p.0).collect();
-                return Err(format!("which volume: {}?", names.join(", ")));
+            let [found] = &places[..] else {
+                let names: Vec<_> = places.iter().map(Found::name).collect();
+                return Err(format!("there are several volumes: name one of {}", names.join(", ")));
             };
-            let looked = look(control, Duration::from_secs(options.seconds.into()))?;
+            let name = &*found.name();
+            let looked = look(found, Duration::from_secs(options.seconds.into()))?;
             let (accesses, volume_bytes, cut) = read(&looked.trace)?;
             let asked = Some((&looked.before, &looked.after));
             let material = Material { name, accesses: &accesses, volume_bytes, cut, asked };
@@ -130,8 +132,9 @@ fn order(control: &Path, command: &Command) -> Result<(), String> {
     }
 }
 
-fn look(control: &Path, how_long: Duration) -> Result<Looked, String> {
-    let before = top::ask(control)?;
+fn look(found: &Found, how_long: Duration) -> Result<Looked, String> {
+    let control = &*found.control;
+    let before = top::ask(found)?;
     if let Some(trace) = &before.trace {
         return Err(format!(
             "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {trace}"
@@ -145,7 +148,7 @@ fn look(control: &Path, how_long: Duration) -> Result<Looked, String> {
     order(control, &Command::TraceStart { path: trace.clone() })?;
     let tracing = Tracing(control);
     wait(how_long);
-    let after = top::ask(control)?;
+    let after = top::ask(found)?;
     drop(tracing);
     Ok(Looked { before, after, trace, _dir: dir })
 }

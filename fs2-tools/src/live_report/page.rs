@@ -1,17 +1,18 @@
 //! The page of a running volume, in the look of a replay's.
 
 use fs2_block::Nanos;
-use fs2_control::Status;
+use fs2_control::{Control, ControlGain, Status, plus_minus};
 use fs2_sim::replay::Histogram;
 
 use super::accesses::Accesses;
-use crate::replay::html::chart::{Axis, Chart, Row, bars};
+use crate::replay::html::chart::{Axis, Chart, Row, bars, whiskered};
 use crate::replay::html::pictures::{Panel, Section, addresses, cumulative, distances, key};
 use crate::replay::html::{STYLE, figure_of};
 use crate::report::page::{self, escape};
 use crate::report::summary::{change, figure};
 
 /// What a page is made of.
+#[derive(Clone, Copy)]
 pub(super) struct Material<'a> {
     /// Where the volume is mounted, its device, or the trace's file.
     pub(super) name: &'a str,
@@ -22,6 +23,21 @@ pub(super) struct Material<'a> {
     pub(super) cut: bool,
     /// Before and after, where a daemon was asked.
     pub(super) asked: Option<(&'a Status, &'a Status)>,
+}
+
+/// What reads are said to take without replicas, and who says so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Without {
+    /// The control sample: reads that have a copy, since the attach.
+    Measured(ControlGain),
+    /// The policy, at each read in the time looked at.
+    Predicted(Gain),
+}
+
+/// The control sample where it says anything, else the prediction.
+pub(super) fn without(before: &Status, after: &Status) -> Option<Without> {
+    let measured = after.control.gain().map(Without::Measured);
+    measured.or_else(|| gain(before, after).map(Without::Predicted))
 }
 
 /// Between two statuses: what reads took, and what they would have taken without replicas, as predicted; ms a read.
@@ -68,7 +84,7 @@ pub(super) fn page(m: &Material<'_>) -> String {
     if a.seen == 0 {
         out += "<p>No request came while it was looked at: there is nothing to draw.</p>\n";
     }
-    out += NOTES;
+    out += &notes(m);
     if let Some((_, after)) = m.asked {
         out +=
             &format!("<h2>Status at the end</h2>\n<figure><pre>{}</pre></figure>\n", lines(&after.to_text()));
@@ -83,13 +99,42 @@ fn lines(text: &str) -> String {
 
 const NOTES: &str = "<h2>What it says and what not</h2>\n<ul>\n\
 <li>Access times are measured, dispatch to completion; waits before it are not in them.</li>\n\
-<li>What reads would have taken without replicas is an estimate: to what was measured is added what the policy \
-predicted, at each read from a replica, that the original would have cost more. With a drive's profile (--drive, \
---belief) it predicts by the drive's mechanics, without by distance only.</li>\n\
-<li>There is no control sample: no read is sent to its original on purpose, so the prediction is held against \
-nothing, and what a replica read saves the reads after it is not in it.</li>\n\
-<li>Reads from replicas and from originals are different reads: their times may not be compared as before and \
-after.</li>\n</ul>\n";
+<li>Reads from replicas and from originals are different reads: in the pictures their times may not be compared as \
+before and after.</li>\n";
+
+const CONTROL: &str = "<li>With and without replicas is measured on the control sample: of the reads that have a \
+replica, one short run in so many is sent to the originals, whatever the policy would choose, and compared with the \
+runs served as it chose. The first read after a change between the two is left out. The intervals hold with 95 % \
+confidence; reads without a replica are in neither.</li>\n";
+
+const PREDICTED: &str = "<li>What reads would have taken without replicas is a prediction: to what was measured is \
+added what the policy predicted, at each read from a replica, that the original would have cost more. With a drive's \
+profile (--drive, --belief) it predicts by the drive's mechanics, without by distance only. What a replica read saves \
+the reads after it is not in it.</li>\n";
+
+/// What the figures rest on.
+fn notes(m: &Material<'_>) -> String {
+    let mut out = NOTES.to_owned();
+    let Some((before, after)) = m.asked else { return out + "</ul>\n" };
+    match without(before, after) {
+        Some(Without::Measured(_)) => out += CONTROL,
+        _ => {
+            out += PREDICTED;
+            out += &match after.control.every {
+                0 => "<li>There is no control sample (--control-sample off): the prediction is held against \
+                      nothing.</li>\n"
+                    .to_owned(),
+                every => format!(
+                    "<li>One run in {every} is sent to its originals to be compared; so far {} reads were, and \
+                     {} are wanted before anything is concluded.</li>\n",
+                    after.control.originals.reads,
+                    Control::READS_LEAST
+                ),
+            };
+        }
+    }
+    out + "</ul>\n"
+}
 
 fn sentence(m: &Material<'_>) -> String {
     let [(originals, _), (replicas, _)] = m.accesses.reads();
@@ -99,12 +144,26 @@ fn sentence(m: &Material<'_>) -> String {
     }
     let share = 100.0 * replicas as f64 / reads as f64;
     let mut told = format!("{share:.0} % of {} reads came from replicas.", fs2_control::count(reads));
-    if let Some(g) = m.asked.and_then(|(b, a)| gain(b, a)) {
-        told += &format!(" A read took {} ms", figure(g.measured));
-        if let Some(change) = change(g.without, g.measured).filter(|_| g.without > g.measured) {
-            told += &format!(", where {} ms are predicted without them ({change})", figure(g.without));
+    match m.asked.and_then(|(b, a)| without(b, a)) {
+        Some(Without::Measured(g)) => {
+            told += &format!(
+                " Reads that have one take {} ms with replicas and {} ms without, measured; the difference is right \
+                 within {} ms",
+                figure(g.with),
+                figure(g.without),
+                figure(g.error)
+            );
+            told += &change(g.without, g.with).map_or(String::new(), |c| format!(" ({c})"));
+            told.push('.');
         }
-        told.push('.');
+        Some(Without::Predicted(g)) => {
+            told += &format!(" A read took {} ms", figure(g.measured));
+            if let Some(change) = change(g.without, g.measured).filter(|_| g.without > g.measured) {
+                told += &format!(", where {} ms are predicted without them ({change})", figure(g.without));
+            }
+            told.push('.');
+        }
+        None => {}
     }
     told
 }
@@ -201,38 +260,79 @@ fn times(a: &Accesses) -> Option<Section> {
     })
 }
 
-/// What replicas are predicted to have saved.
+/// What replicas save, measured where that is possible.
 fn estimate(m: &Material<'_>) -> Option<Section> {
     let (before, after) = m.asked?;
-    let g = gain(before, after)?;
-    let row = |group: &str, label: &str, parts| Row { group: group.into(), label: label.into(), parts };
-    let rows = [
-        row("with", "measured", vec![(g.measured, "copy")]),
-        row("without", "estimated", vec![(g.measured, "copy"), (g.without - g.measured, "seek")]),
-    ];
+    match without(before, after)? {
+        Without::Measured(g) => Some(measured(&after.control, &g)),
+        Without::Predicted(g) => Some(predicted(&g)),
+    }
+}
+
+fn row(group: &str, label: &str, parts: Vec<(f64, &'static str)>) -> Row {
+    Row { group: group.into(), label: label.into(), parts }
+}
+
+fn keys(parts: &[(&str, &str)]) -> String {
+    key("box", parts.iter().map(|(c, n)| ((*c).to_owned(), (*n).to_owned())))
+}
+
+fn measured(c: &Control, g: &ControlGain) -> Section {
     let say = format!(
-        "Bars: a read took {} ms; without replicas {} ms are estimated",
-        figure(g.measured),
-        figure(g.without)
+        "with replicas {} ({} reads), without {} ({} reads)",
+        plus_minus(c.copies.mean_ms, c.copies.error_ms),
+        fs2_control::count(c.copies.reads),
+        plus_minus(c.originals.mean_ms, c.originals.error_ms),
+        fs2_control::count(c.originals.reads)
     );
-    let parts = [("copy", "measured"), ("seek", "saved, as predicted at each read")];
-    Some(Section {
+    let rows = [
+        row("with", "measured", vec![(g.with, "copy")]),
+        row("without", "measured", vec![(g.without, "seek")]),
+    ];
+    let errors = [&c.copies, &c.originals].map(|s| s.error_ms.unwrap_or_default());
+    Section {
         id: "estimate",
         heading: "With and without replicas",
         caption: format!(
-            "Mean access of {} reads in the time looked at. The second bar is an estimate; what it rests on is \
+            "Mean access of reads that have a replica, since the attach: {say}; 95 % intervals. One run in {} was \
+             sent to its originals to be measured.",
+            c.every
+        ),
+        key: keys(&[("copy", "as the policy served them"), ("seek", "sent to their originals")]),
+        panels: vec![(
+            "Access time of a read".into(),
+            whiskered(&rows, &errors, "ms a read", &[], &format!("Bars: {say}")),
+        )],
+    }
+}
+
+fn predicted(g: &Gain) -> Section {
+    let rows = [
+        row("with", "measured", vec![(g.measured, "copy")]),
+        row("without", "predicted", vec![(g.measured, "copy"), (g.without - g.measured, "seek")]),
+    ];
+    let say = format!(
+        "Bars: a read took {} ms; without replicas {} ms are predicted",
+        figure(g.measured),
+        figure(g.without)
+    );
+    Section {
+        id: "estimate",
+        heading: "With and without replicas",
+        caption: format!(
+            "Mean access of {} reads in the time looked at. The second bar is a prediction; what it rests on is \
              said below.",
             fs2_control::count(g.reads)
         ),
-        key: key("box", parts.iter().map(|(c, n)| ((*c).to_owned(), (*n).to_owned()))),
+        key: keys(&[("copy", "measured"), ("seek", "saved, as predicted at each read")]),
         panels: vec![("Access time of a read".into(), bars(&rows, "ms a read", &[], &say))],
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use fs2_block::Op;
-    use fs2_control::TotalS;
+    use fs2_control::{Sample, TotalS};
     use fs2_trace::RecordFlags;
 
     use super::super::accesses::tests::record;
@@ -291,8 +391,28 @@ mod tests {
             ),
             "{html}"
         );
-        assert!(html.contains("-10 meanwhile") && html.contains("no control sample"));
+        assert!(html.contains("-10 meanwhile") && html.contains("There is no control sample"));
         assert!(html.len() < 300_000, "{}", html.len());
+        // Sampled, but too little.
+        let sample = |reads, mean| Sample { reads, mean_ms: Some(mean), error_ms: Some(0.3) };
+        let control = Control { every: 256, copies: sample(9000, 2.0), originals: sample(29, 8.0) };
+        let few = Status { control, ..after.clone() };
+        let html = page(&Material { asked: Some((&before, &few)), ..material });
+        assert!(
+            html.contains("so far 29 reads were, and 30 are wanted")
+                && html.contains("are predicted without")
+        );
+        // Enough: what is measured goes before what is predicted.
+        let control = Control { originals: sample(30, 8.0), ..control };
+        let enough = Status { control, ..after.clone() };
+        let html = page(&Material { asked: Some((&before, &enough)), ..material });
+        elements(&html);
+        asks_for_nothing(&html);
+        assert!(html.contains("take 2.00 ms with replicas and 8.00 ms without, measured"), "{html}");
+        assert!(
+            html.contains("8.00 ± 0.30 ms (30 reads); 95 % intervals") && !html.contains("a prediction"),
+            "{html}"
+        );
     }
 
     #[test]

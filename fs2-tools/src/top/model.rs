@@ -1,8 +1,11 @@
 //! What is known of each volume over time, and what follows from two statuses of one daemon. No clock, no terminal.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 
 use fs2_control::{Parts, Status};
+
+use crate::volume::Found;
 
 /// Points of history that are kept: more than a screen shows.
 const HISTORY_MAX: usize = 240;
@@ -47,8 +50,12 @@ pub(super) struct Point {
 /// A volume being watched.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watched {
-    /// Where it is mounted, or its device.
+    /// Where it is mounted, or its daemon's socket.
     pub(super) name: String,
+    /// It is mounted.
+    pub(super) mounted: bool,
+    /// The daemon's socket, by which it is known.
+    pub(super) control: PathBuf,
     /// The last status.
     pub(super) now: Option<Status>,
     /// Between the last two.
@@ -60,8 +67,18 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn new(name: impl Into<String>) -> Watched {
-        Watched { name: name.into(), ..Watched::default() }
+    pub(super) fn new(found: &Found) -> Watched {
+        Watched {
+            name: found.name(),
+            mounted: found.dir().is_some(),
+            control: found.control.clone(),
+            ..Watched::default()
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn named(name: &str) -> Watched {
+        Watched { name: name.into(), mounted: true, control: name.into(), ..Watched::default() }
     }
 
     /// A daemon answered, or did not.
@@ -161,7 +178,7 @@ mod tests {
 
     #[test]
     fn rates_are_differences() {
-        let mut w = Watched::new("/srv");
+        let mut w = Watched::named("/srv");
         w.told(Ok(status(1.0, 100)));
         assert!(w.rates.is_none() && w.history.is_empty());
         w.told(Ok(status(3.0, 120)));
@@ -177,7 +194,7 @@ mod tests {
 
     #[test]
     fn another_session_begins_anew() {
-        let mut w = Watched::new("/srv");
+        let mut w = Watched::named("/srv");
         w.told(Ok(status(10.0, 100)));
         w.told(Ok(status(11.0, 101)));
         w.told(Ok(status(0.5, 3)));
@@ -191,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_same_moment_twice_changes_nothing() {
-        let mut w = Watched::new("/srv");
+        let mut w = Watched::named("/srv");
         w.told(Ok(status(1.0, 1)));
         w.told(Ok(status(2.0, 2)));
         let before = w.rates.clone();

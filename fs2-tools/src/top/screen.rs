@@ -1,14 +1,21 @@
 //! The screen: 24 lines of 80 columns, made of what is known of one volume. Smaller screens lose their lower lines and
 //! right columns; what is too small says so.
 
-use fs2_control::{Liveness, Source, Status, bytes, count, duration, figure, percent, strip, watermark};
+use fs2_control::{
+    Control, Liveness, Source, Status, bytes, count, duration, figure, less, percent, plain, plus_minus,
+    strip, watermark,
+};
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
+use super::list;
 use super::model::{Rates, Split, Watched};
+
+/// Where there is nothing to watch.
+pub(super) const NOBODY: &str = "no volume is mounted by FS2, and no daemon serves one";
 
 /// Below this nothing would be told.
 pub(super) const LEAST: (u16, u16) = (50, 10);
@@ -31,23 +38,28 @@ pub(super) struct View<'a> {
     pub(super) colors: bool,
 }
 
-/// Foreign text without control characters.
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 /// Milliseconds as a figure with its unit.
 fn ms(t: f64) -> String {
     fs2_control::ms(Some(t))
 }
 
 /// So many a second.
-fn rate(n: f64) -> String {
+pub(super) fn rate(n: f64) -> String {
     match n {
         0.0 => "0".into(),
         ..10.0 => format!("{n:.1}"),
         _ => format!("{n:.0}"),
     }
+}
+
+/// A list of volumes, one of them chosen.
+pub(super) struct ListView<'a> {
+    pub(super) all: &'a [Watched],
+    /// Which is chosen.
+    pub(super) chosen: usize,
+    pub(super) interval_s: f64,
+    pub(super) paused: bool,
+    pub(super) colors: bool,
 }
 
 struct Rows<'a> {
@@ -84,14 +96,61 @@ impl Rows<'_> {
     }
 }
 
-/// Draws the screen.
-pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+/// Says where a screen is too small for anything; true where it is.
+fn is_small(frame: &mut Frame<'_>) -> bool {
     let area = frame.area();
-    if area.width < LEAST.0 || area.height < LEAST.1 {
+    let small = area.width < LEAST.0 || area.height < LEAST.1;
+    if small {
         let text = format!("too small: {} x {}, at least {} x {}", area.width, area.height, LEAST.0, LEAST.1);
         frame.render_widget(Paragraph::new(text), area);
+    }
+    small
+}
+
+/// Draws the list.
+pub(super) fn draw_list(frame: &mut Frame<'_>, view: &ListView<'_>) {
+    if is_small(frame) {
         return;
     }
+    let area = frame.area();
+    let width = usize::from(area.width);
+    let at = |y: u16, height: u16| Rect { y: area.y + y, height, ..area };
+    let paused = if view.paused { "PAUSED  " } else { "" };
+    let volumes = match view.all.len() {
+        1 => "1 volume".into(),
+        n => format!("{n} volumes"),
+    };
+    let title =
+        bar_of(&format!(" fs2 top  {volumes}"), &format!("{paused}every {} s ", view.interval_s), width);
+    frame.render_widget(Paragraph::new(Line::styled(title, reversed(view.colors))), at(0, 1));
+    // What fits below the heading, with the chosen one among it.
+    let room = usize::from(area.height) - 4;
+    let from = (view.chosen + 1).saturating_sub(room);
+    let columns = list::columns(width);
+    let mut lines = vec![Line::default(), Line::raw(list::heading(&columns))];
+    for (i, watched) in view.all.iter().enumerate().skip(from).take(room) {
+        let line = list::line(&columns, watched, i + 1, i == view.chosen);
+        let style = match (view.colors && i == view.chosen, list::is_well(watched)) {
+            (true, _) => reversed(true),
+            (false, false) if view.colors => Style::new().fg(Color::Red),
+            _ => Style::new(),
+        };
+        lines.push(Line::styled(line, style));
+    }
+    if view.all.is_empty() {
+        lines = vec![Line::default(), Line::raw(format!(" {NOBODY}"))];
+    }
+    frame.render_widget(Paragraph::new(lines), at(1, area.height - 2));
+    let keys = " enter or a number: a volume  up down  q quit  p pause  + - interval";
+    frame.render_widget(Paragraph::new(keys), at(area.height - 1, 1));
+}
+
+/// Draws the screen.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
+    if is_small(frame) {
+        return;
+    }
+    let area = frame.area();
     let mut rows = Rows { view, width: usize::from(area.width), lines: Vec::new() };
     if view.help {
         rows.lines.extend(HELP.lines().map(|l| Line::from(format!(" {l}"))));
@@ -112,8 +171,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View<'_>) {
     frame.render_widget(Paragraph::new(keys(view)), at(area.height - 1, 1));
 }
 
-fn reversed(view: &View<'_>) -> Style {
-    if view.colors { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() }
+fn reversed(colors: bool) -> Style {
+    if colors { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() }
+}
+
+/// Two texts at the ends of a line; the left one gives way.
+fn bar_of(left: &str, right: &str, width: usize) -> String {
+    let room = width.saturating_sub(right.chars().count() + 1);
+    format!("{:<room$} {right}", list::cut(left, room))
 }
 
 fn title(view: &View<'_>, width: usize) -> Line<'static> {
@@ -129,35 +194,31 @@ fn title(view: &View<'_>, width: usize) -> Line<'static> {
     if view.paused {
         right = format!("PAUSED  {right}");
     }
-    let room = width.saturating_sub(right.len() + 1);
-    if left.chars().count() > room {
-        left = left.chars().take(room.saturating_sub(1)).chain(['…']).collect();
-    }
-    Line::styled(format!("{left:<room$} {right}"), reversed(view))
+    Line::styled(bar_of(&left, &right, width), reversed(view.colors))
 }
 
 fn keys(view: &View<'_>) -> Line<'static> {
-    let volumes = if view.number.1 > 1 { "  tab 1-9 volume" } else { "" };
+    let volumes = if view.number.1 > 1 { "  tab 1-9 volume  l list" } else { "" };
     Line::raw(format!(" q quit  p pause  + - interval{volumes}  h help"))
 }
 
 const HELP: &str = "
-reads, replicas, writes, own
-           where accesses began since the screen before: lowest addresses left;
-           reads at their own place, at replicas, writes, the daemon's own
+reads, replicas, writes, own: where accesses began since the screen before,
+           lowest addresses left; own: the daemon's
 head       ^ where the head is taken to be, = the hot region
 a read     measured, dispatch to completion; wait: arrival to dispatch
 made of    seek, rotation, transfer of an access, as the drive's model has it
            w waiting  s seek  r rotation  t transfer
 history    mean of a read, one column a screen, the latest right
 hits       reads served from replicas
+control    measured: runs as the policy serves them, and n reads sent home
 free       share that is free and holds no replica; marks: c critical, l low,
            h high: below low copying stops, above high it resumes
 pauses     what the daemon's own work in short pauses costs requests
 
-q Esc      quit                      tab 1-9    next volume, volume by number
-p space    pause                     + -        longer, shorter interval
-h ?        this page";
+q          quit                      tab 1-9    next volume, volume by number
+p space    pause                     l Esc      list of volumes
+h ?        this page                 + -        longer, shorter interval";
 
 fn state(rows: &mut Rows<'_>, s: &Status) {
     let color = match s.liveness {
@@ -312,7 +373,28 @@ fn history(rows: &mut Rows<'_>) {
     let room = rows.strip_columns().saturating_sub(text.len() + 2);
     let line = points(history.iter().map(|p| p.hits), room, 1.0);
     rows.row("hits", format!("{text}  {line}"));
-    rows.blank();
+    match rows.view.watched.now.as_ref().map(|s| s.control).filter(|c| c.every > 0) {
+        Some(control) => rows.text("control", &control_of(&control)),
+        None => rows.blank(),
+    }
+}
+
+/// What the control sample says, in a line.
+fn control_of(c: &Control) -> String {
+    let Some(gain) = c.gain() else {
+        return format!(
+            "1 run in {}; too few reads yet, {} from originals",
+            c.every,
+            count(c.originals.reads)
+        );
+    };
+    format!(
+        "with copies {}, without {}; {}, n {}",
+        plus_minus(c.copies.mean_ms, c.copies.error_ms),
+        plus_minus(c.originals.mean_ms, c.originals.error_ms),
+        gain.share().map_or("-".into(), less),
+        count(c.originals.reads)
+    )
 }
 
 fn requests(rows: &mut Rows<'_>, s: &Status) {

@@ -1,11 +1,19 @@
 //! Screens of fixed statuses, as text.
 
 use fs2_control::{
-    AccessMs, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Source, Status, TotalS, WatermarkState,
+    AccessMs, Control, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Sample, Source, Status, TotalS,
+    WatermarkState,
 };
 use proptest::prelude::*;
 
+use super::model::Watched;
+use super::screen::{View, draw};
 use super::*;
+use ratatui::crossterm::event::KeyCode;
+
+fn text_of(view: &View<'_>, width: u16, height: u16) -> Result<String, String> {
+    super::text_of(|frame| draw(frame, view), width, height)
+}
 
 /// The status of a volume after `n` seconds of a steady load.
 fn status(n: u64) -> Status {
@@ -66,6 +74,11 @@ fn status(n: u64) -> Status {
             transfer: f * 0.032,
             saved: f * 0.1,
         },
+        control: Control {
+            every: 256,
+            copies: Sample { reads: 40 * n, mean_ms: Some(2.12), error_ms: Some(0.05) },
+            originals: Sample { reads: n / 6, mean_ms: Some(6.25), error_ms: Some(0.4) },
+        },
         energy_j: EnergyJ { value: Some(1234.5), source: Source::Simulated("wd800-repaired".into()) },
         uptime_s: f,
         pid: 7,
@@ -75,7 +88,7 @@ fn status(n: u64) -> Status {
 }
 
 fn watched(seconds: std::ops::RangeInclusive<u64>) -> Watched {
-    let mut w = Watched::new("/srv");
+    let mut w = Watched::named("/srv");
     for n in seconds {
         let mut s = status(n);
         // Something to see in the history.
@@ -101,7 +114,7 @@ fn the_screen_of_an_active_volume() {
 
 #[test]
 fn an_inactive_volume_tells_its_remedy() {
-    let mut w = Watched::new("/srv");
+    let mut w = Watched::named("/srv");
     let liveness = Liveness::Inactive("the last session did not end cleanly".into());
     w.told(Ok(Status { liveness, remedy: Some("chkfs2 -f -p /dev/sdb1".into()), ..status(1) }));
     let text = text_of(&view(&w), 80, 24).unwrap();
@@ -126,7 +139,7 @@ fn troubles_are_told_and_do_not_hide_what_was_known() {
 
 #[test]
 fn nothing_known_yet() {
-    let mut w = Watched::new("/srv");
+    let mut w = Watched::named("/srv");
     assert!(text_of(&view(&w), 80, 24).unwrap().contains("asking its daemon"));
     w.told(Err("nobody there".into()));
     assert!(text_of(&view(&w), 80, 24).unwrap().contains("nobody there"));
@@ -136,24 +149,40 @@ fn nothing_known_yet() {
 fn help_names_every_key() {
     let w = watched(1..=2);
     let text = text_of(&View { help: true, number: (2, 3), paused: true, ..view(&w) }, 80, 24).unwrap();
-    for word in ["q Esc", "p space", "tab 1-9", "+ -", "h ?", "PAUSED  volume 2 of 3  every 1 s"] {
+    for word in ["q  ", "p space", "l Esc", "tab 1-9", "+ -", "h ?", "PAUSED  volume 2 of 3  every 1 s"] {
         assert!(text.contains(word), "{word}: {text}");
     }
 }
 
+fn found(names: &[&str]) -> Vec<Found> {
+    names.iter().map(|n| Found::at(format!("/run/fs2/{n}.ctl"))).collect()
+}
+
 #[test]
 fn keys_do_what_they_say() {
-    let mut app = App {
-        watched: (0..3).map(|i| Watched::new(format!("{i}"))).collect(),
-        shown: 0,
-        interval_s: 1.0,
-        paused: false,
-        help: false,
-    };
+    let mut app = App::new(&found(&["a", "b", "c"]), 1.0);
     let key = |app: &mut App, c: char| assert!(app.key(KeyCode::Char(c), false));
+    assert!(app.list, "of several, which one is for who looks to say");
+    for (code, shown) in [
+        (KeyCode::Down, 1),
+        (KeyCode::Char('j'), 2),
+        (KeyCode::Down, 2),
+        (KeyCode::Up, 1),
+        (KeyCode::Char('k'), 0),
+    ] {
+        app.key(code, false);
+        assert_eq!((app.shown, app.list), (shown, true), "{code:?}");
+    }
+    key(&mut app, 'h');
+    assert!(!app.help, "it tells of a volume's screen");
+    app.key(KeyCode::Down, false);
+    app.key(KeyCode::Enter, false);
+    assert_eq!((app.shown, app.list), (1, false));
+    key(&mut app, 'l');
+    assert!(app.list);
     for (keys, shown) in [("2", 1), ("9", 1), ("1", 0)] {
         keys.chars().for_each(|c| key(&mut app, c));
-        assert_eq!(app.shown, shown, "{keys}");
+        assert_eq!((app.shown, app.list), (shown, false), "{keys}");
     }
     for shown in [1, 2, 0] {
         app.key(KeyCode::Tab, false);
@@ -171,10 +200,85 @@ fn keys_do_what_they_say() {
     key(&mut app, 'h');
     assert!(app.paused && app.help);
     assert!(app.key(KeyCode::Esc, false), "out of the help");
+    assert!(!app.help && !app.list);
+    assert!(app.key(KeyCode::Esc, false), "to the list");
+    assert!(app.list);
     for (code, control) in [(KeyCode::Char('q'), false), (KeyCode::Esc, false), (KeyCode::Char('c'), true)] {
         assert!(!app.key(code, control), "{code:?}");
     }
     assert!(app.key(KeyCode::Char('c'), false));
+    // One alone has no list.
+    let mut app = App::new(&found(&["a"]), 1.0);
+    assert!(!app.list && app.key(KeyCode::Char('l'), false));
+    assert!(!app.list);
+    assert!(!app.key(KeyCode::Esc, false));
+    // No volume, no key that would look for one.
+    let mut app = App::new(&[], 1.0);
+    for code in [KeyCode::Enter, KeyCode::Tab, KeyCode::BackTab, KeyCode::Down, KeyCode::Char('1')] {
+        assert!(app.key(code, false) && app.list);
+    }
+}
+
+#[test]
+fn volumes_come_and_go() {
+    let mut app = App::new(&found(&["a"]), 1.0);
+    let tell =
+        |app: &mut App, name: &str, n| app.told(format!("/run/fs2/{name}.ctl").as_ref(), Ok(status(n)));
+    assert!(tell(&mut app, "a", 1) && !tell(&mut app, "b", 1));
+    assert!(!app.found(&found(&["a"])));
+    assert!(app.found(&found(&["0", "a", "b"])));
+    assert_eq!((app.shown, app.list), (1, false), "who looks at one is not disturbed");
+    assert!(app.watched[1].now.is_some() && app.watched[0].now.is_none());
+    assert!(app.found(&found(&["0", "b"])));
+    assert_eq!((app.shown, app.list), (1, true));
+    assert!(app.found(&[]));
+    let text = super::text_of(|frame| app.draw(frame, false), 80, 24).unwrap();
+    assert!(text.contains(screen::NOBODY), "{text}");
+    app.paused = true;
+    app.found(&found(&["a"]));
+    assert!(!tell(&mut app, "a", 1), "what comes in a pause is left");
+}
+
+/// One that is well, one with much to say, one that is not mounted, one that does not answer.
+fn several() -> App {
+    let mut app = App::new(&found(&["a", "b", "c", "d"]), 2.0);
+    let names = ["/srv", "/home/of/somebody/with/a/long/name", "/run/fs2/dev-2066.ctl", "/mnt"];
+    for (w, name) in app.watched.iter_mut().zip(names) {
+        (w.name, w.mounted) = (name.into(), name != names[2]);
+    }
+    for n in 3600..=3602 {
+        app.watched[0].told(Ok(status(n)));
+    }
+    let inactive = Liveness::Inactive("no mark".into());
+    let none = Status { volume: "/home/images/disk.img".into(), liveness: inactive, ..Status::default() };
+    app.watched[1].told(Ok(none));
+    let pause_work = PauseWork { allowed: false, cost_ms: 9.0, limit_ms: 1.0 };
+    app.watched[2].told(Ok(Status { pause_work, ..status(7) }));
+    app.watched[3].told(Err("no FS2 daemon answers".into()));
+    app
+}
+
+#[test]
+fn a_list_to_pick_from() {
+    let mut app = several();
+    app.shown = 1;
+    let text = super::text_of(|frame| app.draw(frame, false), 80, 24).unwrap();
+    assert_eq!(text, include_str!("list.txt"), "\n{text}");
+    let colored = super::text_of(|frame| app.draw(frame, true), 80, 24).unwrap();
+    assert_eq!(text, colored);
+    // Narrow, what matters least is left out; low, the chosen one is seen.
+    let narrow = super::text_of(|frame| app.draw(frame, false), 50, 10).unwrap();
+    assert!(
+        narrow.contains("mounted on") && narrow.contains("a read") && !narrow.contains("reads/s"),
+        "{narrow}"
+    );
+    let names: Vec<String> = (0..50).map(|n| format!("{n}")).collect();
+    let mut many = App::new(&found(&names.iter().map(|n| &**n).collect::<Vec<_>>()), 1.0);
+    for shown in [0, 5, 6, 49] {
+        many.shown = shown;
+        let text = super::text_of(|frame| many.draw(frame, false), 50, 10).unwrap();
+        assert!(text.contains(&format!(" >{:>2} ", shown + 1)), "{text}");
+    }
 }
 
 fn number() -> impl Strategy<Value = f64> {
@@ -212,14 +316,19 @@ proptest! {
             pause_work: PauseWork { allowed: help, cost_ms: f[4], limit_ms: f[5] },
             access_ms: AccessMs { mean: Some(f[6]), p99: Some(f[7]), ..AccessMs::default() },
             total_s: TotalS { reads: k as u64, read: f[k], read_wait: f[2], accesses: k as u64, seek: f[3], rotation: f[k + 1], ..TotalS::default() },
+            control: Control { every: n[3] as u32, copies: Sample { reads: n[k], mean_ms: Some(f[1]), error_ms: Some(f[2]) }, ..Control::default() },
             energy_j: EnergyJ { value: Some(f[0]), source: Source::None },
             uptime_s: k as f64,
             ..Status::default()
         };
-        let mut w = Watched::new(text.clone());
+        let mut w = Watched::named(&text);
         for k in 0..4 {
             w.told(Ok(odd(k)));
         }
+        let mut app = App::new(&found(&["a", "b"]), 1.0);
+        app.watched[1] = w.clone();
+        let list = super::text_of(|frame| app.draw(frame, true), size.0, size.1).unwrap();
+        prop_assert_eq!(list.lines().count(), usize::from(size.1));
         let view = View { help, colors: true, number: (1, 2), ..view(&w) };
         let text = text_of(&view, size.0, size.1).unwrap();
         prop_assert_eq!(text.lines().count(), usize::from(size.1));

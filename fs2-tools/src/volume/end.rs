@@ -14,10 +14,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use fs2_control::{Client, Command, Reply};
+use fs2_control::{Client, Command, ControlError, Reply};
 use fs2d::runtime::{Ending, begin_ending};
 
-use super::daemon::wait_gone;
+use super::daemon::{is_alive, wait_gone};
 use super::{MountRecord, VolumeError, find_record, io_error, supervisor};
 use crate::kernel::{loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
 
@@ -123,6 +123,20 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
         Some(_ending) => finish(record.clone()).map(drop),
         None => Ok(()),
     }
+}
+
+/// Clears away what a mount left whose daemon died, where nobody uses its volume any more; whether it did. Where its supervisor
+/// gave up, the reason stays to be read.
+pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
+    let silent = || matches!(Client::connect(&record.control), Err(ControlError::NoDaemon { .. }));
+    let elsewhere =
+        |m: Option<crate::kernel::Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
+    let unmounted = || mount_at(&record.dir).is_ok_and(elsewhere) && !is_mounted(record) && !is_used(record);
+    if record.failure().is_some() || is_alive(record.pid) || !silent() || !unmounted() {
+        return false;
+    }
+    // Where another has the right to, it is about to.
+    begin_ending(&record.path).is_ok_and(|right| right.is_some_and(|_right| finish(record.clone()).is_ok()))
 }
 
 /// Ends the daemon of a volume that nobody uses, and clears away what the mount left. The caller has the right to.

@@ -7,6 +7,7 @@
 pub mod cli;
 mod daemon;
 mod end;
+mod found;
 mod frontend;
 mod record;
 mod supervisor;
@@ -21,6 +22,7 @@ use fs2_control::{Client, Command, Liveness, Reply, Status};
 use fs2d::settings::{FrontendKind, Settings};
 
 pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
+pub use found::{Found, clear_dead, daemon_of, daemons};
 pub use frontend::best_frontend;
 pub use record::{MountRecord, all_records, find_record};
 pub use supervisor::supervise;

@@ -242,8 +242,34 @@ fn times(p: &mut Page, m: &Measured<'_>) {
         "What reading replicas instead of originals saved, as predicted at each read.",
     )
     .real(&[], t.saved);
+    control(p, s);
     p.metric(Counter, "fs2_energy_joules_total", "Energy the drive used, where a model knows.")
         .real(&[], s.energy_j.value);
+}
+
+fn control(p: &mut Page, s: &Status) {
+    let samples = [("copies", &s.control.copies), ("originals", &s.control.originals)];
+    let seconds = |ms: Option<f64>| ms.map(|ms| ms / 1e3);
+    p.metric(
+        Counter,
+        "fs2_control_reads_total",
+        "Reads of the control sample, all of which have a copy, by where it sent them.",
+    );
+    for (sent, sample) in samples {
+        p.whole(&[("sent", sent)], sample.reads);
+    }
+    p.metric(
+        Gauge,
+        "fs2_control_read_seconds",
+        "Mean of these reads since the attach, dispatch to completion.",
+    );
+    for (sent, sample) in samples {
+        p.real(&[("sent", sent)], seconds(sample.mean_ms));
+    }
+    p.metric(Gauge, "fs2_control_error_seconds", "Each mean is right within so much, with 95 % confidence.");
+    for (sent, sample) in samples {
+        p.real(&[("sent", sent)], seconds(sample.error_ms));
+    }
 }
 
 #[cfg(test)]
@@ -278,6 +304,25 @@ mod tests {
     }
 
     #[test]
+    fn a_control_sample_is_in_seconds() {
+        use fs2_control::{Control, Sample};
+        let originals = Sample { reads: 40, mean_ms: Some(5.0), error_ms: Some(0.5) };
+        let copies = Sample { error_ms: None, ..originals };
+        let text =
+            sample("u", Status { control: Control { every: 256, copies, originals }, ..Status::default() });
+        for line in [
+            "fs2_control_reads_total{volume=\"u\",device=\"/dev/sdb1\",sent=\"originals\"} 40\n",
+            "fs2_control_read_seconds{volume=\"u\",device=\"/dev/sdb1\",sent=\"copies\"} 0.005\n",
+            "fs2_control_error_seconds{volume=\"u\",device=\"/dev/sdb1\",sent=\"originals\"} 0.0005\n",
+        ] {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(
+            !text.contains("fs2_control_error_seconds{volume=\"u\",device=\"/dev/sdb1\",sent=\"copies\"}")
+        );
+    }
+
+    #[test]
     fn foreign_text_stays_in_its_label() {
         let status = Status { policy: "a\"b\\c\nfs2_evil 1".into(), ..Status::default() };
         let text = sample("u", status);
@@ -289,7 +334,13 @@ mod tests {
     fn what_is_not_known_has_no_sample() {
         let status = Status { free_share: f64::NAN, ..Status::default() };
         let text = sample("u", status);
-        for metric in ["fs2_free_ratio", "fs2_energy_joules_total", "fs2_access_part_seconds_total"] {
+        for metric in [
+            "fs2_control_read_seconds",
+            "fs2_control_error_seconds",
+            "fs2_free_ratio",
+            "fs2_energy_joules_total",
+            "fs2_access_part_seconds_total",
+        ] {
             assert!(text.contains(&format!("# TYPE {metric} ")), "{metric}");
             assert!(!text.contains(&format!("\n{metric}{{")), "{metric}");
         }

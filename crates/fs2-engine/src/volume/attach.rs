@@ -11,6 +11,7 @@ use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
 };
 
+use super::control::Control;
 use super::disturbance::Disturbance;
 use super::home::{Home, MarkState};
 use super::patience::Patience;
@@ -355,6 +356,7 @@ impl Volume {
             next_table_flush: Nanos(0),
             last_activity: Nanos(0),
             disturbance: Disturbance::default(),
+            control: Control::new(config.control, config.seed),
             trail: None,
             pauses: Pauses::new(),
             looked: Nanos(0),

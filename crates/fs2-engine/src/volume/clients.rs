@@ -5,6 +5,7 @@ use fs2_ext2::Freeze;
 use fs2_table::{Replica, Trust};
 use smallvec::SmallVec;
 
+use super::control::Arm;
 use super::crowd::Crowd;
 use super::{
     Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source,
@@ -39,6 +40,7 @@ impl Volume {
             covered: request.extent.blocks_covered(self.block_size).intersect(fs),
             active: false,
             arrived: now,
+            sampled: None,
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),
@@ -309,7 +311,7 @@ impl Volume {
             Scheduler::Sptf => self.head.positioning_ns(now, op, at, p.request.extent.len()),
         };
         let mut least = cost(p.request.extent.sector());
-        if self.may_read_copy(p) {
+        if self.may_read_copy(p) && !self.control.sends_home() {
             for copy in self.copies_of(p.blocks) {
                 least = least.min(cost(copy.sector(self.block_size)));
             }
@@ -387,10 +389,12 @@ impl Volume {
             let mut copies = std::mem::take(&mut self.copies);
             copies.clear();
             copies.extend(self.copies_of(blocks));
-            let choice = match copies.is_empty() {
+            let (arm, counts) = if copies.is_empty() { (Arm::Chosen, false) } else { self.control.next() };
+            let choice = match copies.is_empty() || arm == Arm::Home {
                 true => None,
                 false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),
             };
+            self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {
                 let saving = self.policy.saving();
                 self.disturbance.saved(saving);

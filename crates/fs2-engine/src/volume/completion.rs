@@ -88,7 +88,10 @@ impl Volume {
             _ => AccessKind::Own,
         };
         self.stats.parts.add(kind, io.extent.offset());
-        if let Purpose::Client { .. } = io.purpose {
+        if let Purpose::Client { seq, .. } = io.purpose {
+            if let Some(arm) = self.requests.get_mut(seq).and_then(|p| p.sampled.take()) {
+                self.control.took(arm, now.since(io.dispatched));
+            }
             if let Some(split) = predicted {
                 let m = &mut self.stats.modelled;
                 m.count += 1;

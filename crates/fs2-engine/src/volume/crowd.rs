@@ -123,6 +123,7 @@ mod tests {
             covered: blocks,
             active: false,
             arrived: Nanos(0),
+            sampled: None,
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),

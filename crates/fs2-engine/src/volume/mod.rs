@@ -15,6 +15,7 @@ mod background;
 mod check;
 mod clients;
 mod completion;
+mod control;
 mod crowd;
 mod detach;
 mod digest;
@@ -44,6 +45,7 @@ use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
 use crate::seq_map::SeqMap;
 use crate::stats::{PauseWork, Stats, WatermarkState};
+use control::Control;
 use crowd::Crowd;
 use disturbance::Disturbance;
 use home::{Home, MarkState};
@@ -124,6 +126,7 @@ pub struct Volume {
     patience: Patience,
     pauses: Pauses,
     disturbance: Disturbance,
+    control: Control,
     /// When background work was last asked for.
     looked: Nanos,
 
@@ -197,6 +200,11 @@ impl Volume {
     /// What the engine's own work in short pauses costs, and whether it goes on.
     pub fn pause_work(&self) -> PauseWork {
         self.disturbance.told()
+    }
+
+    /// What reads that have a copy take from copies and from originals, where a control sample is taken.
+    pub fn control(&self) -> crate::stats::Control {
+        self.control.told()
     }
 
     /// Requests of clients that wait to be started.

@@ -3,6 +3,7 @@
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Request, RequestId};
 use smallvec::SmallVec;
 
+use super::control::Arm;
 use super::detach;
 use crate::io::{IoData, IoId, IoOp, Target};
 
@@ -28,6 +29,8 @@ pub(super) struct Pending {
     pub(super) active: bool,
     /// When it arrived.
     pub(super) arrived: Nanos,
+    /// A read that has a copy and counts in the control sample: served how.
+    pub(super) sampled: Option<Arm>,
     /// A read: the original only (its copy failed).
     pub(super) original_only: bool,
     /// A read: a write of what it reads arrived before it ended.

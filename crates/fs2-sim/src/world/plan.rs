@@ -170,6 +170,8 @@ impl Plan {
             table_flush_every: us([1_000, 50_000, 5_000_000][rng.below(3) as usize]),
             log_bytes_max: [64 << 10, 64 << 20][rng.below(2) as usize],
             distrust: rng.below(10) == 0,
+            // Not drawn, for the same reason.
+            control: if seed % 8 == 5 { 2 } else { 0 },
             paranoid: rng.below(16) == 0 && options.plants.is_empty(),
             seed,
             plants: options.plants.clone(),

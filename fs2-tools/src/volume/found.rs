@@ -1,0 +1,108 @@
+//! Which daemons there are: those behind what `fs2 mount` mounted, and those that serve a volume by themselves (`fs2d serve`)
+//! with their control socket in the runtime directory.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fs2_control::{Client, Command, Reply, Status};
+use fs2d::runtime::runtime_dir;
+
+use super::{MountRecord, VolumeError, all_records, end, find_record, served_control};
+
+/// How long a daemon may take to answer: it does in microseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A daemon that was found; whether it answers is another question.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What `fs2 mount` wrote down of its volume; `None` where it serves without that.
+    pub record: Option<MountRecord>,
+    /// Its control socket.
+    pub control: PathBuf,
+}
+
+impl Found {
+    /// By its socket.
+    pub fn at(control: impl Into<PathBuf>) -> Found {
+        Found { record: None, control: control.into() }
+    }
+
+    fn mounted(record: MountRecord) -> Found {
+        Found { control: record.control.clone(), record: Some(record) }
+    }
+
+    /// Where its volume is mounted, else its socket.
+    pub fn name(&self) -> String {
+        self.dir().unwrap_or(&self.control).display().to_string()
+    }
+
+    /// Where its volume is mounted.
+    pub fn dir(&self) -> Option<&Path> {
+        self.record.as_ref().map(|r| &*r.dir)
+    }
+
+    /// How its volume is doing.
+    ///
+    /// # Errors
+    /// Where it does not answer within 2 s, or its supervisor gave up.
+    pub fn status(&self) -> Result<Status, VolumeError> {
+        if let Some(why) = self.record.as_ref().and_then(MountRecord::failure) {
+            return Err(VolumeError::Other(why));
+        }
+        match Client::connect_within(&self.control, PATIENCE)?.ask(&Command::Status)? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
+        }
+    }
+}
+
+/// Every daemon of this user: mounted volumes in the order of their directories, then others in that of their sockets.
+pub fn daemons() -> Vec<Found> {
+    let mut all: Vec<Found> = all_records().into_iter().map(Found::mounted).collect();
+    let known: Vec<PathBuf> = all.iter().map(|f| f.control.clone()).collect();
+    all.extend(sockets().into_iter().filter(|socket| !known.contains(socket)).map(Found::at));
+    all
+}
+
+fn sockets() -> Vec<PathBuf> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(entries) = std::fs::read_dir(runtime_dir()) else { return Vec::new() };
+    let is_socket = |e: &std::fs::DirEntry| {
+        e.path().extension().is_some_and(|x| x == "ctl") && e.file_type().is_ok_and(|t| t.is_socket())
+    };
+    let mut all: Vec<PathBuf> = entries.flatten().filter(is_socket).map(|e| e.path()).collect();
+    all.sort();
+    all
+}
+
+/// The daemon whose volume is mounted at `place`, or whose image or device that is.
+pub fn daemon_of(place: &Path) -> Option<Found> {
+    if let Some(record) = find_record(place) {
+        return Some(Found::mounted(record));
+    }
+    served_control(place).map(Found::at)
+}
+
+/// Clears away what killed daemons left that nobody uses: their sockets, and the records of volumes that are not mounted any
+/// more. Returns those records: such a volume wants chkfs2.
+pub fn clear_dead() -> Vec<MountRecord> {
+    let gone: Vec<MountRecord> = all_records().into_iter().filter(end::clear_if_dead).collect();
+    for found in daemons().iter().filter(|f| f.record.is_none()) {
+        // One that cannot be removed is no worse than before.
+        let _ = fs2_control::remove_stale(&found.control);
+    }
+    gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_called_by_its_mount_point_or_its_socket() {
+        let found = Found::at("/run/fs2/dev-7.ctl");
+        assert_eq!((found.name().as_str(), found.dir()), ("/run/fs2/dev-7.ctl", None));
+        let e = found.status().unwrap_err().to_string();
+        assert!(e.contains("/run/fs2/dev-7.ctl"), "{e}");
+    }
+}
