@@ -232,7 +232,7 @@ pub(crate) fn open_with(
         drive: belief.filter(DriveProfile::rotational),
         watermarks: settings.watermarks,
         space: settings.space,
-        degree: settings.degree,
+        degree: settings.degree.unwrap_or_else(|| settings.policy.degree()),
         discard: settings.discard.mode(),
         punch: settings.discard == DiscardKind::Pass,
         distrust: settings.trust == TrustKind::Verify,

@@ -107,9 +107,9 @@ pub struct Settings {
     #[arg(long, default_value = "5%", value_name = "SHARE", value_parser = parse_share)]
     pub space: Permille,
 
-    /// At most this many replicas of a block.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
-    pub degree: u8,
+    /// At most this many replicas of a block; by default 2, with the policy fs2-2005 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
+    pub degree: Option<u8>,
 
     /// High, low and critical mark of the free share, in percent: copying resumes at the first and
     /// stops below the second; below the third whole regions of replicas go.
@@ -213,8 +213,10 @@ impl Settings {
         put("--rotational=", value_name(&self.rotational));
         put("--direct=", value_name(&self.direct));
         put("--io=", value_name(&self.io));
-        put("--degree=", self.degree.to_string().into());
         put("--control-sample=", control_text(self.control_sample).into());
+        if let Some(degree) = self.degree {
+            put("--degree=", degree.to_string().into());
+        }
         put("--lock-wait=", self.lock_wait.to_string().into());
         if let Some(drive) = &self.drive {
             put("--drive=", absolute_if_file(drive));

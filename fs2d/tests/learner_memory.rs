@@ -35,6 +35,12 @@ impl Space for Full {
     fn has_replica(&self, _: BlockNo) -> bool {
         false
     }
+    fn copies(&self, _: BlockNo) -> usize {
+        0
+    }
+    fn room(&self) -> usize {
+        1000
+    }
 }
 
 /// The policy, what it has, and a log without room: everything has to be remembered by address.

@@ -203,6 +203,12 @@ mod tests {
         fn has_replica(&self, _: BlockNo) -> bool {
             false
         }
+        fn copies(&self, _: BlockNo) -> usize {
+            0
+        }
+        fn room(&self) -> usize {
+            1000
+        }
     }
 
     fn shape() -> Shape {

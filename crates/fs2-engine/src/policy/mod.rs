@@ -45,6 +45,16 @@ impl PolicyKind {
     /// The names [`PolicyKind::from_str`] takes.
     pub const NAMES: [&'static str; 5] = ["none", "fs2-2005", "fs2", "torture", "static"];
 
+    /// Replicas of a block at most, where nobody says otherwise.
+    pub fn degree(self) -> u8 {
+        match self {
+            // The paper's copies each block once; torture has no use for more.
+            PolicyKind::Fs2Of2005 | PolicyKind::Torture => 1,
+            // `none` and `static` make none, and keep what was made.
+            PolicyKind::None | PolicyKind::Fs2 | PolicyKind::Static => 2,
+        }
+    }
+
     /// A fresh policy of this kind for a volume.
     pub fn build(self, shape: &Shape) -> Box<dyn Policy> {
         match self {
@@ -151,11 +161,15 @@ pub trait Space {
     /// A number that changes whenever some of `blocks` become vacant that were not: what was not found before
     /// is not there as long as it stays.
     fn vacated(&self, blocks: BlockRange) -> u64;
-    /// Whether `block` has a replica already.
+    /// Whether `block` has as many replicas as it may have.
     fn has_replica(&self, block: BlockNo) -> bool;
-    /// Tells of the parts of `blocks` without a replica, ascending: what [`Space::has_replica`] says of each.
+    /// Replicas of `block`.
+    fn copies(&self, block: BlockNo) -> usize;
+    /// Replicas that there is room for, none evicted.
+    fn room(&self) -> usize;
+    /// Tells of the parts of `blocks` without any replica, ascending.
     fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
-        blocks.iter().filter(|&b| !self.has_replica(b)).for_each(|b| each(BlockRange::one(b)));
+        blocks.iter().filter(|&b| self.copies(b) == 0).for_each(|b| each(BlockRange::one(b)));
     }
 }
 

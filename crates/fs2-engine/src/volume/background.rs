@@ -77,11 +77,15 @@ impl Space for View<'_> {
         self.0.table.copies_of(block) >= usize::from(self.0.config.degree)
     }
 
+    fn copies(&self, block: BlockNo) -> usize {
+        self.0.table.copies_of(block)
+    }
+
+    fn room(&self) -> usize {
+        self.0.capacity().saturating_sub(self.0.table.len())
+    }
+
     fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
-        if self.0.config.degree > 1 {
-            blocks.iter().filter(|&b| !self.has_replica(b)).for_each(|b| each(BlockRange::one(b)));
-            return;
-        }
         let mut at = blocks.start();
         for copied in self.0.table.copied_in(blocks) {
             if copied.start() > at {

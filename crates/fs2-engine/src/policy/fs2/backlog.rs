@@ -136,8 +136,10 @@ impl Backlog {
 
     /// Blocks were written, which made the copies `lost` void.
     pub(super) fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
+        let mut before = None;
         for r in lost {
-            if self.updates.len() < UPDATES_MAX {
+            // A second copy comes right behind the first: it is made again when it is missed again.
+            if before.replace(r.original) != Some(r.original) && self.updates.len() < UPDATES_MAX {
                 self.updates.insert(r.replica.0, r.original.0);
             }
         }
@@ -179,7 +181,7 @@ impl Backlog {
         while self.homes.len() < UPDATES_LOT
             && let Some((home, original)) = self.updates.pop_first()
         {
-            if !is_freed(original, space) && !space.has_replica(BlockNo(original)) {
+            if !is_freed(original, space) && space.copies(BlockNo(original)) == 0 {
                 self.homes.insert(original, home);
             }
         }
@@ -318,6 +320,12 @@ mod tests {
         }
         fn has_replica(&self, block: BlockNo) -> bool {
             self.copied.contains(&block.0)
+        }
+        fn copies(&self, block: BlockNo) -> usize {
+            usize::from(self.copied.contains(&block.0))
+        }
+        fn room(&self) -> usize {
+            1000
         }
     }
 

@@ -39,6 +39,10 @@ const CONTINUES: std::ops::RangeInclusive<i64> = -2..=64;
 /// Start of the chance that a copy goes on: one half. Measured.
 const COPY_GOES_ON: u8 = 128;
 
+/// A second copy is made where reads go on from the first one less often than this: more often than not the sequence
+/// breaks there.
+const BREAKS: f64 = 0.5;
+
 /// A read whose time is more than this part of a mean positioning moved the arm. Measured on real traces: 1/6 to 1/2.
 const MISS_SHARE: f64 = 1.0 / 3.0;
 
@@ -58,6 +62,12 @@ struct Ended {
     end: BlockNo,
 }
 
+impl Ended {
+    fn goes_on_at(self, at: BlockNo) -> bool {
+        CONTINUES.contains(&(i64::from(at.0) - i64::from(self.end.0)))
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Fs2 {
@@ -75,6 +85,8 @@ pub struct Fs2 {
     trails: Trails,
     /// What the last choice of a copy saves, predicted.
     saving: Nanos,
+    /// The last read, if a second copy of it waits in the log: its blocks, and where its first copy ends.
+    second: Option<(BlockRange, Ended)>,
     /// What the last choice went by: longer reads were misses, and no trail is longer than so many bytes.
     miss: Nanos,
     trail_max: u64,
@@ -93,6 +105,7 @@ impl Fs2 {
             backlog: Backlog::default(),
             trails: Trails::new(shape.blocks),
             saving: Nanos(0),
+            second: None,
             miss: Nanos(u64::MAX),
             trail_max: 0,
             shape: shape.clone(),
@@ -101,16 +114,15 @@ impl Fs2 {
 
     /// Whether reads go on where the ones before them ended.
     fn learn(&mut self, seen: &ReadSeen<'_>) {
-        let goes_on = |e: Ended, at: BlockNo| CONTINUES.contains(&(i64::from(at.0) - i64::from(e.end.0)));
         if let Some(last) = self.last_copy {
-            let came_true = seen.first_copy.is_some_and(|c| goes_on(last, c));
+            let came_true = seen.first_copy.is_some_and(|c| last.goes_on_at(c));
             self.copies_go_on.learn(last.first, came_true, LEARN);
         }
         if let Some(last) = self.last_original {
-            self.originals_go_on.learn(last.first, goes_on(last, seen.blocks.first()), LEARN);
+            self.originals_go_on.learn(last.first, last.goes_on_at(seen.blocks.first()), LEARN);
         }
         let ended = |first: BlockNo| Ended { first, end: first.plus(seen.blocks.len()) };
-        self.last_copy = seen.first_copy.map(ended);
+        self.last_copy = seen.copy.or(seen.first_copy).map(ended);
         self.last_original = Some(ended(seen.blocks.first()));
     }
 
@@ -127,6 +139,37 @@ impl Fs2 {
         }
         self.open.push(OpenRun { id: log.open(), start, end, late: Vec::new() });
         self.open.len() - 1
+    }
+
+    /// A read that moved the arm though all of it has a copy, between reads that belong elsewhere: another copy is made in the
+    /// order in which it came now. Only where there is room, and nothing to copy for the first time. Says whether it is one.
+    fn second_copy(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, at: usize, log: &mut Log) {
+        if let Some((blocks, first)) = self.second.take()
+            && seen.first_copy.is_some_and(|c| first.goes_on_at(c))
+        {
+            // It was no break.
+            log.kill(blocks);
+        }
+        let Some(first) = seen.first_copy else { return };
+        let missed = seen.measured > self.miss;
+        if !missed
+            || seen.data.is_nothing()
+            || self.copies_go_on.of(seen.copy.unwrap_or(first)) >= BREAKS
+            || seen.blocks.iter().any(|b| space.copies(b) == 0 || space.has_replica(b))
+            || space.room() < seen.blocks.len() as usize
+        {
+            return;
+        }
+        self.push(seen, seen.blocks, at, log);
+        self.second = Some((seen.blocks, Ended { first, end: first.plus(seen.blocks.len()) }));
+    }
+
+    fn push(&self, seen: &ReadSeen<'_>, part: BlockRange, at: usize, log: &mut Log) {
+        let bytes = self.shape.block_bytes as usize;
+        for block in part.iter() {
+            let i = (block.0 - seen.blocks.start()) as usize;
+            log.push(self.open[at].id, block, seen.hashes[i], seen.data.block(i, bytes));
+        }
     }
 
     fn close(&mut self, run: OpenRun, log: &mut Log) {
@@ -198,17 +241,12 @@ impl Policy for Fs2 {
         if !seen.wanted {
             return;
         }
-        let bytes = self.shape.block_bytes as usize;
+        self.second_copy(seen, space, at, log);
         space.lacking(seen.blocks, &mut |part| {
-            if seen.data.is_nothing() {
-                if run.late.len() < LATE_MAX {
-                    run.late.push(part);
-                }
-                return;
-            }
-            for block in part.iter() {
-                let i = (block.0 - seen.blocks.start()) as usize;
-                log.push(run.id, block, seen.hashes[i], seen.data.block(i, bytes));
+            if !seen.data.is_nothing() {
+                self.push(seen, part, at, log);
+            } else if self.open[at].late.len() < LATE_MAX {
+                self.open[at].late.push(part);
             }
         });
     }
@@ -257,5 +295,105 @@ impl Policy for Fs2 {
 
     fn boxed_clone(&self) -> Box<dyn Policy> {
         Box::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything below 1,000 has a copy, 2,000 blocks further; `twice` has two.
+    struct Ground {
+        twice: Vec<u32>,
+        room: usize,
+    }
+
+    impl Space for Ground {
+        fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
+            None
+        }
+        fn is_known(&self, _: u32) -> bool {
+            true
+        }
+        fn first_vacant(&self, _: BlockRange, _: u32, _: u32) -> Option<BlockRange> {
+            None
+        }
+        fn vacated(&self, _: BlockRange) -> u64 {
+            0
+        }
+        fn has_replica(&self, block: BlockNo) -> bool {
+            self.copies(block) == 2
+        }
+        fn copies(&self, block: BlockNo) -> usize {
+            usize::from(block.0 < 1000) + usize::from(self.twice.contains(&block.0))
+        }
+        fn room(&self) -> usize {
+            self.room
+        }
+    }
+
+    const BLOCK: u32 = 512;
+
+    fn policy() -> Fs2 {
+        let shape = Shape { blocks: 8000, group_blocks: 4000, first_block: 0, block_bytes: BLOCK, seed: 0 };
+        let mut policy = Fs2::new(&shape);
+        policy.miss = Nanos::from_millis(2);
+        // No sequence is expected from these copies on.
+        (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(2320), false, LEARN));
+        policy
+    }
+
+    /// Reads that were served by their copies, each in so many milliseconds; what waits in the log then.
+    fn after(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)]) -> Vec<u32> {
+        let mut log = Log::new(1 << 20);
+        for &(start, len, ms) in reads {
+            let blocks = BlockRange::new(start, start + len);
+            let (data, hashes) = (vec![0; (len * BLOCK) as usize], vec![0; len as usize]);
+            let copy = (start < 1000).then(|| BlockNo(start + 2000));
+            policy.read_seen(
+                &ReadSeen {
+                    now: Nanos::from_millis(ms),
+                    arrived: Nanos(0),
+                    blocks,
+                    data: Brought::Bytes(&data),
+                    wanted: true,
+                    hashes: &hashes,
+                    copy,
+                    first_copy: copy,
+                    measured: Nanos::from_millis(ms),
+                },
+                ground,
+                &mut log,
+            );
+        }
+        policy.idle(Nanos(0), &mut log);
+        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.0.0).collect()
+    }
+
+    #[test]
+    fn a_read_between_others_is_copied_again_in_the_order_of_now() {
+        let ground = Ground { twice: Vec::new(), room: 100 };
+        let reads = [(320, 2, 6), (1500, 1, 6), (330, 2, 6), (900, 1, 6)];
+        assert_eq!(after(&mut policy(), &ground, &reads), [320, 321, 1500, 330, 331]);
+        // From the drive's cache.
+        assert_eq!(after(&mut policy(), &ground, &[(320, 2, 1), (1500, 1, 6)]), [1500]);
+    }
+
+    #[test]
+    fn where_the_next_read_goes_on_there_is_no_second_copy() {
+        let ground = Ground { twice: Vec::new(), room: 100 };
+        assert_eq!(after(&mut policy(), &ground, &[(320, 2, 6), (322, 1, 1), (1500, 1, 6)]), [1500]);
+        let mut sequences_hold = policy();
+        (0..50).for_each(|_| sequences_hold.copies_go_on.learn(BlockNo(2320), true, LEARN));
+        assert_eq!(after(&mut sequences_hold, &ground, &[(320, 2, 6), (1500, 1, 6)]), [1500]);
+    }
+
+    #[test]
+    fn second_copies_take_no_room_from_first_ones_and_there_is_no_third() {
+        let reads = [(320, 2, 6), (1500, 1, 6)];
+        let full = Ground { twice: Vec::new(), room: 1 };
+        assert_eq!(after(&mut policy(), &full, &reads), [1500]);
+        let ground = Ground { twice: vec![321], room: 100 };
+        assert_eq!(after(&mut policy(), &ground, &reads), [1500]);
     }
 }

@@ -112,9 +112,13 @@ impl Scheme {
         self == Scheme::Fs2Static
     }
 
-    /// Copies of a block at most, where the scheme says so.
-    pub(super) fn degree(self) -> Option<u8> {
-        (self == Scheme::SrArray).then_some(sr_array::COPIES)
+    /// Copies of a block at most.
+    pub(super) fn degree(self) -> u8 {
+        match self {
+            Scheme::SrArray => sr_array::COPIES,
+            Scheme::Engine(policy) => policy.degree(),
+            _ => 1,
+        }
     }
 
     /// The policy to put in force in the engine, if it is a scheme of copies.

@@ -143,7 +143,7 @@ impl Replay {
             };
             policy = policy.or_else(|| scheme.policy(&ground));
             redirect = redirect.or_else(|| scheme.redirect(&ground));
-            engine.degree = scheme.degree().unwrap_or(engine.degree);
+            engine.degree = scheme.degree();
         }
         if engine.policy == PolicyKind::None && policy.is_none() && engine.scheduler == Scheduler::Fcfs {
             // Nobody asks for a prediction: none is made.

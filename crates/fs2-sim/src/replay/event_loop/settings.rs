@@ -74,7 +74,11 @@ impl Settings {
     /// The engine's defaults, believing the truth about the drive; one I/O at a time, open loop.
     pub fn new(drive: DriveProfile) -> Settings {
         Settings {
-            engine: EngineConfig { drive: Some(drive.clone()), ..EngineConfig::default() },
+            engine: EngineConfig {
+                drive: Some(drive.clone()),
+                degree: PolicyKind::Fs2.degree(),
+                ..EngineConfig::default()
+            },
             drive,
             scheme: None,
             known: None,
@@ -103,7 +107,9 @@ impl Settings {
     /// The same with the engine's policy or scheme of this name.
     pub fn with_scheme(mut self, scheme: Scheme) -> Settings {
         match scheme {
-            Scheme::Engine(kind) => (self.engine.policy, self.scheme) = (kind, None),
+            Scheme::Engine(kind) => {
+                (self.engine.policy, self.engine.degree, self.scheme) = (kind, kind.degree(), None);
+            }
             other => (self.engine.policy, self.scheme) = (PolicyKind::None, Some(other)),
         }
         self
