@@ -232,6 +232,7 @@ mod tests {
             copy,
             first_copy,
             measured,
+            alone: true,
         };
         p.read_seen(&seen, &AllFree(shape()), log);
     }

@@ -146,6 +146,8 @@ pub struct ReadSeen<'a> {
     pub first_copy: Option<BlockNo>,
     /// From dispatch to completion.
     pub measured: Nanos,
+    /// Whether no other request was under way or waited when it ended.
+    pub alone: bool,
 }
 
 /// Free space as a policy sees it.

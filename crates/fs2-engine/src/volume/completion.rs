@@ -231,6 +231,7 @@ impl Volume {
             copy,
             first_copy,
             measured: now.since(dispatched),
+            alone: self.requests.len() == 1,
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
         let mut log = std::mem::replace(&mut self.log, Log::new(0));

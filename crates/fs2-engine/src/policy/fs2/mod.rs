@@ -153,6 +153,8 @@ impl Fs2 {
         let Some(first) = seen.first_copy else { return };
         let missed = seen.measured > self.miss;
         if !missed
+            // In a crowd, what came before and after it is nobody's order.
+            || !seen.alone
             || seen.data.is_nothing()
             || self.copies_go_on.of(seen.copy.unwrap_or(first)) >= BREAKS
             || seen.blocks.iter().any(|b| space.copies(b) == 0 || space.has_replica(b))
@@ -343,8 +345,12 @@ mod tests {
         policy
     }
 
-    /// Reads that were served by their copies, each in so many milliseconds; what waits in the log then.
     fn after(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)]) -> Vec<u32> {
+        in_company(policy, ground, reads, true)
+    }
+
+    /// Reads that were served by their copies, each in so many milliseconds; what waits in the log then.
+    fn in_company(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool) -> Vec<u32> {
         let mut log = Log::new(1 << 20);
         for &(start, len, ms) in reads {
             let blocks = BlockRange::new(start, start + len);
@@ -361,6 +367,7 @@ mod tests {
                     copy,
                     first_copy: copy,
                     measured: Nanos::from_millis(ms),
+                    alone,
                 },
                 ground,
                 &mut log,
@@ -375,6 +382,7 @@ mod tests {
         let ground = Ground { twice: Vec::new(), room: 100 };
         let reads = [(320, 2, 6), (1500, 1, 6), (330, 2, 6), (900, 1, 6)];
         assert_eq!(after(&mut policy(), &ground, &reads), [320, 321, 1500, 330, 331]);
+        assert_eq!(in_company(&mut policy(), &ground, &reads, false), [1500]);
         // From the drive's cache.
         assert_eq!(after(&mut policy(), &ground, &[(320, 2, 1), (1500, 1, 6)]), [1500]);
     }
