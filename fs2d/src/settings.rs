@@ -118,7 +118,7 @@ pub struct Settings {
 
     /// Measure what copies gain: of the reads that have a copy, one short run in so many is read from the
     /// originals. off, or 1/N with N from 2 to 65535.
-    #[arg(long, default_value = "1/256", value_name = "SHARE", value_parser = parse_control)]
+    #[arg(long, default_value = "1/1024", value_name = "SHARE", value_parser = parse_control)]
     pub control_sample: u16,
 
     /// The replica table lives in this file or device instead of on inode 5 of the volume.
