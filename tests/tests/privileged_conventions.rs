@@ -123,6 +123,13 @@ fn fsck_and_mkfs_by_type() {
         code=0; FSTAB_FILE=fstab fsck -A -T -n > said || code=$?; [ $code = 4 ]; grep -q 'NOT corrected' said
         code=0; FSTAB_FILE=fstab fsck -A -T -y > said || code=$?; [ $code = 1 ]; grep -q 'written and marked' said
         losetup -d "$device"; trap - EXIT
+        # A table kept apart is where the line in fstab says.
+        truncate -s 64M apart; mke2fs -q -t ext2 apart; mkfs2 --table "$PWD/apart.fs2" apart
+        device=$(losetup --show -f apart); trap 'losetup -d "$device"' EXIT
+        echo "$device /srv fs2 nofail,table=$PWD/apart.fs2 0 2" > fstab
+        FSTAB_FILE=fstab fsck -A -T -a > said; grep -q 'replica table clean' said
+        rm apart.fs2; code=0; FSTAB_FILE=fstab fsck -A -T -a > said 2>&1 || code=$?; [ $code = 8 ]; grep -q 'apart.fs2' said
+        losetup -d "$device"; trap - EXIT
         # What is there is not overwritten.
         mkfs -t fs2 image 2> said && false; grep -q 'is an FS2 volume already' said
         mkfs -t fs2 -L other image 2> said && false; grep -q 'contains an ext2 file system' said

@@ -1,6 +1,7 @@
 //! `fs2 top` on a real terminal, over a daemon that serves a volume. What a screen holds is in the library's tests.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use fs2_tests::{Need, OnTerminal, Rng, Scratch, Served, mke2fs, needs};
 use nix::sys::signal::Signal;
@@ -32,6 +33,11 @@ fn it_draws_and_leaves_the_terminal_as_it_was() {
         OnTerminal::start(&mut command, columns, rows)
     };
     let back = |top: &OnTerminal| {
+        // What it wrote last may be read after its end was seen.
+        let patience = Instant::now() + Duration::from_secs(30);
+        while !top.shown().contains(NORMAL) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let shown = top.shown();
         let (left, last) = (shown.rfind(NORMAL), shown.rfind(ALTERNATE));
         left.is_some() && left > last && shown.rfind(CURSOR) > last

@@ -256,6 +256,43 @@ fn read_beyond_the_file_system() {
     assert_eq!(read(&mut volume, end - 1024, 2048)[1024..], [7; 1024]);
 }
 
+/// A read of the boot block, which lies before a file system of 1 KiB blocks, was copied: the next attach dropped the
+/// entry as one outside the volume, and a session handed over to another process ended there.
+#[test]
+fn the_boot_block_is_not_copied() {
+    let mut disk = Play::at("mark").0.bare().bytes();
+    let end = disk.len() as u64 / 1024;
+    fs2_engine::offline::create(
+        &mut fs2_engine::offline::Devices::new(&mut disk, None),
+        &fs2_engine::offline::CreateOptions::default(),
+        &mut |_| {},
+    )
+    .unwrap();
+    let config = EngineConfig { idle_after: Nanos(1), ..EngineConfig::default() };
+    let (mut volume, _) = Volume::attach(&mut disk, None, config, &AttachOptions::default()).unwrap();
+    volume.set_policy(Box::new(Scripted { capture: true, target: Some(1200), ..Scripted::default() }));
+    let mut now = Nanos(0);
+    let mut copied = |blocks: std::ops::Range<u64>| {
+        let before = volume.table().len();
+        let extent = Extent::new(blocks.start * 1024, (blocks.end - blocks.start) * 1024);
+        let (id, connection) = (RequestId(1), ConnectionId(0));
+        volume.submit(now, Request { id, connection, op: Op::Read, extent, flags: Flags::default() }, None);
+        while let Some(io) = volume.poll_dispatch(now) {
+            let (from, to) = (io.extent.offset() as usize, io.extent.end() as usize);
+            if let (IoOp::Write { .. }, IoData::Engine(data)) = (io.op, &io.data) {
+                disk[from..to].copy_from_slice(data);
+            }
+            let bytes = if io.op == IoOp::Read { disk[from..to].to_vec() } else { Vec::new() };
+            volume.complete(now, io.id, Outcome::read(&bytes));
+            now += Nanos(10);
+        }
+        assert_eq!(volume.poll_reply().map(|r| r.result), Some(Ok(())));
+        volume.table().len() - before
+    };
+    assert_eq!((copied(0..1), copied(0..2)), (0, 0));
+    assert_eq!(copied(end - 1..end), 1, "others are");
+}
+
 /// A block was freed and discarded in memory, then the kernel died; on disk the file still had it, so that
 /// e2fsck, through the served volume, had no bitmap to write and called the volume clean. Nothing froze, and a
 /// copy was put into the file's block.

@@ -1,12 +1,16 @@
-//! `fsck.fs2 [-apynfrv] [-C FD] DEVICE`: what fsck(8) calls. It is `chkfs2`; a plain ext2 volume is checked as one.
+//! `fsck.fs2 [-apynfrv] [-C FD] DEVICE`: what fsck(8) calls. It is `chkfs2`; a plain ext2 volume is checked as one. Where the
+//! replica table is kept apart, the volume's line in fstab says.
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fs2_ext2::{Layout, TableFile};
 use fs2_store::StoreIo;
+
+use crate::kernel::unescape;
 
 /// Exit code of fsck: it could not be looked at.
 const OPERATIONAL: u8 = 8;
@@ -14,10 +18,10 @@ const OPERATIONAL: u8 = 8;
 pub(super) fn run(args: Vec<OsString>) -> u8 {
     // -r asks questions, as is done without; -v would have e2fsck say more.
     let args: Vec<OsString> = args.into_iter().filter(|a| a != "-r" && a != "-v").collect();
-    let elsewhere = args.iter().any(|a| a.as_encoded_bytes().starts_with(b"--table"));
-    if let Some(device) = args.last().filter(|_| !elsewhere).map(Path::new)
-        && is_plain(device)
-    {
+    let told = args.iter().any(|a| a.as_encoded_bytes().starts_with(b"--table"));
+    let plain = args.last().filter(|_| !told).map(Path::new).filter(|d| is_plain(d));
+    let table = plain.and_then(table_by_fstab);
+    if let Some(device) = plain.filter(|_| table.is_none()) {
         println!("{}: a plain ext2 volume", device.display());
         let _ = std::io::stdout().flush();
         return match Command::new("e2fsck").args(&args).status() {
@@ -28,7 +32,8 @@ pub(super) fn run(args: Vec<OsString>) -> u8 {
             }
         };
     }
-    let args = std::iter::once(OsString::from("fsck.fs2")).chain(args);
+    let table = table.into_iter().flat_map(|path| [OsString::from("--table"), path.into_os_string()]);
+    let args = std::iter::once(OsString::from("fsck.fs2")).chain(table).chain(args);
     let code = crate::chkfs2::run(args, &mut std::io::stdout(), &mut std::io::stderr());
     u8::try_from(code).unwrap_or(OPERATIONAL)
 }
@@ -39,4 +44,65 @@ fn is_plain(device: &Path) -> bool {
     let mut io = StoreIo::new(&volume);
     let Ok(layout) = Layout::read(&mut io) else { return false };
     matches!(TableFile::find(&layout, &mut io), Ok(None))
+}
+
+/// What `table=` says in the device's line of fstab. fsck(8) takes another file by the same variable.
+fn table_by_fstab(device: &Path) -> Option<PathBuf> {
+    let file = std::env::var_os("FSTAB_FILE").unwrap_or_else(|| "/etc/fstab".into());
+    table_in(&std::fs::read(file).ok()?, device)
+}
+
+fn table_in(fstab: &[u8], device: &Path) -> Option<PathBuf> {
+    let device = device.canonicalize().ok()?;
+    fstab.split(|&b| b == b'\n').find_map(|line| {
+        let mut fields = line.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
+        let source = fields.next().filter(|f| !f.starts_with(b"#"))?;
+        let (kind, options) = (fields.nth(1)?, fields.next()?);
+        if kind != b"fs2" || source_of(source).canonicalize().ok()? != device {
+            return None;
+        }
+        let path = options.split(|&b| b == b',').find_map(|o| o.strip_prefix(b"table="))?;
+        Some(PathBuf::from(OsString::from_vec(unescape(path))))
+    })
+}
+
+/// Where a line's first field leads: a path, or a tag by udev's links.
+fn source_of(field: &[u8]) -> PathBuf {
+    let tags: [(&[u8], &str); 4] = [
+        (b"UUID=", "by-uuid"),
+        (b"LABEL=", "by-label"),
+        (b"PARTUUID=", "by-partuuid"),
+        (b"PARTLABEL=", "by-partlabel"),
+    ];
+    for (tag, links) in tags {
+        if let Some(value) = field.strip_prefix(tag) {
+            let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
+            return Path::new("/dev/disk").join(links).join(std::ffi::OsStr::from_bytes(&unescape(value)));
+        }
+    }
+    PathBuf::from(OsString::from_vec(unescape(field)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_device_says_where_its_table_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one disk"), dir.path().join("two"));
+        std::fs::write(&one, "").unwrap();
+        std::fs::write(&two, "").unwrap();
+        let at = dir.path().display();
+        let fstab = format!(
+            "# {at}/two /a fs2 table=/no\n\n{at}/two /b ext2 table=/no 0 0\n{at}/gone /c fs2 table=/no\nUUID=\"none\" /d fs2 table=/no\n\
+             {at}/one\\040disk\t/srv fs2  nofail,table=/ssd/a\\040b.fs2,ro 0 2\n{at}/two /e fs2 defaults 0 2\nshort\n"
+        );
+        let found = |device: &Path| table_in(fstab.as_bytes(), device);
+        assert_eq!(found(&one), Some(PathBuf::from("/ssd/a b.fs2")));
+        assert_eq!(found(&two), None);
+        assert_eq!(found(Path::new("/nowhere")), None);
+        assert_eq!(source_of(b"LABEL=my\\040disk"), Path::new("/dev/disk/by-label/my disk"));
+        assert_eq!(source_of(b"UUID=\"1-2\""), Path::new("/dev/disk/by-uuid/1-2"));
+    }
 }

@@ -114,7 +114,7 @@ fn list(field: &[u8]) -> Vec<String> {
 }
 
 /// The kernel writes space, tab, newline, backslash and # as a backslash and three octal digits.
-fn unescape(field: &[u8]) -> Vec<u8> {
+pub(crate) fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {

@@ -213,7 +213,9 @@ impl Volume {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
         let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
         let room = self.log.has_room(self.block_size.bytes() as usize);
-        let wanted = self.policy.captures() && self.capture_allowed() && !table;
+        // What lies before the file system is none of its blocks: no table may name it.
+        let before = self.layout.as_ref().is_some_and(|l| covered.start() < l.first_data_block());
+        let wanted = self.policy.captures() && self.capture_allowed() && !table && !before;
         let capture = wanted && room && !data.is_nothing();
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
