@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId, Sector};
 use fs2_disk::{Disk, DriveProfile};
 use fs2_engine::policy::Shape;
@@ -48,6 +48,27 @@ fn lookups(c: &mut Criterion) {
             at = at.wrapping_add(0x9e37_79b1) >> 8;
             t.any_in_originals(black_box(BlockRange::new(at, at + 8)))
         });
+    });
+    group.finish();
+}
+
+/// The critical mark: replicas of 10 GiB go, a block group's at a time.
+fn release(c: &mut Criterion) {
+    const REPLICAS: u32 = 10 << (30 - 12);
+    let mut group = c.benchmark_group("10 GiB of replicas");
+    group.sample_size(10);
+    group.bench_function("dropped by block groups", |b| {
+        b.iter_batched(
+            || table(REPLICAS),
+            |mut t| {
+                for from in (0..REPLICAS).step_by(32_768) {
+                    t.remove_by_replica(BlockRange::new(from, from + 32_768));
+                }
+                assert!(t.is_empty());
+                t
+            },
+            BatchSize::PerIteration,
+        );
     });
     group.finish();
 }
@@ -165,5 +186,5 @@ fn drive(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, lookups, hash, hooks, request, drive);
+criterion_group!(benches, lookups, release, hash, hooks, request, drive);
 criterion_main!(benches);
