@@ -19,7 +19,7 @@ def host(part, a, rounds, seconds, skipped, results):
         return
     share = Path(tempfile.mkdtemp(prefix="fs2-peers-guest-"))
     try:
-        for file in (__file__, peers.__file__, peers.BIN / "fs2d", peers.BIN / "fs2"):
+        for file in (__file__, peers.__file__, peers.steps.__file__, peers.BIN / "fs2d", peers.BIN / "fs2"):
             shutil.copy(file, share)
         # Both may be unpacked there instead of installed: rublk by cargo, nbd-client with its libraries by dpkg-deb -x.
         for name in ("rublk", "nbd-client"):
