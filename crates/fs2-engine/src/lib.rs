@@ -36,15 +36,17 @@ pub mod policy;
 mod seq_map;
 mod stats;
 mod volume;
+mod worth;
 
 pub use config::{DiscardMode, EngineConfig, Watermarks};
 pub use fs2_ext2::Freeze;
 pub use head::Head;
 pub use io::{Brought, EINVAL, EIO, ENOSPC, ESHUTDOWN, Io, IoData, IoId, IoOp, Outcome, Reply, Target};
-pub use log::{Batch, Log, Payload, RunId};
+pub use log::{Batch, Captured, Log, Payload, RunId};
 pub use plant::Plant;
 pub use policy::PolicyKind;
 pub use stats::{AccessKind, Control, Modelled, Parts, PauseWork, Sample, Stats, Times, WatermarkState};
 pub use volume::{
     AttachError, AttachOptions, AttachReport, DetachReport, HandOver, Inactive, Standing, Volume,
 };
+pub use worth::{UNAPPRAISED, worth};

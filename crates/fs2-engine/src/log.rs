@@ -12,6 +12,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use fs2_block::{BlockNo, BlockRange};
 
+use crate::worth::UNAPPRAISED;
+
 /// Names a run of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(u64);
@@ -72,6 +74,7 @@ impl Kept {
 struct LogBlock {
     original: BlockNo,
     hash: u64,
+    worth: u8,
     /// `None` once the block changed, was copied or was dropped.
     data: Option<Kept>,
 }
@@ -89,11 +92,22 @@ struct Run {
     live: usize,
 }
 
+/// A block on its way to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured {
+    /// The block that was read.
+    pub original: BlockNo,
+    /// The hash of its contents.
+    pub hash: u64,
+    /// What a copy of it is worth ([`worth`](crate::worth)), or [`UNAPPRAISED`].
+    pub worth: u8,
+}
+
 /// Part of a run on its way to its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Originals and the hashes of their contents, in order.
-    pub blocks: Vec<(BlockNo, u64)>,
+    /// Its blocks, in order.
+    pub blocks: Vec<Captured>,
     /// Their contents, one after the other; empty where they are unseen.
     pub data: Vec<u8>,
 }
@@ -218,6 +232,12 @@ impl Log {
         hash: u64,
         data: impl Into<Payload<'a>>,
     ) -> bool {
+        self.push_captured(id, Captured { original, hash, worth: UNAPPRAISED }, data)
+    }
+
+    /// The same, with what it is worth.
+    pub fn push_captured<'a>(&mut self, id: RunId, block: Captured, data: impl Into<Payload<'a>>) -> bool {
+        let Captured { original, hash, worth } = block;
         let data = data.into();
         if !self.has_room(data.len()) {
             self.dropped += 1;
@@ -233,7 +253,7 @@ impl Log {
             Payload::Unseen(len) => Kept::Unseen(len),
         };
         run.live += 1;
-        run.blocks.push_back(LogBlock { original, hash, data: Some(kept) });
+        run.blocks.push_back(LogBlock { original, hash, worth, data: Some(kept) });
         self.index.insert(original.0, (id, at));
         self.bytes += data.len();
         true
@@ -302,6 +322,28 @@ impl Log {
         first.map_or(0, |r| r.live)
     }
 
+    /// Says what each block of a run is worth.
+    pub fn appraise(&mut self, id: RunId, worth: u8) {
+        if let Some(run) = self.run_mut(id) {
+            run.blocks.iter_mut().for_each(|b| b.worth = worth);
+        }
+    }
+
+    /// What the next block that [`Log::take`] would take is worth, and how many come in a row, up to `most`, that are worth
+    /// that much or more.
+    pub fn next_worth(&self, most: usize) -> Option<(u8, usize)> {
+        let first = self.runs.iter().find(|r| !r.open)?;
+        let mut worths = first.blocks.iter().filter(|b| b.data.is_some()).map(|b| b.worth);
+        let worth = worths.next()?;
+        Some((worth, 1 + worths.take(most.saturating_sub(1)).take_while(|&w| w >= worth).count()))
+    }
+
+    /// Drops the next `n` blocks: not worth their place.
+    pub fn refuse(&mut self, n: usize) {
+        let refused = self.take(n).map_or(0, |batch| batch.blocks.len());
+        self.dropped += refused as u64;
+    }
+
     /// The blocks that [`Log::take`] would take, in order.
     pub fn next_blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
         let first = self.runs.iter().find(|r| !r.open);
@@ -336,7 +378,8 @@ impl Log {
                 run.live -= 1;
                 self.bytes -= data.len();
                 self.index.remove(&block.original.0);
-                batch.blocks.push((block.original, block.hash));
+                let LogBlock { original, hash, worth, .. } = block;
+                batch.blocks.push(Captured { original, hash, worth });
                 if let Kept::Bytes(bytes) = &data {
                     batch.data.extend_from_slice(bytes);
                 }
@@ -353,7 +396,7 @@ impl Log {
         self.bytes
     }
 
-    /// Blocks refused for want of room since the start.
+    /// Blocks refused since the start for want of room, here or on the volume.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -385,7 +428,7 @@ impl Log {
         for run in &self.runs {
             (run.open, run.blocks.len()).hash(h);
             for b in &run.blocks {
-                (b.original, b.hash, b.data.is_some()).hash(h);
+                (b.original, b.hash, b.worth, b.data.is_some()).hash(h);
             }
         }
     }
@@ -416,6 +459,32 @@ impl Log {
 mod tests {
     use super::*;
 
+    fn taken(original: u32, hash: u64) -> Captured {
+        Captured { original: BlockNo(original), hash, worth: UNAPPRAISED }
+    }
+
+    #[test]
+    fn what_is_worth_the_same_comes_together() {
+        let mut log = Log::new(1000);
+        let (a, b) = (log.open(), log.open());
+        (0..3).for_each(|n| assert!(log.push(a, BlockNo(n), 0, &[0; 10])));
+        for (n, worth) in [(10, 8), (11, 9), (12, 7), (13, 8)] {
+            let captured = Captured { original: BlockNo(n), hash: 0, worth };
+            assert!(log.push_captured(b, captured, &[0; 10]));
+        }
+        assert_eq!(log.next_worth(64), None, "open");
+        log.appraise(a, 5);
+        log.close(a);
+        log.close(b);
+        log.kill(BlockRange::new(0, 1));
+        assert_eq!((log.next_worth(64), log.next_worth(1)), (Some((5, 2)), Some((5, 1))));
+        log.refuse(2);
+        assert_eq!((log.next_worth(64), log.dropped()), (Some((8, 2)), 2));
+        let worths: Vec<u8> = log.take(9).unwrap().blocks.iter().map(|c| c.worth).collect();
+        assert_eq!(worths, [8, 9, 7, 8]);
+        log.check();
+    }
+
     #[test]
     fn order_kill_and_bound() {
         let mut log = Log::new(40);
@@ -432,12 +501,12 @@ mod tests {
         assert_eq!(log.kill(BlockRange::new(2, 3)), 1);
         log.check();
         let first = log.take(1).unwrap();
-        assert_eq!((first.blocks, first.data), (vec![(BlockNo(5), 50)], vec![5; 10]));
+        assert_eq!((first.blocks, first.data), (vec![taken(5, 50)], vec![5; 10]));
         log.check();
         assert_eq!(log.kill(BlockRange::new(7, 8)), 1);
         assert_eq!(log.take(1), None);
         log.close_all();
-        assert_eq!(log.take(8).unwrap().blocks, [(BlockNo(9), 90)]);
+        assert_eq!(log.take(8).unwrap().blocks, [taken(9, 90)]);
         assert!(log.is_empty() && log.bytes() == 0);
     }
 
@@ -539,7 +608,7 @@ mod tests {
                         let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
                         let got = log.take(n as usize);
                         proptest::prop_assert_eq!(next, want.clone().unwrap_or_default());
-                        let got = got.map(|b| b.blocks.iter().map(|b| b.0.0).collect::<Vec<_>>());
+                        let got = got.map(|b| b.blocks.iter().map(|b| b.original.0).collect::<Vec<_>>());
                         proptest::prop_assert_eq!(got, want);
                     }
                 }

@@ -76,10 +76,10 @@ fn fs2_static_copies_what_is_read_to_where_most_of_it_lies() {
     let mut replay = Replay::new(&map, settings).expect("a volume");
     replay.prepare();
     // Five blocks are read: 5000, 5001, 9000, 21000, 60000; the middle one is 9000. The nearest free run of at
-    // least 1 MiB begins at 20000 (that at 1000 is too short), and its nearer end is its beginning. By address:
+    // least 1 MiB begins at 20001 (that at 1000 is too short, and the table's file took the one before), and its nearer end is its beginning. By address:
     assert_eq!(
         layout(&replay),
-        [(20_000, 5000), (20_001, 5001), (20_002, 9000), (20_003, 21_000), (20_004, 60_000)]
+        [(20_001, 5000), (20_002, 5001), (20_003, 9000), (20_004, 21_000), (20_005, 60_000)]
     );
     // 40 sectors written. Read: 5000 to 9000 in three places (5000 and 5001 together), 21000 and 60000: no gap
     // is below 32 KiB, so five blocks too.

@@ -3,9 +3,9 @@
 use crate::page::{PAGE_BYTES, PAGE_ENTRIES};
 use fs2_block::BlockSize;
 
-/// One page more for every so many, so that pages need not be full. Guess: with eight neighbouring
-/// pages squeezed into seven before an insert is refused, pages are on average over 7/8 full.
-const SLACK: u64 = 64;
+/// One page more for every so many, so that pages need not be full. Where no page is free, eight neighbours are squeezed
+/// into seven: with one more for seven there always are eight that fit, as long as the table is not full.
+const SLACK: u64 = 7;
 
 /// More pages than this would number more entries than there are block numbers.
 const PAGES_MAX: u64 = u32::MAX as u64 / PAGE_ENTRIES as u64;
@@ -127,6 +127,6 @@ mod tests {
         let blocks = 1u64 << 28;
         let bytes = Geometry::bytes_needed(blocks / 20, 8192, BlockSize::B4096);
         let share = bytes as f64 / (blocks as f64 * 4096.0);
-        assert!((0.000_200..0.000_208).contains(&share), "{share}");
+        assert!((0.000_200..0.000_235).contains(&share), "{share}");
     }
 }

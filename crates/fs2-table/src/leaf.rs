@@ -55,8 +55,8 @@ impl Warmth {
         (self.bits & VALUE_MAX).checked_shr(halvings(self.age(now), now)).unwrap_or(0)
     }
 
-    fn touch(&mut self, now: u64) {
-        *self = Warmth::new(now, 0, self.value(now).saturating_add(1), self.trust());
+    fn touch(&mut self, now: u64, gain: u8) {
+        *self = Warmth::new(now, 0, self.value(now).saturating_add(gain), self.trust());
     }
 
     fn sweep(&mut self, now: u64) {
@@ -301,8 +301,8 @@ impl Leaf {
         self.unverified = self.len() as u16;
     }
 
-    pub(crate) fn touch(&mut self, slot: usize, now: u64) {
-        self.warmth[slot].touch(now);
+    pub(crate) fn touch(&mut self, slot: usize, now: u64, gain: u8) {
+        self.warmth[slot].touch(now, gain);
     }
 
     pub(crate) fn sweep(&mut self, now: u64) {

@@ -196,9 +196,9 @@ fn all_pages_dirty_includes_those_never_used() {
     let mut table = filled(10, Verified);
     table.set_all_dirty();
     table.check();
-    let mut image = Image::new(11);
+    let mut image = Image::new(12);
     image.bytes.fill(0xee);
-    assert_eq!(image.flush(&mut table, false), 11);
+    assert_eq!(image.flush(&mut table, false), 12);
     let (back, report) = image.recover(limits(1, true));
     assert!(report.is_clean() && back.iter().eq(table.iter()));
     // The table goes on working with the pages it has been told of.

@@ -285,7 +285,7 @@ fn run(steps: &[Step], capacity: usize, degree: u8) -> Result<(), TestCaseError>
         table.check();
     }
     prop_assert_eq!(table.iter().collect::<Vec<_>>(), model.all());
-    let victims = table.victims(20);
+    let victims = table.victims(20, u8::MAX);
     let taken: Vec<BlockNo> = victims.iter().flat_map(|v| v.iter()).collect();
     prop_assert!(taken.iter().all(|&r| table.by_replica(r).is_some()));
     prop_assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len());
@@ -362,7 +362,7 @@ fn least_valuable_first() {
     (0..9).for_each(|_| table.age());
     table.touch(BlockNo(1016));
     let order = |table: &mut ReplicaTable| -> Vec<u32> {
-        let victims = table.victims(1000);
+        let victims = table.victims(1000, u8::MAX);
         assert_eq!(victims.iter().map(|v| v.len()).sum::<u32>(), 64);
         victims.iter().map(|v| (v.start() - 1000) / 8).collect()
     };
@@ -378,43 +378,54 @@ fn least_valuable_first() {
     assert!(table.age_and_value(BlockNo(1010)).unwrap().0 >= 100);
 }
 
+/// Pages filled one after the other, thinned out evenly, and then entries into one place only: what remained free lies in all
+/// pages.
 #[test]
-fn refused_only_when_nearly_full() {
-    // 65 pages; 64 of them full, then each 15th entry goes: no eight neighbours fit into seven.
-    let n = 64 * PAGE_ENTRIES as u32;
-    let mut table = ReplicaTable::new(n as usize, 1);
+fn below_its_capacity_nothing_is_refused() {
     let new = |original: u32, replica: u32| Replica {
         original: BlockNo(original),
         replica: BlockNo(replica),
         hash: 0,
         trust: Trust::Verified,
     };
-    for k in 0..n {
-        table.insert(new(10_000_000 + k, 1000 + 100 * k)).unwrap();
+    for (capacity, each) in
+        [(1, 2), (300, 7), (9 * 248, 8), (20 * 248 + 17, 15), (64 * 248, 15), (64 * 248, 500)]
+    {
+        let mut table = ReplicaTable::new(capacity, 1);
+        for k in 0..capacity as u32 {
+            table.insert(new(10_000_000 + k, 10_000 + 100 * k)).unwrap();
+        }
+        assert_eq!(table.insert(new(20_000_000, 1)), Err(InsertRefused::Full));
+        for k in (0..capacity as u32).step_by(each) {
+            table.remove(BlockNo(10_000 + 100 * k)).unwrap();
+        }
+        let mut more = 0;
+        while table.len() < table.capacity() {
+            let replica = 50_001 + more / 99 * 100 + more % 99;
+            assert_eq!(table.insert(new(20_000_000 + more, replica)), Ok(()), "{capacity} {each} {more}");
+            more += 1;
+        }
+        table.check();
+        assert_eq!(table.insert(new(30_000_000, 2)), Err(InsertRefused::Full));
     }
-    assert_eq!(table.insert(new(20_000_000, 1)), Err(InsertRefused::Full));
-    for k in (0..n).step_by(15) {
-        table.remove(BlockNo(1000 + 100 * k)).unwrap();
+}
+
+#[test]
+fn victims_are_worth_less() {
+    let mut table = ReplicaTable::new(10_000, 1);
+    for k in 0..64 {
+        let (original, replica) = (BlockNo(100 + k), BlockNo(1000 + k));
+        let worth = 10 * (k / 8) as u8;
+        table.insert_worth(Replica { original, replica, hash: 0, trust: Trust::Verified }, worth).unwrap();
     }
-    // Into one place only: two pages' worth of it fits, with the one page that is free.
-    let mut fitted = 0;
-    while table.insert(new(20_000_000 + fitted, 50_001 + fitted / 99 * 100 + fitted % 99)).is_ok() {
-        fitted += 1;
-    }
-    assert!((200..500).contains(&fitted), "{fitted}");
-    assert!(table.len() < table.capacity() && table.len() > table.capacity() * 7 / 8);
-    table.check();
-    // Somewhere else entirely, eight neighbours become exactly as many as seven pages hold.
-    let far = |k: u32| BlockRange::new(1000 + 100 * 40 * 248, 1000 + 100 * (40 * 248 + k));
-    let in_eight = table.count_replicas_in(far(8 * 248));
-    let mut k = 0;
-    while in_eight - table.count_replicas_in(far(k)) > 7 * PAGE_ENTRIES {
-        k += 1;
-    }
-    table.remove_by_replica(far(k));
-    assert_eq!(table.count_replicas_in(far(8 * 248)), 7 * PAGE_ENTRIES);
-    assert_eq!(table.insert(new(20_000_000 + fitted, 50_001 + fitted / 99 * 100 + fitted % 99)), Ok(()));
-    table.check();
+    let starts = |victims: Vec<BlockRange>| victims.iter().map(|v| v.start() - 1000).collect::<Vec<u32>>();
+    assert_eq!(starts(table.victims(100, 30)), [0, 8, 16]);
+    assert_eq!(starts(table.victims(9, 30)), [0, 8], "no more than asked for, in whole runs");
+    assert!(table.has_victim(1, 1) && !table.has_victim(1, 0));
+    table.touch_run(BlockRange::new(1000, 1008), 40);
+    assert_eq!(starts(table.victims(100, 30)), [8, 16], "a use counts as much as it saves");
+    (0..4).for_each(|_| table.age());
+    assert_eq!(starts(table.victims(100, 30)), [8, 16, 24, 0, 32, 40], "halved");
 }
 
 #[test]
@@ -442,11 +453,11 @@ fn the_hand_goes_round() {
         let (original, replica) = (BlockNo(100_000 + k), BlockNo(1000 + k));
         table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
     }
-    let (first, second) = (table.victims(1), table.victims(1));
+    let (first, second) = (table.victims(1, u8::MAX), table.victims(1, u8::MAX));
     assert!(!first[0].overlaps(second[0]), "the hand moves on");
     let mut seen = 0;
     for _ in 0..200 {
-        let victims = table.victims(100);
+        let victims = table.victims(100, u8::MAX);
         assert!(!victims.is_empty());
         victims.into_iter().for_each(|v| seen += table.remove_by_replica(v));
         if table.is_empty() {

@@ -247,7 +247,7 @@ mod tests {
         read(&mut p, &mut log, 6001, 1);
         assert_eq!(p.hot_region(), Some(BlockRange::new(3000, 4000)));
         p.idle(Nanos(0), &mut log);
-        let got: Vec<u32> = log.take(9).unwrap().blocks.iter().map(|b| b.0.0).collect();
+        let got: Vec<u32> = log.take(9).unwrap().blocks.iter().map(|b| b.original.0).collect();
         assert_eq!(got, [6020, 6021, 6001], "in the order of access");
         let head = Head::new(None);
         assert_eq!(p.place(3, &head, &AllFree(shape())), Place::At(BlockRange::new(3010, 3013)));

@@ -169,6 +169,11 @@ pub trait Space {
     fn copies(&self, block: BlockNo) -> usize;
     /// Replicas that there is room for, none evicted.
     fn room(&self) -> usize;
+    /// Whether copies of `blocks`, each worth so much ([`worth`](crate::worth)), would find a place when so many others have
+    /// found theirs.
+    fn admits(&self, blocks: BlockRange, beside: usize, _worth: u8) -> bool {
+        self.room() >= beside + blocks.len() as usize
+    }
     /// Tells of the parts of `blocks` without any replica, ascending.
     fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
         blocks.iter().filter(|&b| self.copies(b) == 0).for_each(|b| each(BlockRange::one(b)));

@@ -360,6 +360,7 @@ impl Volume {
             trail: None,
             pauses: Pauses::new(),
             looked: Nanos(0),
+            offers: Default::default(),
             patience: Patience::new(config.idle_after),
             detach: None,
             leaving: false,

@@ -1,6 +1,8 @@
 //! What the engine does of its own: copying, loading bitmaps, verifying entries, writing table pages,
 //! giving space back.
 
+use std::cell::RefCell;
+
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
@@ -12,13 +14,21 @@ use crate::policy::{Fetch, NoCopies, Place, Space};
 
 /// Blocks of one copy write at most: the disk is looked at for arrivals in between. Measured on real
 /// traces: 64.
-const COPY_BLOCKS_MAX: u32 = 64;
-
-/// Replicas evicted below the low mark in one event at most.
-const EVICT_STEP: usize = 256;
+pub(super) const COPY_BLOCKS_MAX: u32 = 64;
 
 /// The volume's free space, as policies see it.
-pub(super) struct View<'a>(pub(super) &'a Volume);
+pub(super) struct View<'a>(pub(super) &'a Volume, RefCell<Vec<BlockRange>>);
+
+impl<'a> View<'a> {
+    pub(super) fn of(volume: &'a Volume) -> View<'a> {
+        View(volume, RefCell::default())
+    }
+
+    /// What was found not to be worth a place.
+    fn refused(self) -> Vec<BlockRange> {
+        self.1.into_inner()
+    }
+}
 
 impl Space for View<'_> {
     fn vacant(&self, group: u32) -> Option<Vec<BlockRange>> {
@@ -83,6 +93,17 @@ impl Space for View<'_> {
 
     fn room(&self) -> usize {
         self.0.capacity().saturating_sub(self.0.table.len())
+    }
+
+    fn admits(&self, blocks: BlockRange, beside: usize, worth: u8) -> bool {
+        if self.room() >= beside + blocks.len() as usize {
+            return true;
+        }
+        let admitted = self.0.table.has_victim(COPY_BLOCKS_MAX as usize, worth);
+        if !admitted {
+            self.1.borrow_mut().push(blocks);
+        }
+        admitted
     }
 
     fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
@@ -337,10 +358,8 @@ impl Volume {
             self.copies_off = true;
             return None;
         }
-        if self.table.len() + want as usize > self.capacity() {
-            self.evict(want as usize);
-        }
-        let place = self.with_policy(|policy, _, v| policy.place(want, &v.head, &View(v)));
+        let want = self.admit(want)?;
+        let place = self.with_policy(|policy, _, v| policy.place(want, &v.head, &View::of(v)));
         match place {
             Place::At(target) => self.copy_into(now, target),
             Place::NeedsGroup(group) => self.load(now, group),
@@ -357,10 +376,15 @@ impl Volume {
         if now < at || !self.may_copy() || self.detach.is_some() {
             return None;
         }
-        match self.with_policy(|policy, log, v| {
+        let (fetch, refused) = self.with_policy(|policy, log, v| {
             policy.idle(now, log);
-            policy.fetch(now.since(v.last_activity), &View(v))
-        }) {
+            let view = View::of(v);
+            (policy.fetch(now.since(v.last_activity), &view), view.refused())
+        });
+        if !refused.is_empty() {
+            self.offered(&refused);
+        }
+        match fetch {
             Fetch::Nothing => None,
             Fetch::NeedsGroup(group) => self.load(now, group),
             Fetch::Read(range) => {
@@ -398,7 +422,7 @@ impl Volume {
         let batch = self.log.take(target.len() as usize)?;
         let target = BlockRange::at(target.first(), batch.blocks.len() as u32);
         let extent = target.extent(self.block_size);
-        let blocks = batch.blocks.into_iter().map(|(b, hash)| (b, hash, true)).collect();
+        let blocks = batch.blocks.into_iter().map(|b| (b, true)).collect();
         let purpose = Purpose::Copy(CopyJob { target, blocks });
         let op = IoOp::Write { fua: false };
         let data = match self.contents {
@@ -509,7 +533,6 @@ impl Volume {
         if self.table.dirty_pages() == 0 {
             self.looked_below = false;
             self.next_table_flush = now + self.config.table_flush_every;
-            self.table.age();
         }
         let offset = self.home.as_ref()?.geometry.page_offset(page);
         self.table_write(now, offset, &encoded.bytes[..], || Purpose::TablePage { page })
@@ -535,59 +558,6 @@ impl Volume {
         }
         self.urge_table_write(offset, bytes, purpose);
         self.dispatch_urgent(now)
-    }
-
-    /// Free share against the watermarks, after every event.
-    pub(super) fn step_reclaim(&mut self) {
-        if self.standing != Standing::Active {
-            return;
-        }
-        while let Some(range) = self.policy.evict() {
-            self.evict_range(range);
-        }
-        // Everything below follows from these two.
-        let weighed = self.live.as_ref().map(|l| (l.free_estimate(), self.table.len()));
-        if weighed == self.weighed {
-            return;
-        }
-        let marks = self.config.watermarks;
-        let share = self.free_share();
-        if share < marks.low() {
-            self.copying = false;
-        } else if share >= marks.high() {
-            self.copying = true;
-        }
-        if share < marks.critical() {
-            // Whole regions, from where most replicas are neighbours.
-            while self.free_share() < marks.low() && !self.table.is_empty() {
-                let Some(first) = self.table.iter().next() else { break };
-                let group = self.layout.as_ref().map_or(0, |l| l.group_of(first.replica));
-                let region =
-                    self.layout.as_ref().map_or(BlockRange::one(first.replica), |l| l.group_blocks(group));
-                self.stats.reclaimed += self.table.remove_by_replica(region) as u64;
-            }
-        } else if share < marks.low() && !self.table.is_empty() {
-            self.evict(EVICT_STEP);
-        }
-        // Evicting changes it: then it is weighed again at the next event.
-        self.weighed = weighed;
-    }
-
-    /// The `n` least valuable replicas go.
-    fn evict(&mut self, n: usize) {
-        let victims: Vec<BlockRange> = self.table.victims(n);
-        for range in victims {
-            self.evict_range(range);
-        }
-    }
-
-    fn evict_range(&mut self, range: BlockRange) {
-        if self.config.punch {
-            for r in self.table.replicas_in(range) {
-                self.want_punch(BlockRange::one(r.replica));
-            }
-        }
-        self.stats.reclaimed += self.table.remove_by_replica(range) as u64;
     }
 
     /// What may not be copied now need not wait for it.

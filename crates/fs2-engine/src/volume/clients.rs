@@ -14,6 +14,7 @@ use super::{
 use fs2_disk::Scheduler;
 
 use crate::config::DiscardMode;
+use crate::worth;
 
 /// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
 const WINDOW: usize = 256;
@@ -121,7 +122,7 @@ impl Volume {
         for io in self.in_flight.values_mut() {
             match &mut io.purpose {
                 Purpose::Copy(job) => {
-                    job.blocks.iter_mut().filter(|b| blocks.contains(b.0)).for_each(|b| b.2 = false);
+                    job.blocks.iter_mut().filter(|b| blocks.contains(b.0.original)).for_each(|b| b.1 = false);
                 }
                 Purpose::Fetch { blocks: read, void } => *void |= read.overlaps(blocks) && !trusting,
                 _ => {}
@@ -408,7 +409,7 @@ impl Volume {
                 for (from, part) in self.table.hashes_in(target) {
                     hashes[(from.0 - first.0) as usize..][..part.len()].copy_from_slice(part);
                 }
-                self.table.touch_run(target);
+                self.table.touch_run(target, worth(self.policy.saving(), blocks.len()));
                 let extent = target.extent(self.block_size);
                 let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
                 let io = self.dispatch(
@@ -511,7 +512,7 @@ impl Volume {
                 let first = job.target.first();
                 for (i, b) in job.blocks.iter_mut().enumerate() {
                     if blocks.contains(first.plus(i as u32)) {
-                        b.2 = false;
+                        b.1 = false;
                     }
                 }
             }

@@ -14,9 +14,10 @@ use super::{
 };
 use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
-use crate::log::Log;
+use crate::log::{Captured, Log};
 use crate::policy::{NoCopies, ReadSeen};
 use crate::stats::AccessKind;
+use crate::worth::UNAPPRAISED;
 
 impl Volume {
     /// An I/O ended.
@@ -237,7 +238,7 @@ impl Volume {
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
         let mut log = std::mem::replace(&mut self.log, Log::new(0));
-        policy.read_seen(&seen, &View(self), &mut log);
+        policy.read_seen(&seen, &View::of(self), &mut log);
         // Whoever waits is not to wait for that, too.
         self.trail = policy.trail().filter(|_| self.waiting.is_empty());
         (self.policy, self.log) = (policy, log);
@@ -353,7 +354,8 @@ impl Volume {
             return;
         }
         let recheck = !self.planted(Plant::WriteStaysFree);
-        for (i, &(original, hash, alive)) in job.blocks.iter().enumerate() {
+        for (i, &(captured, alive)) in job.blocks.iter().enumerate() {
+            let Captured { original, hash, worth } = captured;
             let replica = job.target.first().plus(i as u32);
             let is_free = |b| self.live.as_ref().is_some_and(|l| l.is_free(b));
             // A block of no file is not worth a copy, and may hold a replica itself tomorrow.
@@ -361,7 +363,9 @@ impl Volume {
             // R5: published when neither block changed since.
             if self.standing == Standing::Active && wanted && (is_free(replica) || !recheck) {
                 let entry = Replica { original, replica, hash, trust: Trust::Verified };
-                if self.table.insert(entry).is_ok() {
+                // Copied because it was read: that counts as a first use.
+                let worth = if worth == UNAPPRAISED { 1 } else { worth };
+                if self.table.insert_worth(entry, worth).is_ok() {
                     self.stats.copies_written += 1;
                     continue;
                 }

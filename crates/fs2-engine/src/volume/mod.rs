@@ -24,6 +24,7 @@ mod hand_over;
 mod home;
 mod patience;
 mod pauses;
+mod room;
 mod state;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -129,6 +130,7 @@ pub struct Volume {
     control: Control,
     /// When background work was last asked for.
     looked: Nanos,
+    offers: room::Offers,
 
     detach: Option<detach::Detach>,
     /// Another process is to go on: nothing new begins.

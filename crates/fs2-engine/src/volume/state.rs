@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::control::Arm;
 use super::detach;
 use crate::io::{IoData, IoId, IoOp, Target};
+use crate::log::Captured;
 
 /// What a request turned out to be when it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +58,8 @@ pub(super) enum Source {
 #[derive(Clone, Debug)]
 pub(super) struct CopyJob {
     pub(super) target: BlockRange,
-    /// Original, hash, and whether the payload still is what the original holds.
-    pub(super) blocks: Vec<(BlockNo, u64, bool)>,
+    /// With whether the payload still is what the original holds.
+    pub(super) blocks: Vec<(Captured, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -358,6 +358,14 @@ impl ReplicaTable {
     /// # Panics
     /// For block number 2³²−1, which no volume has.
     pub fn insert(&mut self, new: Replica) -> Result<(), InsertRefused> {
+        self.insert_worth(new, 1)
+    }
+
+    /// The same, with the value it has from the beginning; at most 127.
+    ///
+    /// # Errors
+    /// As [`ReplicaTable::insert`].
+    pub fn insert_worth(&mut self, new: Replica, worth: u8) -> Result<(), InsertRefused> {
         let Replica { original: BlockNo(original), replica: BlockNo(replica), hash, trust } = new;
         assert!(original < u32::MAX && replica < u32::MAX, "{new:?} is in no volume");
         if original == replica || self.has_replica(new.replica) {
@@ -376,8 +384,7 @@ impl ReplicaTable {
             return Err(InsertRefused::Full);
         }
         let (place, slot) = self.make_room(replica).ok_or(InsertRefused::Full)?;
-        // Blocks are copied because they were read: that counts as a first use.
-        let item = (Entry { original, replica, hash }, Warmth::new(self.now, 0, 1, trust));
+        let item = (Entry { original, replica, hash }, Warmth::new(self.now, 0, worth, trust));
         let page = self.order[place];
         self.pages[page as usize].leaf.get_or_insert_default().insert(slot, item);
         self.mins[place] = self.leaf(place).bounds().0;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// A neighbour takes part in an overflow only below this. Guess.
 const SHARE_BELOW: usize = PAGE_ENTRIES * 13 / 16;
-/// Pages squeezed together at most when none is free: the table is refused only above 7/8 full.
+/// Pages squeezed together at most when none is free: one more than `SLACK` in the geometry.
 const SQUEEZE: usize = 8;
 /// A page below this joins a neighbour if together they stay below [`SHARE_BELOW`].
 const JOIN_BELOW: usize = PAGE_ENTRIES / 4;

@@ -14,7 +14,7 @@ use fs2_table::Replica;
 
 use crate::config::LONG_REST;
 use crate::io::Brought;
-use crate::log::{Log, RunId};
+use crate::log::{Captured, Log, RunId};
 use crate::policy::{Fetch, Shape, Space};
 
 /// Stretches kept at most: 2 MiB of them.
@@ -35,8 +35,40 @@ const UPDATES_MAX: usize = 1 << 16;
 /// Updates made together. Guess: what a short pause has time for.
 const UPDATES_LOT: usize = 256;
 
-/// A stretch in 8 bytes: first block and length.
-type Stretch = (u32, u32);
+/// Blocks of a stretch at most: what its length has room for beside the worth.
+const STRETCH_BLOCKS_MAX: u32 = (1 << 24) - 1;
+
+/// What an update is worth where there is no room: its copy was there before it was written. Guess: 4 ms a block.
+const UPDATE_WORTH: u8 = 64;
+
+/// What is remembered of a stretch, in 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Stretch {
+    start: u32,
+    /// Length, and in the highest 8 bits what each block is worth.
+    packed: u32,
+}
+
+impl Stretch {
+    fn new(start: u32, len: u32, worth: u8) -> Stretch {
+        Stretch { start, packed: len | u32::from(worth) << 24 }
+    }
+
+    fn len(self) -> u32 {
+        self.packed & STRETCH_BLOCKS_MAX
+    }
+
+    fn worth(self) -> u8 {
+        (self.packed >> 24) as u8
+    }
+
+    fn end(self) -> u32 {
+        self.start + self.len()
+    }
+}
+
+/// Where a block comes in the order of copies, and what it is worth.
+type Rank = (u32, u8);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -50,14 +82,14 @@ struct Lot {
     /// Where what was read waits; none before the first read.
     run: Option<RunId>,
     /// By original, its place in the order in which copies are written.
-    rank: HashMap<u32, u32>,
+    rank: HashMap<u32, Rank>,
     /// The stretches in that order, for B2.
     stretches: Vec<Stretch>,
     reads: VecDeque<BlockRange>,
 }
 
 impl Lot {
-    fn new(kind: Kind, rank: HashMap<u32, u32>, stretches: Vec<Stretch>, block_bytes: u32) -> Option<Lot> {
+    fn new(kind: Kind, rank: HashMap<u32, Rank>, stretches: Vec<Stretch>, block_bytes: u32) -> Option<Lot> {
         let blocks_of = |bytes: u64| (bytes / u64::from(block_bytes)) as u32;
         let (longest, bridge) = (blocks_of(READ_BYTES).max(1), blocks_of(BRIDGE_BYTES));
         let mut blocks: Vec<u32> = rank.keys().copied().collect();
@@ -96,20 +128,22 @@ fn is_freed(block: u32, space: &dyn Space) -> bool {
 }
 
 impl Backlog {
-    /// Behind all others; where there are too many, repeated ones are lost, then the newest.
-    pub(super) fn push(&mut self, stretches: impl IntoIterator<Item = BlockRange>) {
+    /// Behind all others, each block worth so much; where there are too many, repeated ones are lost, then the newest.
+    pub(super) fn push(&mut self, stretches: impl IntoIterator<Item = BlockRange>, worth: u8) {
         for s in stretches {
             if let Some(last) = self.late.back_mut()
-                && last.0 + last.1 == s.start()
+                && last.end() == s.start()
+                && last.worth() == worth
+                && last.len() + s.len() <= STRETCH_BLOCKS_MAX
             {
-                last.1 += s.len();
+                *last = Stretch::new(last.start, last.len() + s.len(), worth);
                 continue;
             }
             if self.late.len() == STRETCHES_MAX && !self.late_is_full {
                 self.leave_out_repeated();
             }
             if self.late.len() < STRETCHES_MAX {
-                self.late.push_back((s.start(), s.len()));
+                self.late.push_back(Stretch::new(s.start(), s.len().min(STRETCH_BLOCKS_MAX), worth));
             }
         }
     }
@@ -185,7 +219,7 @@ impl Backlog {
                 self.homes.insert(original, home);
             }
         }
-        let rank = self.homes.iter().map(|(&o, &h)| (o, h)).collect();
+        let rank = self.homes.iter().map(|(&o, &h)| (o, (h, UPDATE_WORTH))).collect();
         Lot::new(Kind::Update, rank, Vec::new(), block_bytes)
     }
 
@@ -194,17 +228,22 @@ impl Backlog {
         let (mut rank, mut stretches) = (HashMap::new(), Vec::new());
         self.late_is_full = false;
         while rank.len() < most
-            && let Some((start, len)) = self.late.pop_front()
+            && let Some(stretch) = self.late.pop_front()
         {
+            let Stretch { start, .. } = stretch;
+            let (len, worth) = (stretch.len(), stretch.worth());
+            if !space.admits(BlockRange::at(BlockNo(start), len), rank.len(), worth) {
+                continue;
+            }
             let now = len.min((most - rank.len()) as u32);
             if now < len {
-                self.late.push_front((start + now, len - now));
+                self.late.push_front(Stretch::new(start + now, len - now, worth));
             }
             space.lacking(BlockRange::new(start, start + now), &mut |part| {
-                stretches.push((part.start(), part.len()));
+                stretches.push(Stretch::new(part.start(), part.len(), worth));
                 for b in part.iter().filter(|b| !is_freed(b.0, space)) {
                     let next = rank.len() as u32;
-                    rank.entry(b.0).or_insert(next);
+                    rank.entry(b.0).or_insert((next, worth));
                 }
             });
         }
@@ -229,7 +268,9 @@ impl Backlog {
                 return;
             }
             for (i, block) in wanted() {
-                log.push(run, block, hashes[i], data.block(i, block_bytes as usize));
+                let worth = lot.rank.get(&block.0).map_or(1, |r| r.1);
+                let captured = Captured { original: block, hash: hashes[i], worth };
+                log.push_captured(run, captured, data.block(i, block_bytes as usize));
             }
         }
         lot.reads.pop_front();
@@ -252,10 +293,10 @@ impl Backlog {
                 self.updates.extend(self.homes.range(next..).map(|(&original, &home)| (home, original)))
             }
             Kind::Late => {
-                for &(start, len) in lot.stretches.iter().rev() {
-                    let from = start.max(next);
-                    if from < start + len {
-                        self.late.push_front((from, start + len - from));
+                for stretch in lot.stretches.iter().rev() {
+                    let from = stretch.start.max(next);
+                    if from < stretch.end() {
+                        self.late.push_front(Stretch::new(from, stretch.end() - from, stretch.worth()));
                     }
                 }
             }
@@ -300,6 +341,8 @@ mod tests {
     struct Ground {
         copied: Vec<u32>,
         taken: Vec<u32>,
+        /// What is worth less than this finds no place.
+        least: u8,
     }
 
     impl Space for Ground {
@@ -327,6 +370,9 @@ mod tests {
         fn room(&self) -> usize {
             1000
         }
+        fn admits(&self, _: BlockRange, _: usize, worth: u8) -> bool {
+            worth >= self.least
+        }
     }
 
     fn shape() -> Shape {
@@ -346,7 +392,7 @@ mod tests {
     }
 
     fn written_in(log: &mut Log) -> Vec<u32> {
-        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.0.0).collect()
+        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.original.0).collect()
     }
 
     fn at(start: u32, end: u32) -> BlockRange {
@@ -356,8 +402,8 @@ mod tests {
     #[test]
     fn late_blocks_are_read_by_address_and_written_as_they_were_visited() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-        let ground = Ground { copied: vec![401], taken: Vec::new() };
-        b.push([at(500, 502), at(400, 402), at(700, 701), at(500, 501), at(1200, 1203)]);
+        let ground = Ground { copied: vec![401], taken: Vec::new(), least: 0 };
+        b.push([at(500, 502), at(400, 402), at(700, 701), at(500, 501), at(1200, 1203)], 1);
         let soon = Nanos::from_millis(500);
         assert_eq!(b.fetch_at(Nanos(5), false), Some(LONG_REST + Nanos(5)));
         assert_eq!(b.fetch(soon, BLOCK, &ground), Fetch::Nothing, "no long rest");
@@ -368,9 +414,22 @@ mod tests {
     }
 
     #[test]
+    fn what_would_find_no_place_is_not_read_again() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(500, 502)], 20);
+        b.push([at(502, 503)], 9);
+        b.push([at(400, 402)], 127);
+        let ground = Ground { least: 20, ..Ground::default() };
+        assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (500, 502)]);
+        let worths: Vec<u8> = log.take(9).unwrap().blocks.iter().map(|c| c.worth).collect();
+        assert_eq!(worths, [20, 20, 127, 127], "in the order of reading");
+        assert_eq!(b.fetch_at(Nanos(0), false), None);
+    }
+
+    #[test]
     fn gaps_are_bridged_and_reads_are_short() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-        b.push([at(100, 103), at(108, 110), at(130, 131), at(200, 300)]);
+        b.push([at(100, 103), at(108, 110), at(130, 131), at(200, 300)], 1);
         let reads = read(&mut b, LONG_REST, &Ground::default(), &mut log);
         assert_eq!(reads, [(100, 110), (130, 131), (200, 264), (264, 300)]);
         assert_eq!(written_in(&mut log).len(), 3 + 2 + 1 + 100);
@@ -380,13 +439,13 @@ mod tests {
     #[test]
     fn what_finds_no_room_comes_later() {
         let (mut b, mut log) = (Backlog::default(), Log::new(3 * BLOCK as usize));
-        b.push([at(500, 502), at(400, 402), at(600, 601)]);
+        b.push([at(500, 502), at(400, 402), at(600, 601)], 1);
         let Fetch::Read(first) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
         b.fetched(first, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0, 0], BLOCK, &mut log);
         let Fetch::Read(next) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
         b.fetched(next, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0, 0], BLOCK, &mut log);
         assert_eq!(written_in(&mut log), [400, 401]);
-        let rest = Ground { copied: vec![400, 401], taken: Vec::new() };
+        let rest = Ground { copied: vec![400, 401], taken: Vec::new(), least: 0 };
         assert_eq!(read(&mut b, LONG_REST, &rest, &mut log), [(500, 502), (600, 601)]);
         assert_eq!(written_in(&mut log), [500, 501, 600]);
     }
@@ -394,7 +453,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_left_out() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-        b.push([at(500, 502)]);
+        b.push([at(500, 502)], 1);
         let Fetch::Read(r) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
         b.fetched(at(1, 2), Brought::NOTHING, &[], BLOCK, &mut log);
         b.fetched(r, Brought::NOTHING, &[], BLOCK, &mut log);
@@ -414,11 +473,11 @@ mod tests {
         b.written(at(10, 12), &[lost(10, 2001), lost(11, 2000)]);
         b.written(at(50, 51), &[lost(50, 3000)]);
         assert_eq!(b.fetch_at(Nanos(7), false), Some(Nanos(7)), "in any pause");
-        let ground = Ground { copied: Vec::new(), taken: vec![3000] };
+        let ground = Ground { copied: Vec::new(), taken: vec![3000], least: 0 };
         assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 12), (50, 51)]);
         b.look(&log);
         assert_eq!(b.home(64, &shape(), &ground), Some(at(2000, 2002)));
-        assert_eq!(log.take(2).map(|t| t.blocks[0].0), Some(BlockNo(11)), "as they lay");
+        assert_eq!(log.take(2).map(|t| t.blocks[0].original), Some(BlockNo(11)), "as they lay");
         b.look(&log);
         assert_eq!(b.home(64, &shape(), &ground), None, "taken");
         assert_eq!(written_in(&mut log), [50]);
@@ -433,7 +492,7 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut b = Backlog::default();
-        b.push((0..STRETCHES_MAX as u32 + 100).map(|i| at(2 * i, 2 * i + 1)));
+        b.push((0..STRETCHES_MAX as u32 + 100).map(|i| at(2 * i, 2 * i + 1)), 1);
         assert_eq!(b.late.len(), STRETCHES_MAX);
         assert!(std::mem::size_of::<Stretch>() * STRETCHES_MAX <= 2 << 20);
     }
@@ -443,11 +502,11 @@ mod tests {
         let mut b = Backlog::default();
         let some = |from: u32| (from..from + 1000).map(|i| at(3 * i, 3 * i + 1));
         for _ in 0..STRETCHES_MAX / 1000 + 1 {
-            b.push(some(0));
+            b.push(some(0), 1);
         }
-        b.push(some(5000));
-        let first: Vec<u32> = b.late.iter().take(1000).map(|s| s.0 / 3).collect();
+        b.push(some(5000), 1);
+        let first: Vec<u32> = b.late.iter().take(1000).map(|s| s.start / 3).collect();
         assert_eq!(first, (0..1000).collect::<Vec<u32>>(), "in the order in which they came first");
-        assert!(b.late.len() < 3000 && b.late.contains(&(3 * 5999, 1)), "{}", b.late.len());
+        assert!(b.late.len() < 3000 && b.late.contains(&Stretch::new(3 * 5999, 1, 1)), "{}", b.late.len());
     }
 }

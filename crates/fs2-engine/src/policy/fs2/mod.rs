@@ -19,6 +19,7 @@ use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
 use crate::io::Brought;
 use crate::log::{Log, RunId};
+use crate::worth;
 
 /// Read runs that may be open at once. Measured: 4; 16 makes the repeats of a cvs update 40 % slower.
 const OPEN_RUNS: usize = 4;
@@ -53,6 +54,9 @@ struct OpenRun {
     end: u32,
     /// What found no room in the log, in order; at most [`LATE_MAX`].
     late: Vec<BlockRange>,
+    /// What its reads took that no copy served, and the blocks they brought that have none.
+    took: Nanos,
+    captured: u32,
 }
 
 /// Where a read ended, and whether the next one begins there: the place whose chance is learnt next.
@@ -137,7 +141,7 @@ impl Fs2 {
             let oldest = self.open.remove(0);
             self.close(oldest, log);
         }
-        self.open.push(OpenRun { id: log.open(), start, end, late: Vec::new() });
+        self.open.push(OpenRun { id: log.open(), start, end, late: Vec::new(), took: Nanos(0), captured: 0 });
         self.open.len() - 1
     }
 
@@ -158,7 +162,7 @@ impl Fs2 {
             || seen.data.is_nothing()
             || self.copies_go_on.of(seen.copy.unwrap_or(first)) >= BREAKS
             || seen.blocks.iter().any(|b| space.copies(b) == 0 || space.has_replica(b))
-            || space.room() < seen.blocks.len() as usize
+            || space.room() < log.bytes() / self.shape.block_bytes as usize + seen.blocks.len() as usize
         {
             return;
         }
@@ -175,8 +179,10 @@ impl Fs2 {
     }
 
     fn close(&mut self, run: OpenRun, log: &mut Log) {
+        let worth = worth(run.took, run.captured);
+        log.appraise(run.id, worth);
         log.close(run.id);
-        self.backlog.push(run.late);
+        self.backlog.push(run.late, worth);
     }
 }
 
@@ -244,7 +250,11 @@ impl Policy for Fs2 {
             return;
         }
         self.second_copy(seen, space, at, log);
+        if seen.copy.is_none() {
+            self.open[at].took += seen.measured;
+        }
         space.lacking(seen.blocks, &mut |part| {
+            self.open[at].captured += part.len();
             if !seen.data.is_nothing() {
                 self.push(seen, part, at, log);
             } else if self.open[at].late.len() < LATE_MAX {
@@ -374,7 +384,7 @@ mod tests {
             );
         }
         policy.idle(Nanos(0), &mut log);
-        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.0.0).collect()
+        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.original.0).collect()
     }
 
     #[test]
