@@ -105,6 +105,9 @@ pub struct Serve {
 /// Threads of the FUSE frontend. Each serves one request at a time: so many may queue for the drive.
 const FUSE_THREADS: usize = 16;
 
+/// Where memory answers: more would sleep and wake one another (docs/performance.md).
+const FUSE_THREADS_MEMORY: usize = 4;
+
 /// The definition of its arguments, for man pages and completions.
 pub fn command() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
@@ -431,7 +434,8 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
                 None => default_place(&serve.device, "fuse")?,
             };
             std::fs::create_dir_all(&dir).map_err(io_error(dir.display().to_string()))?;
-            let server = fuse::Server::mount(&dir, service, FUSE_THREADS)
+            let threads = if service.answers_from_memory() { FUSE_THREADS_MEMORY } else { FUSE_THREADS };
+            let server = fuse::Server::mount(&dir, service, threads)
                 .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
             let place = format!("fuse {}", server.file().display());
             Ok((Frontend::Fuse(server), place))

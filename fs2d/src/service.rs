@@ -101,6 +101,19 @@ pub trait Service: Send + Sync + 'static {
     /// not wait for I/O. The frontend bounds how much it has outstanding.
     fn submit(&self, request: ClientRequest, done: Completion);
 
+    /// Whether most requests are answered from memory: then a few threads that [`Service::begin`] do more than
+    /// many that [`Service::call`].
+    fn answers_from_memory(&self) -> bool {
+        false
+    }
+
+    /// As [`Service::submit`], for a thread that goes back to its input: what memory answers it does itself, mostly
+    /// before this returns, and what waits for a device it leaves to others. A `done` that is dropped tells the
+    /// frontend that there will be no answer.
+    fn begin(&self, request: ClientRequest, done: Completion) {
+        self.submit(request, done);
+    }
+
     /// Stored stretches and holes, from `extent`'s start, at most `limit`.
     ///
     /// # Errors
@@ -116,16 +129,9 @@ pub trait Service: Send + Sync + 'static {
 
     /// Runs a request to its end on the calling thread, or waits where another thread has it.
     fn call(&self, request: ClientRequest) -> (AlignedBuf, Result<(), Errno>) {
-        type Slot = (Mutex<Option<(AlignedBuf, Result<(), Errno>)>>, Condvar);
         let slot: Arc<Slot> = Arc::default();
-        let theirs = slot.clone();
-        self.submit(
-            request,
-            Box::new(move |buffer, result| {
-                *theirs.0.lock().expect("no panic under this lock") = Some((buffer, result));
-                theirs.1.notify_one();
-            }),
-        );
+        let owed = OwedTo(slot.clone());
+        self.submit(request, Box::new(move |buffer, result| owed.pay(buffer, result)));
         let mut guard = slot.0.lock().expect("no panic under this lock");
         loop {
             match guard.take() {
@@ -133,6 +139,26 @@ pub trait Service: Send + Sync + 'static {
                 None => guard = slot.1.wait(guard).expect("no panic under this lock"),
             }
         }
+    }
+}
+
+type Slot = (Mutex<Option<(AlignedBuf, Result<(), Errno>)>>, Condvar);
+
+/// An answer that a thread in [`Service::call`] waits for; EIO where the service drops the completion.
+struct OwedTo(Arc<Slot>);
+
+impl OwedTo {
+    fn pay(self, buffer: AlignedBuf, result: Result<(), Errno>) {
+        *self.0.0.lock().expect("no panic under this lock") = Some((buffer, result));
+    }
+}
+
+impl Drop for OwedTo {
+    fn drop(&mut self) {
+        let (answer, told) = &*self.0;
+        let mut answer = answer.lock().expect("no panic under this lock");
+        answer.get_or_insert_with(|| (AlignedBuf::zeroed(0), Err(Errno(libc::EIO))));
+        told.notify_one();
     }
 }
 

@@ -62,14 +62,33 @@ fn one_file_and_nothing_else() {
 /// Several threads, each with a stretch of its own, through direct and plain descriptors at once.
 #[test]
 fn random_operations_against_a_plain_vector() {
-    const THREADS: usize = 4;
-    const PART: usize = 4 * MIB;
+    if fuse_is_here() {
+        random_operations_on(Rig::new(RANDOM_THREADS * RANDOM_PART, 4));
+    }
+}
+
+/// The same with two threads that go back for the next request while others answer.
+#[test]
+fn random_operations_begun() {
     if !fuse_is_here() {
         return;
     }
+    let service = MemService::from_memory(RANDOM_THREADS * RANDOM_PART);
+    service.elsewhere.store(true, Ordering::Relaxed);
+    random_operations_on(Rig::of(service.clone(), 2));
+    let all =
+        [Op::Read, Op::Write, Op::Punch, Op::WriteZeroes].map(|op| service.seen(op)).iter().sum::<u64>();
+    assert_eq!(service.begun.load(Ordering::Relaxed) as u64, all, "nothing was called");
+}
+
+const RANDOM_THREADS: usize = 4;
+const RANDOM_PART: usize = 4 * MIB;
+
+fn random_operations_on(rig: Rig) {
+    const THREADS: usize = RANDOM_THREADS;
+    const PART: usize = RANDOM_PART;
     let seed = std::env::var("FS2_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(20_261_120u64);
     println!("seed {seed}");
-    let rig = Rig::new(THREADS * PART, THREADS);
     let models: Vec<Vec<u8>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|t| {

@@ -10,7 +10,7 @@ use fs2_store::{
     AlignedBuf, Direct, FileStore, Lock, MemStore, OpenOptions, Ring, Store, StoreIo, UringStore,
 };
 use fs2d::server::{Drive, Server};
-use fs2d::service::{Answer, ClientRequest, Service, Sink, lane_of};
+use fs2d::service::{Answer, ClientRequest, Completion, Service, Sink, lane_of};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
@@ -36,6 +36,50 @@ impl<S: Store> Store for Slow<S> {
     }
     fn ring(&self) -> Option<Box<dyn Ring>> {
         self.0.ring()
+    }
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> std::io::Result<()> {
+        self.0.write_at(offset, buf, fua)
+    }
+    fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> std::io::Result<()> {
+        self.0.write_zeroes(offset, len, no_hole)
+    }
+    fn discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
+        self.0.discard(offset, len)
+    }
+    fn flush(&self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Like the one below it, but quick only now and then: two of three I/Os go to workers.
+struct Moody<S>(S, AtomicU64);
+
+impl<S: Store> Moody<S> {
+    fn is_quick(&self) -> bool {
+        self.1.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
+    }
+}
+
+impl<S: Store> Store for Moody<S> {
+    fn below(&self) -> Option<&dyn Store> {
+        Some(&self.0)
+    }
+    fn tries(&self) -> bool {
+        true
+    }
+    fn try_read(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<bool> {
+        // What a try that failed leaves in the buffer is nobody's.
+        buf.fill(0x5a);
+        if self.is_quick() { self.0.try_read(offset, buf) } else { Ok(false) }
+    }
+    fn try_write(&self, offset: u64, buf: &[u8]) -> std::io::Result<bool> {
+        if self.is_quick() { self.0.try_write(offset, buf) } else { Ok(false) }
     }
     fn size_bytes(&self) -> u64 {
         self.0.size_bytes()
@@ -191,14 +235,18 @@ fn by_call(server: &Arc<Server>, thread: u64, seed: u64, requests: usize) {
     }
 }
 
-fn by_submit(server: &Arc<Server>, thread: u64, seed: u64, requests: usize) {
+/// What brings one request: [`Service::submit`] or [`Service::begin`].
+type Bring = fn(&Server, ClientRequest, Completion);
+
+fn one_by_one(bring: Bring, server: &Arc<Server>, thread: u64, seed: u64, requests: usize) {
     let connection = server.connect();
     let mut caller = Caller::new(thread, seed);
     let left = Arc::new((Mutex::new(requests), Condvar::new()));
     for _ in 0..requests {
         let (op, extent, flags, buffer, plan) = caller.next();
         let left = left.clone();
-        server.submit(
+        bring(
+            server,
             ClientRequest { connection, op, extent, flags, buffer },
             Box::new(move |buffer, result| {
                 assert_eq!(result, Ok(()));
@@ -226,10 +274,11 @@ fn race(what: &str, store: Arc<dyn Store>, depth: usize, rotational: bool, reque
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let server = &server;
-            scope.spawn(move || match thread % 3 {
+            scope.spawn(move || match thread % 4 {
                 0 => by_call(server, thread, seed, requests),
                 1 => by_lane(server, thread, seed, requests),
-                _ => by_submit(server, thread, seed, requests),
+                2 => one_by_one(<Server as Service>::submit, server, thread, seed, requests),
+                _ => one_by_one(<Server as Service>::begin, server, thread, seed, requests),
             });
         }
     });
@@ -248,6 +297,14 @@ fn file(dir: &tempfile::TempDir, direct: Direct) -> FileStore {
 fn from_memory() {
     for depth in [1, 7, 128] {
         race("memory", Arc::new(MemStore::new(BLOCKS * BLOCK)), depth, false, 600);
+    }
+}
+
+#[test]
+fn partly_from_memory() {
+    for depth in [1, 7, 128] {
+        let store = Moody(MemStore::new(BLOCKS * BLOCK), AtomicU64::new(0));
+        race("memory and workers", Arc::new(store), depth, false, 300);
     }
 }
 

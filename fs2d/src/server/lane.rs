@@ -13,7 +13,7 @@ use fs2_block::Nanos;
 use fs2_engine::{IoData, IoOp, Target};
 use fs2_store::{AlignedBuf, Ring, RingEnd, RingIo, RingOp};
 
-use super::{Core, Errno, Job, Server, Waiter, failed_below};
+use super::{Core, Errno, Job, Owed, Server, Waiter, failed_below};
 use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
 
 /// I/Os dispatched under one lock. A guess: twice what most clients have in flight; more would make the
@@ -21,7 +21,7 @@ use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
 const BATCH: usize = 64;
 
 /// Rounds of dispatch, I/O and completion in one run: then the lane's client is looked at again.
-const ROUNDS: usize = 8;
+pub(super) const ROUNDS: usize = 8;
 
 pub(super) struct MachineLane {
     server: Arc<Server>,
@@ -40,7 +40,7 @@ struct Work {
     ended: Vec<RingEnd>,
     done: Vec<(Job, Result<(), i32>)>,
     own: Vec<Answer>,
-    others: Vec<(Waiter, AlignedBuf, Result<(), Errno>)>,
+    others: Vec<Owed>,
 }
 
 impl MachineLane {
@@ -158,14 +158,12 @@ impl Work {
                 }
                 for job in left {
                     // Keeps L1.
-                    core.handed.push_back(job);
-                    server.wake(&core);
+                    server.hand(&mut core, job);
                 }
             }
             // Keeps S5 where the rounds are used up.
             if let Some(job) = server.dispatch(&mut core, now) {
-                core.handed.push_back(job);
-                server.wake(&core);
+                server.hand(&mut core, job);
             }
             server.calm(&core);
         } else if core.at_device < server.drive.depth {

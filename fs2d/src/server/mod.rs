@@ -10,6 +10,7 @@
 //!   to nobody. What a thread dispatches and does not do itself it hands to a worker.
 //! - S6: some worker wakes when `poll_timeout` says so, at the latest one `LOOK_AT_LEAST_EVERY` later.
 
+mod begin;
 mod lane;
 mod slab;
 mod trace;
@@ -52,6 +53,9 @@ enum Waiter {
     /// A thread in [`Service::call`].
     Caller(Arc<CallSlot>),
 }
+
+/// An answer on its way: to whom, the memory, how it ended.
+type Owed = (Waiter, AlignedBuf, Result<(), Errno>);
 
 impl Waiter {
     fn answer(self, buffer: AlignedBuf, result: Result<(), Errno>) {
@@ -295,6 +299,12 @@ impl Server {
         }
     }
 
+    /// Leaves to a worker what was dispatched.
+    fn hand(&self, core: &mut Core, job: Job) {
+        core.handed.push_back(job);
+        self.wake(core);
+    }
+
     /// Keeps S6 when the last I/O has ended: idle time begins now, and nobody may be waiting for its end.
     fn calm(&self, core: &Core) {
         if core.volume.is_detaching() {
@@ -328,8 +338,7 @@ impl Server {
             };
             if answered {
                 // Keeps S5.
-                core.handed.push_back(job);
-                self.wake(&core);
+                self.hand(&mut core, job);
                 return self.answer(core);
             }
             drop(core);
@@ -457,22 +466,25 @@ impl Server {
 
     /// Hands answers to their clients, outside the lock.
     fn answer<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        // Mostly one or none.
         while let Some(first) = self.next_answer(&mut core) {
-            let mut more = Vec::new();
-            while let Some(answer) = self.next_answer(&mut core) {
-                more.push(answer);
-            }
+            let owed = self.with_more(first, &mut core);
             drop(core);
-            for (waiter, buffer, result) in std::iter::once(first).chain(more) {
-                waiter.answer(buffer, result);
-            }
+            owed.for_each(|(waiter, buffer, result)| waiter.answer(buffer, result));
             core = self.lock();
         }
         core
     }
 
-    fn next_answer(&self, core: &mut Core) -> Option<(Waiter, AlignedBuf, Result<(), Errno>)> {
+    /// All answers after `first`, which mostly is the only one: then nothing is allocated.
+    fn with_more(&self, first: Owed, core: &mut Core) -> impl Iterator<Item = Owed> + use<> {
+        let mut more = Vec::new();
+        while let Some(answer) = self.next_answer(core) {
+            more.push(answer);
+        }
+        std::iter::once(first).chain(more)
+    }
+
+    fn next_answer(&self, core: &mut Core) -> Option<Owed> {
         loop {
             let reply = core.volume.poll_reply()?;
             if let Some(client) = core.clients.remove(reply.request) {
@@ -595,6 +607,25 @@ impl Service for Server {
                 core = self.answer(core);
                 self.wake(&core);
             }
+            Err((waiter, buffer, errno)) => {
+                drop(core);
+                waiter.answer(buffer, Err(errno));
+            }
+        }
+    }
+
+    fn answers_from_memory(&self) -> bool {
+        self.tries
+    }
+
+    fn begin(&self, request: ClientRequest, done: Completion) {
+        if !self.tries {
+            return self.submit(request, done);
+        }
+        let mut core = self.lock();
+        let now = self.now();
+        match self.take(&mut core, now, request, Waiter::Completion(done)) {
+            Ok(()) => self.run_from_memory(core, now),
             Err((waiter, buffer, errno)) => {
                 drop(core);
                 waiter.answer(buffer, Err(errno));

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::Stretch;
@@ -31,6 +31,15 @@ pub struct MemService {
     /// Most requests that were inside `submit` at once.
     pub depth_max: AtomicUsize,
     depth: AtomicUsize,
+    /// Requests that were begun.
+    pub begun: AtomicUsize,
+    /// Every third request that is begun is answered by a thread of its own.
+    pub elsewhere: AtomicBool,
+    /// Reads are kept, not answered, until [`MemService::held`] was asked for them.
+    pub holds: AtomicBool,
+    held: Mutex<Vec<(ClientRequest, Completion)>>,
+    from_memory: bool,
+    me: Weak<MemService>,
 }
 
 #[derive(Default)]
@@ -44,8 +53,17 @@ struct State {
 
 impl MemService {
     pub fn new(size: usize) -> Arc<MemService> {
+        MemService::with(size, false)
+    }
+
+    /// Where requests are to be begun, not called.
+    pub fn from_memory(size: usize) -> Arc<MemService> {
+        MemService::with(size, true)
+    }
+
+    fn with(size: usize, from_memory: bool) -> Arc<MemService> {
         let state = State { bytes: vec![0; size], ..State::default() };
-        Arc::new(MemService {
+        Arc::new_cyclic(|me| MemService {
             state: Mutex::new(state),
             info: ExportInfo {
                 size_bytes: size as u64,
@@ -58,7 +76,24 @@ impl MemService {
             disconnected: AtomicU32::new(0),
             depth_max: AtomicUsize::new(0),
             depth: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
+            elsewhere: AtomicBool::new(false),
+            holds: AtomicBool::new(false),
+            held: Mutex::default(),
+            from_memory,
+            me: me.clone(),
         })
+    }
+
+    /// How many requests are kept.
+    pub fn holding(&self) -> usize {
+        self.held.lock().unwrap().len()
+    }
+
+    /// The kept ones; later ones are answered again.
+    pub fn held(&self) -> Vec<(ClientRequest, Completion)> {
+        self.holds.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.held.lock().unwrap())
     }
 
     /// How many requests of this kind came.
@@ -84,6 +119,15 @@ impl MemService {
     /// Bytes of holes.
     pub fn hole_bytes(&self) -> usize {
         self.state.lock().unwrap().holes.len() * BLOCK
+    }
+
+    /// Does a request and answers it.
+    pub fn answer(&self, mut request: ClientRequest, done: Completion) {
+        let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
+        self.depth_max.fetch_max(depth, Ordering::Relaxed);
+        let result = self.run(&mut request);
+        self.depth.fetch_sub(1, Ordering::Relaxed);
+        done(request.buffer, result);
     }
 
     fn run(&self, request: &mut ClientRequest) -> Result<(), Errno> {
@@ -137,12 +181,25 @@ impl Service for MemService {
         self.disconnected.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn submit(&self, mut request: ClientRequest, done: Completion) {
-        let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
-        self.depth_max.fetch_max(depth, Ordering::Relaxed);
-        let result = self.run(&mut request);
-        self.depth.fetch_sub(1, Ordering::Relaxed);
-        done(request.buffer, result);
+    fn answers_from_memory(&self) -> bool {
+        self.from_memory
+    }
+
+    fn begin(&self, request: ClientRequest, done: Completion) {
+        let n = self.begun.fetch_add(1, Ordering::Relaxed);
+        if n.is_multiple_of(3) && self.elsewhere.load(Ordering::Relaxed) {
+            let me = self.me.upgrade().unwrap();
+            std::thread::spawn(move || me.submit(request, done));
+        } else {
+            self.submit(request, done);
+        }
+    }
+
+    fn submit(&self, request: ClientRequest, done: Completion) {
+        if request.op == Op::Read && self.holds.load(Ordering::Relaxed) {
+            return self.held.lock().unwrap().push((request, done));
+        }
+        self.answer(request, done);
     }
 
     fn stretches(&self, extent: Extent, limit: usize) -> Result<Vec<Stretch>, Errno> {
@@ -186,8 +243,11 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(size: usize, threads: usize) -> Rig {
+        Rig::of(MemService::new(size), threads)
+    }
+
+    pub fn of(service: Arc<MemService>, threads: usize) -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let service = MemService::new(size);
         let server = Server::mount(dir.path(), service.clone(), threads).unwrap();
         let mourner = Mourner::new(server.fuse_connection().unwrap()).unwrap();
         Rig { server, service, _mourner: mourner, _dir: dir }

@@ -11,11 +11,13 @@
 //! 1. A mount that was made is unmounted when its `Server` is dropped; where it is still in use,
 //!    it is taken out of the tree and served until its last user lets go. I/O is never cut off
 //!    except by [`Server::abort`].
-//! 2. The mount is one connection of the service from mount to the end of its last thread.
+//! 2. The mount is one connection of the service from mount to the end of its last thread and the answer to its last
+//!    request; until then it has not ended for [`Server::wait`] and [`Server::unmount`].
 //! 3. Only our own mount is unmounted, never what stands at its place since.
 
 mod control;
 mod mount;
+mod serving;
 mod volume;
 
 use std::fs::File;
@@ -28,6 +30,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::service::Service;
+use serving::Serving;
 use volume::VolumeFs;
 
 pub use control::Control;
@@ -66,7 +69,7 @@ struct Shared {
 
 #[derive(Default)]
 struct End {
-    /// The file system was dropped: no thread serves it any more.
+    /// No thread serves the file system any more, and every request was answered.
     served: bool,
     /// How the session ended, once it has.
     result: Option<Result<(), (io::ErrorKind, String)>>,
@@ -95,8 +98,9 @@ impl Server {
     /// Mounts `service`'s volume at `dir` and serves it with `threads` threads, each of which
     /// takes a request from the kernel and runs it to its end. At most `threads` requests are
     /// outstanding at the service, so this is all that a scheduler for a turning disk gets to
-    /// choose from; two are enough where nothing turns. A thread costs little: its 16 MiB of
-    /// receive buffer are touched only as far as requests reach.
+    /// choose from. Where the service answers from memory a thread takes the next request while one
+    /// waits for a device: up to 12 more are outstanding then, and two or four threads are enough.
+    /// A thread costs little: its 16 MiB of receive buffer are touched only as far as requests reach.
     ///
     /// # Errors
     /// `InvalidInput` for no thread or a `dir` that is none; `PermissionDenied` without the right
@@ -118,7 +122,7 @@ impl Server {
         let undo = mount::Mounted::new(&dir, &device)?;
 
         let shared = Arc::<Shared>::default();
-        let volume = VolumeFs::new(service, shared.clone());
+        let volume = VolumeFs::new(Serving::new(service, shared.clone()), shared.clone());
         let mut config = fuser::Config::default();
         config.n_threads = Some(threads);
         config.clone_fd = true;

@@ -3,17 +3,14 @@
 //! Invariants:
 //! 1. FALLOCATE and FSYNC are never answered ENOSYS or EOPNOTSUPP: the kernel would never ask
 //!    again, and discards and flushes would end silently.
-//! 2. An error handed to the kernel lies in 1..512: it refuses an answer with any other, and
-//!    whoever waits for that answer would wait for ever.
-//! 3. A write's payload is in memory of our own before the service sees it.
+//! 2. A write's payload is in memory of its own before the service sees it.
 
-use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fs2_block::{ConnectionId, Extent, Flags, Op};
+use fs2_block::{Extent, Flags, Op};
 use fs2_store::AlignedBuf;
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -22,8 +19,9 @@ use fuser::{
     WriteFlags,
 };
 
+use super::serving::{Serving, errno};
 use super::{FILE_NAME, Shared};
-use crate::service::{self, ClientRequest, ExportInfo, Service};
+use crate::service::ExportInfo;
 
 const FILE: INodeNo = INodeNo(2);
 
@@ -39,22 +37,8 @@ const BACKGROUND_MAX: u16 = 256;
 /// Stretches asked of the service at once when a seek looks for data or a hole.
 const STRETCHES_AT_ONCE: usize = 256;
 
-thread_local! {
-    /// The buffer of the thread's last request: fresh memory costs a page fault for each 4 KiB.
-    static SPARE: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
-}
-
-/// A buffer of `len` bytes, zeros or what the thread's last request left in it.
-fn room(len: usize) -> AlignedBuf {
-    let spare = SPARE.take().filter(|b| b.capacity() >= len);
-    let mut buffer = spare.unwrap_or_else(|| AlignedBuf::zeroed(len.max(128 << 10)));
-    buffer.set_len(len);
-    buffer
-}
-
 pub(super) struct VolumeFs {
-    service: Arc<dyn Service>,
-    connection: ConnectionId,
+    serving: Arc<Serving>,
     info: ExportInfo,
     mounted_at: SystemTime,
     owner: (u32, u32),
@@ -62,11 +46,10 @@ pub(super) struct VolumeFs {
 }
 
 impl VolumeFs {
-    pub(super) fn new(service: Arc<dyn Service>, shared: Arc<Shared>) -> VolumeFs {
+    pub(super) fn new(serving: Arc<Serving>, shared: Arc<Shared>) -> VolumeFs {
         VolumeFs {
-            connection: service.connect(),
-            info: service.info(),
-            service,
+            info: serving.service().info(),
+            serving,
             mounted_at: SystemTime::now(),
             owner: (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw()),
             shared,
@@ -98,16 +81,11 @@ impl VolumeFs {
         })
     }
 
-    fn call(&self, op: Op, extent: Extent, flags: Flags, buffer: AlignedBuf) -> Result<AlignedBuf, Errno> {
-        let request = ClientRequest { connection: self.connection, op, extent, flags, buffer };
-        let (buffer, result) = self.service.call(request);
-        match result {
-            Ok(()) => Ok(buffer),
-            Err(e) => {
-                SPARE.set(Some(buffer));
-                Err(errno(e))
-            }
-        }
+    fn without_payload(&self, op: Op, extent: Extent, flags: Flags, reply: ReplyEmpty) {
+        self.serving.run(op, extent, flags, AlignedBuf::zeroed(0), |done| match done {
+            Ok(_) => reply.ok(),
+            Err(e) => reply.error(e),
+        });
     }
 
     /// As much of `size` bytes from `offset` as the volume has.
@@ -131,7 +109,7 @@ impl VolumeFs {
         while at < size {
             let before = at;
             let part = Extent::checked(at, size - at).ok_or(Errno::EINVAL)?;
-            for stretch in self.service.stretches(part, STRETCHES_AT_ONCE).map_err(errno)? {
+            for stretch in self.serving.service().stretches(part, STRETCHES_AT_ONCE).map_err(errno)? {
                 if stretch.len > 0 && stretch.hole == hole {
                     return Ok(at);
                 }
@@ -144,24 +122,6 @@ impl VolumeFs {
         }
         // The end of a file counts as a hole.
         if hole { Ok(size) } else { Err(Errno::ENXIO) }
-    }
-}
-
-impl Drop for VolumeFs {
-    fn drop(&mut self) {
-        // The last thread is gone.
-        self.service.disconnect(self.connection);
-        self.shared.end().served = true;
-        self.shared.ended.notify_all();
-    }
-}
-
-/// Keeps invariants 1 and 2.
-fn errno(e: service::Errno) -> Errno {
-    match e.0 {
-        libc::ENOSYS | libc::EOPNOTSUPP => Errno::EIO,
-        n @ 1..512 => Errno::from_i32(n),
-        _ => Errno::EIO,
     }
 }
 
@@ -278,13 +238,11 @@ impl Filesystem for VolumeFs {
         if extent.is_empty() {
             return reply.data(&[]);
         }
-        match self.call(Op::Read, extent, Flags::default(), room(extent.len() as usize)) {
-            Ok(bytes) => {
-                reply.data(&bytes);
-                SPARE.set(Some(bytes));
-            }
+        let room = self.serving.room(extent.len() as usize);
+        self.serving.run(Op::Read, extent, Flags::default(), room, |bytes| match bytes {
+            Ok(bytes) => reply.data(bytes),
             Err(e) => reply.error(e),
-        }
+        });
     }
 
     fn write(
@@ -311,17 +269,20 @@ impl Filesystem for VolumeFs {
         }
         // With direct I/O the kernel leaves O_DSYNC to us (and O_SYNC includes its bit).
         let fua = flags.0 & libc::O_DSYNC != 0;
-        // Keeps invariant 3: `data` is the thread's receive buffer, filled by the kernel from
-        // pages that their owner may still change.
-        let mut payload = room(data.len());
+        // Keeps invariant 2: `data` is the thread's receive buffer, and takes the next request.
+        let mut payload = self.serving.room(data.len());
         payload.copy_from_slice(data);
-        match self.call(Op::Write, extent, Flags { fua, ..Flags::default() }, payload) {
-            Ok(payload) => {
-                reply.written(data.len() as u32);
-                SPARE.set(Some(payload));
-            }
-            Err(e) => reply.error(e),
-        }
+        let len = data.len() as u32;
+        self.serving.run(
+            Op::Write,
+            extent,
+            Flags { fua, ..Flags::default() },
+            payload,
+            move |done| match done {
+                Ok(_) => reply.written(len),
+                Err(e) => reply.error(e),
+            },
+        );
     }
 
     fn fallocate(
@@ -339,18 +300,12 @@ impl Filesystem for VolumeFs {
         let (Some(extent), Some((op, flags))) = (extent, fallocate_op(mode)) else {
             return reply.error(Errno::EINVAL);
         };
-        match self.call(op, extent, flags, AlignedBuf::zeroed(0)) {
-            Ok(_) => reply.ok(),
-            Err(e) => reply.error(e),
-        }
+        self.without_payload(op, extent, flags, reply);
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         // The file has no attributes of its own to save, so fsync and fdatasync are the same.
-        match self.call(Op::Flush, Extent::default(), Flags::default(), AlignedBuf::zeroed(0)) {
-            Ok(_) => reply.ok(),
-            Err(e) => reply.error(e),
-        }
+        self.without_payload(Op::Flush, Extent::default(), Flags::default(), reply);
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -448,16 +403,6 @@ impl Filesystem for VolumeFs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn answers_the_kernel_would_choke_on_become_io_errors() {
-        for n in [0, -5, 512, 524, i32::MIN, i32::MAX, libc::ENOSYS, libc::EOPNOTSUPP] {
-            assert_eq!(errno(service::Errno(n)).code(), libc::EIO, "{n}");
-        }
-        for n in [libc::ENOSPC, libc::EINVAL, libc::EROFS, 511] {
-            assert_eq!(errno(service::Errno(n)).code(), n);
-        }
-    }
 
     #[test]
     fn fallocate_modes() {

@@ -1,0 +1,186 @@
+//! Requests of one mount on their way through the service, their memory, and the mount's end.
+//!
+//! Invariants:
+//! 1. An error handed to the kernel lies in 1..512, and is neither ENOSYS nor EOPNOTSUPP: it refuses an answer with
+//!    any other, and whoever waits for that answer would wait for ever.
+//! 2. Every request is answered; one whose completion the service drops, by the reply that is dropped with it (EIO).
+//! 3. The connection outlives each of its requests: who has begun one holds the [`Serving`].
+//! 4. At most [`BEGUN_MAX`] requests and one for each thread are outstanding.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fs2_block::{ConnectionId, Extent, Flags, Op};
+use fs2_store::AlignedBuf;
+use fuser::Errno;
+
+use super::Shared;
+use crate::service::{self, ClientRequest, Service};
+
+/// Requests that no thread stays with. With the daemon's four threads as many are outstanding as with sixteen that stay.
+const BEGUN_MAX: usize = 12;
+
+/// Bytes of the smallest buffer.
+const ROOM_MIN: usize = 128 << 10;
+
+thread_local! {
+    /// The buffer of the thread's last request: fresh memory costs a page fault for each 4 KiB.
+    static SPARE: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
+    /// Whether the thread takes requests. The service's own threads, which answer some, keep nothing.
+    static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The service, as a mount uses it. Dropped by whoever is last, a thread that ends or an answer: then the mount has
+/// ended.
+pub(super) struct Serving {
+    service: Arc<dyn Service>,
+    connection: ConnectionId,
+    shared: Arc<Shared>,
+    /// Whether requests are begun, not called.
+    begins: bool,
+    begun: AtomicUsize,
+    /// Buffers of requests that other threads answered, at most [`BEGUN_MAX`].
+    returned: Mutex<Vec<AlignedBuf>>,
+}
+
+impl Serving {
+    pub(super) fn new(service: Arc<dyn Service>, shared: Arc<Shared>) -> Arc<Serving> {
+        Arc::new(Serving {
+            connection: service.connect(),
+            begins: service.answers_from_memory(),
+            service,
+            shared,
+            begun: AtomicUsize::new(0),
+            returned: Mutex::default(),
+        })
+    }
+
+    pub(super) fn service(&self) -> &dyn Service {
+        &*self.service
+    }
+
+    /// A buffer of `len` bytes, zeros or what an earlier request left in it.
+    pub(super) fn room(&self, len: usize) -> AlignedBuf {
+        SERVES.set(true);
+        let spare = SPARE.take().or_else(|| self.returned().pop()).filter(|b| b.capacity() >= len);
+        let mut buffer = spare.unwrap_or_else(|| AlignedBuf::zeroed(len.max(ROOM_MIN)));
+        buffer.set_len(len);
+        buffer
+    }
+
+    fn keep(&self, buffer: AlignedBuf) {
+        if buffer.capacity() < ROOM_MIN {
+            return;
+        }
+        if SERVES.get() {
+            return SPARE.set(Some(buffer));
+        }
+        let mut returned = self.returned();
+        if returned.len() < BEGUN_MAX {
+            returned.push(buffer);
+        }
+    }
+
+    fn returned(&self) -> MutexGuard<'_, Vec<AlignedBuf>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the service do a request. `answer` is called once with the buffer's bytes or the error, from any thread,
+    /// perhaps after this returned; it is dropped where there is no answer.
+    pub(super) fn run(
+        self: &Arc<Serving>,
+        op: Op,
+        extent: Extent,
+        flags: Flags,
+        buffer: AlignedBuf,
+        answer: impl FnOnce(Result<&[u8], Errno>) + Send + 'static,
+    ) {
+        let request = ClientRequest { connection: self.connection, op, extent, flags, buffer };
+        if let Some(begun) = Begun::new(self) {
+            let owed = Owed { answer, begun };
+            self.service.begin(request, Box::new(move |buffer, result| owed.pay(buffer, result)));
+        } else {
+            let (buffer, result) = self.service.call(request);
+            self.pay(answer, buffer, result);
+        }
+    }
+
+    fn pay(
+        &self,
+        answer: impl FnOnce(Result<&[u8], Errno>),
+        buffer: AlignedBuf,
+        result: Result<(), service::Errno>,
+    ) {
+        answer(result.map(|()| &buffer[..]).map_err(errno));
+        self.keep(buffer);
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // The last thread is gone, and the last request answered.
+        self.service.disconnect(self.connection);
+        self.shared.end().served = true;
+        self.shared.ended.notify_all();
+    }
+}
+
+/// One of the requests that no thread stays with.
+struct Begun(Arc<Serving>);
+
+impl Begun {
+    /// `None` where requests are called, or too many were begun: the thread then stays with its request, and so takes
+    /// no more.
+    fn new(serving: &Arc<Serving>) -> Option<Begun> {
+        if !serving.begins {
+            return None;
+        }
+        let begun = Begun(serving.clone());
+        // Keeps invariant 4; above it, dropping gives the place back.
+        (serving.begun.fetch_add(1, Ordering::Relaxed) < BEGUN_MAX).then_some(begun)
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.0.begun.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// An answer that is owed. Dropped unpaid, the reply in `answer` goes first (invariants 2 and 3).
+struct Owed<A> {
+    answer: A,
+    begun: Begun,
+}
+
+impl<A: FnOnce(Result<&[u8], Errno>)> Owed<A> {
+    fn pay(self, buffer: AlignedBuf, result: Result<(), service::Errno>) {
+        let Owed { answer, begun } = self;
+        begun.0.pay(answer, buffer, result);
+    }
+}
+
+/// Keeps invariant 1.
+pub(super) fn errno(e: service::Errno) -> Errno {
+    match e.0 {
+        libc::ENOSYS | libc::EOPNOTSUPP => Errno::EIO,
+        n @ 1..512 => Errno::from_i32(n),
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_the_kernel_would_choke_on_become_io_errors() {
+        for n in [0, -5, 512, 524, i32::MIN, i32::MAX, libc::ENOSYS, libc::EOPNOTSUPP] {
+            assert_eq!(errno(service::Errno(n)).code(), libc::EIO, "{n}");
+        }
+        for n in [libc::ENOSPC, libc::EINVAL, libc::EROFS, 511] {
+            assert_eq!(errno(service::Errno(n)).code(), n);
+        }
+    }
+}
