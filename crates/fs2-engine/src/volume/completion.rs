@@ -110,6 +110,8 @@ impl Volume {
     fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
         if self.background == Some(id) {
             self.pauses.own_took(now.since(io.dispatched));
+            let open = self.requests.values().map(|p| (p.arrived, p.kind == Kind::Read));
+            self.disturbance.own_ended(now, open);
             self.background = None;
         }
         match io.purpose {

@@ -1,10 +1,10 @@
 //! What the engine's own work in short pauses costs clients, and how much of that it may.
 //!
-//! A request that arrives while the engine's access is at the device waits for it, and then finds the head where that
-//! access left it and not where the client did. Both are charged here: the wait as it was, the head's way as
+//! Requests that arrive while the engine's access is at the device wait for it, and the first of them finds the head where
+//! that access left it and not where the client did. Both are charged here: the waits as they were, the head's way as
 //! predicted from before and after. Work in pauses goes on as long as
 //!
-//! - D1: what it cost reads is at most [`LIMIT`] of the time reads took, and the same of all requests together,
+//! - D1: what it cost reads is at most [`LIMIT`] of the time reads took at the device, and the same of all requests together,
 //! - D2: plus [`SHARE`] of what copies have saved by then, for what gains may be invested in,
 //! - D3: plus [`FIRST`], or nothing would ever begin.
 //!
@@ -17,8 +17,10 @@ use fs2_block::{Extent, Nanos};
 use crate::head::Head;
 use crate::stats::PauseWork;
 
-/// Share of the time that requests take. EVALUATION's target: never more than 1 % worse than without copies.
-const LIMIT: f64 = 0.01;
+/// Share of the time that requests take. EVALUATION's target: never more than 1 % worse than without copies. Not all of a
+/// disturbance is seen: requests behind those that waited are late, too. Measured with eight clients: 0.01 costs the worst
+/// first pass 1.5 %, 0.005 costs others most of what they win.
+const LIMIT: f64 = 0.007;
 
 /// Share of what was saved. Measured: a quarter to a half are alike on most real traces; a half costs short ones more
 /// than 1 %, for what is predicted to be saved is not all saved.
@@ -47,6 +49,8 @@ struct Account {
 pub(super) struct Disturbance {
     /// The head before the engine's own work of this pause.
     before: Option<Box<Head>>,
+    /// Its access is at the device.
+    at_device: bool,
     reads: Account,
     others: Account,
     saved: f64,
@@ -56,18 +60,28 @@ impl Disturbance {
     /// The engine's own access is about to begin in a short pause.
     pub(super) fn begins(&mut self, head: &Head) {
         self.before.get_or_insert_with(|| Box::new(head.clone()));
+        self.at_device = true;
     }
 
-    /// A client's access to `extent` begins, for a request that has waited since it `arrived`.
-    pub(super) fn ends(&mut self, head: &Head, now: Nanos, arrived: Nanos, reads: bool, extent: Extent) {
+    /// An access of the engine's own has ended. Whoever came meanwhile has waited for it, in the engine or in the drive's
+    /// queue: when they arrived, and whether they read.
+    pub(super) fn own_ended(&mut self, now: Nanos, open: impl Iterator<Item = (Nanos, bool)>) {
+        if std::mem::take(&mut self.at_device) {
+            for (arrived, reads) in open {
+                self.account(reads).cost += now.since(arrived).as_millis_f64();
+            }
+        }
+    }
+
+    /// A client's access to `extent` begins, perhaps while the engine's own is still at the device.
+    pub(super) fn ends(&mut self, head: &Head, now: Nanos, reads: bool, extent: Extent) {
         let Some(before) = self.before.take() else { return };
         let cost = |head: &Head| head.read_cost_ms(now, extent.sector(), extent.len());
         // It may have brought the head nearer, too.
-        let displaced = cost(head) - cost(&before);
-        self.account(reads).cost += displaced + now.since(arrived).as_millis_f64();
+        self.account(reads).cost += cost(head) - cost(&before);
     }
 
-    /// A client's access took so long.
+    /// A request took so long, from its arrival on.
     pub(super) fn served(&mut self, reads: bool, took: Nanos) {
         let account = self.account(reads);
         account.took += took.as_millis_f64();
@@ -117,8 +131,9 @@ mod tests {
     fn pause(d: &mut Disturbance, reads: bool, waited: u64) {
         let head = Head::new(None);
         d.begins(&head);
-        let (arrived, now) = (Nanos(0), Nanos::from_millis(waited));
-        d.ends(&head, now, arrived, reads, Extent::new(0, 4096));
+        let now = Nanos::from_millis(waited);
+        d.own_ended(now, [(Nanos(0), reads)].into_iter());
+        d.ends(&head, now, reads, Extent::new(0, 4096));
     }
 
     #[test]
@@ -134,7 +149,7 @@ mod tests {
         // Writes are no reason to disturb reads: all that waited were reads.
         (0..1000).for_each(|_| d.served(false, Nanos::from_millis(5)));
         assert!(d.risk_allowed().is_none());
-        (0..20).for_each(|_| d.served(true, Nanos::from_millis(5)));
+        (0..30).for_each(|_| d.served(true, Nanos::from_millis(5)));
         assert!(d.risk_allowed().is_some());
         (0..5).for_each(|_| pause(&mut d, true, 10));
         assert!(d.risk_allowed().is_none());
@@ -143,13 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_request_after_it_is_charged() {
+    fn all_that_came_meanwhile_are_charged() {
         let mut d = Disturbance::default();
         pause(&mut d, false, 21);
         assert!(d.risk_allowed().is_none());
         let mut d = Disturbance::default();
-        d.ends(&Head::new(None), Nanos::from_millis(100), Nanos(0), true, Extent::new(0, 4096));
-        assert!(d.risk_allowed().is_some(), "nothing of the engine's own was done");
+        let came = || [(Nanos(0), true), (Nanos::from_millis(4), true)].into_iter();
+        d.own_ended(Nanos::from_millis(100), came());
+        assert_eq!(d.told().cost_ms, 0.0, "nothing of the engine's own was done");
+        d.begins(&Head::new(None));
+        // In the drive's queue, which takes several.
+        d.ends(&Head::new(None), Nanos(0), true, Extent::new(0, 4096));
+        d.own_ended(Nanos::from_millis(6), came());
+        assert_eq!(d.told().cost_ms, 8.0);
+        d.own_ended(Nanos::from_millis(9), came());
+        assert_eq!(d.told().cost_ms, 8.0, "once");
     }
 
     #[test]

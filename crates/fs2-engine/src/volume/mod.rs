@@ -453,7 +453,7 @@ impl Volume {
             if reads {
                 self.stats.read_wait += now.since(arrived);
             }
-            self.disturbance.ends(&self.head, now, arrived, reads, extent);
+            self.disturbance.ends(&self.head, now, reads, extent);
         }
         let id = IoId(self.next_io);
         self.next_io += 1;
