@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
-use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, Standing, Volume};
+use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind, Standing, Volume};
 use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
 
 use crate::runtime;
@@ -150,6 +151,26 @@ fn how_direct(device: &Path, settings: &Settings) -> Direct {
     }
 }
 
+/// The policy for what nobody has described: `none` on a device of which the system says that nothing turns in it. There
+/// copies save nothing and wear it. Loop devices and memory disks say so too, whatever they stand for.
+fn policy_for(device: &Path, settings: &Settings, told: bool, rotational: bool) -> PolicyKind {
+    let copies = matches!(settings.policy, PolicyKind::Fs2 | PolicyKind::Fs2Of2005 | PolicyKind::Static);
+    if !copies || told || rotational || settings.rotational != TurnsKind::Auto {
+        return settings.policy;
+    }
+    let Ok(meta) = std::fs::metadata(device) else { return settings.policy };
+    const RAM_AND_LOOP: [u64; 2] = [1, 7];
+    if !meta.file_type().is_block_device() || RAM_AND_LOOP.contains(&nix::sys::stat::major(meta.rdev())) {
+        return settings.policy;
+    }
+    tracing::warn!(
+        "{} says that nothing turns in it (/sys/.../queue/rotational is 0): copies would save nothing, so none are made or read. \
+         --rotational yes makes them all the same",
+        device.display()
+    );
+    PolicyKind::None
+}
+
 /// Puts a file's I/O on rings where it may.
 fn on_rings(file: FileStore, how: IoKind) -> Result<Arc<dyn Store>, DaemonError> {
     if how == IoKind::Threads {
@@ -227,9 +248,9 @@ pub(crate) fn open_with(
     };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let config = EngineConfig {
-        policy: settings.policy,
+        policy: policy_for(device, settings, belief.is_some(), store.rotational()),
         scheduler,
-        drive: belief.filter(DriveProfile::rotational),
+        drive: belief,
         watermarks: settings.watermarks,
         space: settings.space,
         degree: settings.degree.unwrap_or_else(|| settings.policy.degree()),

@@ -61,7 +61,7 @@ pub enum DiscardMode {
 pub struct EngineConfig {
     /// What is copied where, and which copy is read.
     pub policy: PolicyKind,
-    /// What is believed about the drive; `None`: distance by address only.
+    /// What is believed about the drive; `None`: distance by address only. With one that does not turn the policy is `none`.
     pub drive: Option<DriveProfile>,
     /// How much of that is believed.
     pub knowledge: Knowledge,

@@ -4,7 +4,7 @@
 use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
 use fs2_engine::PolicyKind;
-use fs2_sim::replay::{FreeMap, Pace, Replay, Run, Settings};
+use fs2_sim::replay::{Belief, FreeMap, Pace, Replay, Run, Settings};
 use fs2_trace::Record;
 
 const MIB: u64 = 1 << 20;
@@ -45,6 +45,21 @@ fn run(replay: &mut Replay, records: impl Iterator<Item = Record>) -> Run {
     let run = replay.run(records.map(Ok::<_, ()>)).expect("a trace");
     replay.idle(Nanos::from_millis(120_000));
     run
+}
+
+/// Nothing turns: a copy would save nothing and wear the device.
+#[test]
+fn on_a_solid_state_drive_nothing_is_copied() {
+    let map = map();
+    let places = leaps(&map, 500);
+    for (drive, copies) in [("ssd-sata", 0), ("ssd-nvme", 0), ("laptop-5400", 500)] {
+        let mut s = settings(PolicyKind::Fs2);
+        s = Settings { drive: DriveProfile::builtin(drive).expect("built in"), ..s }
+            .with_belief(Belief::Equal, 1);
+        let mut replay = Replay::new(&map, s).expect("a volume");
+        run(&mut replay, requests(&places, Nanos(0)));
+        assert_eq!(replay.last_run().replicas, copies, "{drive}");
+    }
 }
 
 /// The log has room for a quarter of what is read: the rest is read again in the rest, and lies in visit order all the same.

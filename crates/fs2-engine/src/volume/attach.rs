@@ -6,6 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt};
+use fs2_disk::DriveProfile;
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
@@ -306,9 +307,11 @@ impl Volume {
     pub(super) fn assemble(bytes: u64, layout: Option<Arc<Layout>>, config: EngineConfig) -> Volume {
         let block_size = layout.as_ref().map_or(BlockSize::B4096, |l| l.block_size());
         let fs_blocks = layout.as_ref().map_or(BlockRange::EMPTY, |l| BlockRange::new(0, l.blocks()));
+        // Where nothing turns nothing is won, and copies only wear the device.
+        let turns = config.drive.as_ref().is_none_or(DriveProfile::rotational);
         let policy = match &layout {
-            Some(l) => config.policy.build(&Volume::shape(l, config.seed)),
-            None => Box::new(crate::policy::NoCopies),
+            Some(l) if turns => config.policy.build(&Volume::shape(l, config.seed)),
+            _ => Box::new(crate::policy::NoCopies),
         };
         Volume {
             contents: Contents::Bytes,
