@@ -37,6 +37,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             && !matches!(v.policy().kind(), PolicyKind::None | PolicyKind::Static);
         let watermark_state = match v.watermark_state() {
             _ if !copies => WatermarkState::Off,
+            fs2_engine::WatermarkState::Copying if v.is_host_short() => WatermarkState::HostShort,
             fs2_engine::WatermarkState::Copying => WatermarkState::Copying,
             fs2_engine::WatermarkState::Suspended => WatermarkState::Suspended,
             fs2_engine::WatermarkState::Low => WatermarkState::Low,

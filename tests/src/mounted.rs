@@ -45,6 +45,11 @@ pub struct Mounted<'a> {
     _watchdog: FuseWatchdog,
 }
 
+/// How full the machine is that runs the tests is no matter, but where a test says so.
+pub(crate) fn whatever_is_free(args: &[&str]) -> &'static [&'static str] {
+    if args.contains(&"--host-reserve") { &[] } else { &["--host-reserve", "0%"] }
+}
+
 impl<'a> Mounted<'a> {
     /// `fs2 mount --frontend fuse ARGS IMAGE DIR`, which must succeed.
     ///
@@ -63,7 +68,11 @@ impl<'a> Mounted<'a> {
     pub fn and_said(scratch: &'a Scratch, image: &Path, dir: &Path, args: &[&str]) -> (Mounted<'a>, Done) {
         std::fs::create_dir_all(dir).expect("a directory to mount on");
         let mut command = scratch.command("fs2");
-        command.args(["mount", "--frontend", "fuse", "-o", "noatime"]).args(args).arg(image).arg(dir);
+        command
+            .args(["mount", "--frontend", "fuse", "-o", "noatime"])
+            .args(whatever_is_free(args))
+            .args(args);
+        command.arg(image).arg(dir);
         let said = run(&mut command).ended(0);
         let record = record_of(scratch, dir).expect("the mount is written down");
         let path = |name: &str| PathBuf::from(record[name].as_str().unwrap_or_default());

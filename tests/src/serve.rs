@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::mounted::whatever_is_free;
 use crate::{Done, Scratch, run};
 
 /// A daemon may take this long to start; a guard against hangs.
@@ -58,6 +59,7 @@ impl<'a> Served<'a> {
         let (socket, control, log) = (place("nbd"), control.join(format!("{name}.ctl")), place("log"));
         let mut command = scratch.command("fs2d");
         command.args(["serve", "--frontend", "nbd", "--listen"]).arg(format!("unix:{}", socket.display()));
+        command.args(whatever_is_free(args));
         command.arg("--control").arg(&control).args(args).arg(image);
         let said = format!("{command:?}");
         let out = std::fs::File::create(&log).expect("a log");

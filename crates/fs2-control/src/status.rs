@@ -75,6 +75,9 @@ pub enum WatermarkState {
     Low,
     /// Below critical: whole regions go.
     Critical,
+    /// The file system that holds the image is short of space: no copies, whatever the share.
+    #[serde(rename = "host-short")]
+    HostShort,
 }
 
 /// Where figures come from that no clock measured. In JSON a string: `modelled by profile X`,
@@ -460,6 +463,7 @@ pub(crate) mod tests {
             Just(WatermarkState::Suspended),
             Just(WatermarkState::Low),
             Just(WatermarkState::Critical),
+            Just(WatermarkState::HostShort),
         ];
         let millis = || proptest::option::of(0.0..1e5f64);
         let texts = proptest::array::uniform5(".{0,90}");

@@ -184,6 +184,7 @@ pub fn watermark(state: WatermarkState) -> &'static str {
         WatermarkState::Suspended => "no copies until the high watermark is reached again",
         WatermarkState::Low => "below the low watermark: the least used replicas go",
         WatermarkState::Critical => "below the critical watermark: whole regions of replicas go",
+        WatermarkState::HostShort => "no copies: the image's file system is short of space",
     }
 }
 

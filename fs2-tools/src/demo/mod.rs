@@ -142,6 +142,8 @@ fn settings(options: &Options, plain: bool) -> Result<Settings, DemoError> {
     let scale = options.time_scale.to_string();
     let mut args = vec!["fs2", "--policy", policy, "--drive", &options.drive, "--time-scale", &scale];
     args.push(if plain { "--passive" } else { "--require-active" });
+    // The image is small and gone in a minute, and on a nearly full machine it is to show copies, too.
+    args.extend(["--host-reserve", "0%"]);
     Only::try_parse_from(args).map(|o| o.settings).map_err(|e| DemoError::Step(e.to_string()))
 }
 

@@ -245,7 +245,18 @@ impl Served {
     /// What the daemon or the kernel says.
     pub fn mount(image: &Path, dir: &Path, how: &Serve) -> Result<Served, BenchError> {
         let (policy, scale) = (how.system.policy().to_string(), how.time_scale.to_string());
-        let args = ["fsbench", "--policy", &policy, "--drive", &how.drive, "--time-scale", &scale];
+        // What is measured is not to depend on how full this machine is.
+        let args = [
+            "fsbench",
+            "--policy",
+            &policy,
+            "--drive",
+            &how.drive,
+            "--time-scale",
+            &scale,
+            "--host-reserve",
+            "0%",
+        ];
         let active = if how.system == System::Ext2 { "--passive" } else { "--require-active" };
         let parsed = Only::try_parse_from(args.into_iter().chain([active]))
             .map_err(|e| BenchError::Usage(e.to_string()))?;

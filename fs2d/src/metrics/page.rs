@@ -154,9 +154,10 @@ fn space(p: &mut Page, s: &Status) {
         WatermarkState::Suspended => "suspended",
         WatermarkState::Low => "low",
         WatermarkState::Critical => "critical",
+        WatermarkState::HostShort => "host-short",
     };
     p.metric(Gauge, "fs2_watermark_state", "Where the free share stands: 1 for the state it is in.")
-        .states(&["off", "copying", "suspended", "low", "critical"], state);
+        .states(&["off", "copying", "suspended", "low", "critical", "host-short"], state);
     p.metric(Gauge, "fs2_space_ratio", "Share of the volume that replicas may take at most.")
         .real(&[], s.space_share);
 }

@@ -518,8 +518,17 @@ impl Server {
     /// Copies stop while a sparse backing's host is short of space. Call now and then.
     pub fn look_at_host(&self) {
         if let Some((free, total)) = self.store.host_space() {
-            let short = u128::from(free) * 1000 < u128::from(total) * u128::from(self.drive.host_reserve);
-            self.lock().volume.host_is_short(short);
+            let reserve = self.drive.host_reserve;
+            let short = u128::from(free) * 1000 < u128::from(total) * u128::from(reserve);
+            let volume = &mut self.lock().volume;
+            if short && !volume.is_host_short() {
+                let percent = f64::from(reserve) / 10.0;
+                tracing::warn!(
+                    "no copies: less than {percent} % of the file system that holds {} is free; make room there, or allow less: --host-reserve",
+                    self.info.description
+                );
+            }
+            volume.host_is_short(short);
         }
     }
 

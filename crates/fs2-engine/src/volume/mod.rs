@@ -524,6 +524,11 @@ impl Volume {
         self.host_short = short;
     }
 
+    /// Whether it was said to have too little.
+    pub fn is_host_short(&self) -> bool {
+        self.host_short
+    }
+
     /// Puts another policy in force, one of a test's or a simulator's own.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
