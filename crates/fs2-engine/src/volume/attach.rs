@@ -28,8 +28,8 @@ use crate::stats::{Parts, Stats};
 /// Entries whose originals are hashed soon after the attach, as an alarm.
 const SAMPLE: usize = 256;
 
-/// Bytes of one read of the table.
-const READ_BYTES: usize = 1 << 20;
+/// Bytes of one read of the table: with the pieces that indirect blocks cut it into, less than a read for each MiB.
+const READ_BYTES: usize = 2 << 20;
 
 /// Why a volume is served as a plain device.
 #[derive(Clone, Debug, PartialEq, Eq)]
