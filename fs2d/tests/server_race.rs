@@ -27,77 +27,62 @@ impl Random {
     }
 }
 
-/// Like the one below it, but never quick: I/O goes to rings and workers.
-struct Slow<S>(S);
+/// Like the one below it, but without tries, or with some that fail: then I/O goes to rings and workers.
+struct Slower<S> {
+    store: S,
+    /// Tries so far, of which two of three fail; `None`: there are none.
+    tries: Option<AtomicU64>,
+}
 
-impl<S: Store> Store for Slow<S> {
+impl<S: Store> Slower<S> {
+    fn never_quick(store: S) -> Slower<S> {
+        Slower { store, tries: None }
+    }
+
+    fn moody(store: S) -> Slower<S> {
+        Slower { store, tries: Some(AtomicU64::new(0)) }
+    }
+
+    fn is_quick(&self) -> bool {
+        self.tries.as_ref().is_some_and(|n| n.fetch_add(1, Ordering::Relaxed).is_multiple_of(3))
+    }
+}
+
+impl<S: Store> Store for Slower<S> {
     fn below(&self) -> Option<&dyn Store> {
-        Some(&self.0)
+        Some(&self.store)
     }
     fn ring(&self) -> Option<Box<dyn Ring>> {
-        self.0.ring()
-    }
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> std::io::Result<()> {
-        self.0.write_at(offset, buf, fua)
-    }
-    fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> std::io::Result<()> {
-        self.0.write_zeroes(offset, len, no_hole)
-    }
-    fn discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
-        self.0.discard(offset, len)
-    }
-    fn flush(&self) -> std::io::Result<()> {
-        self.0.flush()
-    }
-}
-
-/// Like the one below it, but quick only now and then: two of three I/Os go to workers.
-struct Moody<S>(S, AtomicU64);
-
-impl<S: Store> Moody<S> {
-    fn is_quick(&self) -> bool {
-        self.1.fetch_add(1, Ordering::Relaxed).is_multiple_of(3)
-    }
-}
-
-impl<S: Store> Store for Moody<S> {
-    fn below(&self) -> Option<&dyn Store> {
-        Some(&self.0)
+        if self.tries.is_some() { None } else { self.store.ring() }
     }
     fn tries(&self) -> bool {
-        true
+        self.tries.is_some()
     }
     fn try_read(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<bool> {
         // What a try that failed leaves in the buffer is nobody's.
         buf.fill(0x5a);
-        if self.is_quick() { self.0.try_read(offset, buf) } else { Ok(false) }
+        if self.is_quick() { self.store.try_read(offset, buf) } else { Ok(false) }
     }
     fn try_write(&self, offset: u64, buf: &[u8]) -> std::io::Result<bool> {
-        if self.is_quick() { self.0.try_write(offset, buf) } else { Ok(false) }
+        if self.is_quick() { self.store.try_write(offset, buf) } else { Ok(false) }
     }
     fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
+        self.store.size_bytes()
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, buf)
+        self.store.read_at(offset, buf)
     }
     fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> std::io::Result<()> {
-        self.0.write_at(offset, buf, fua)
+        self.store.write_at(offset, buf, fua)
     }
     fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> std::io::Result<()> {
-        self.0.write_zeroes(offset, len, no_hole)
+        self.store.write_zeroes(offset, len, no_hole)
     }
     fn discard(&self, offset: u64, len: u64) -> std::io::Result<()> {
-        self.0.discard(offset, len)
+        self.store.discard(offset, len)
     }
     fn flush(&self) -> std::io::Result<()> {
-        self.0.flush()
+        self.store.flush()
     }
 }
 
@@ -303,7 +288,7 @@ fn from_memory() {
 #[test]
 fn partly_from_memory() {
     for depth in [1, 7, 128] {
-        let store = Moody(MemStore::new(BLOCKS * BLOCK), AtomicU64::new(0));
+        let store = Slower::moody(MemStore::new(BLOCKS * BLOCK));
         race("memory and workers", Arc::new(store), depth, false, 300);
     }
 }
@@ -311,13 +296,13 @@ fn partly_from_memory() {
 #[test]
 fn by_workers() {
     for depth in [1, 4, 32] {
-        race("workers", Arc::new(Slow(MemStore::new(BLOCKS * BLOCK))), depth, false, 300);
+        race("workers", Arc::new(Slower::never_quick(MemStore::new(BLOCKS * BLOCK))), depth, false, 300);
     }
 }
 
 #[test]
 fn by_one_dispatcher() {
-    race("a dispatcher", Arc::new(Slow(MemStore::new(BLOCKS * BLOCK))), 1, true, 300);
+    race("a dispatcher", Arc::new(Slower::never_quick(MemStore::new(BLOCKS * BLOCK))), 1, true, 300);
 }
 
 #[test]
@@ -325,7 +310,7 @@ fn by_rings() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for depth in [2, 64] {
         match UringStore::new(file(&dir, Direct::Auto)) {
-            Ok(store) => race("rings", Arc::new(Slow(store)), depth, false, 150),
+            Ok(store) => race("rings", Arc::new(Slower::never_quick(store)), depth, false, 150),
             Err((_, e)) => {
                 assert!(std::env::var_os("FS2_FORBID_SKIP").is_none(), "no io_uring: {e}");
                 return eprintln!("skipped: no io_uring here: {e}");
