@@ -103,7 +103,7 @@ pub struct Captured {
     pub worth: u8,
 }
 
-/// Part of a run on its way to its place.
+/// Parts of one or more runs on their way to their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
     /// Its blocks, in order.
@@ -316,10 +316,16 @@ impl Log {
         self.runs.iter().filter(|r| !r.open).map(|r| r.live).sum()
     }
 
-    /// How many blocks the next batch would hold at most: those left of the first closed run.
-    pub fn next_len(&self) -> usize {
-        let first = self.runs.iter().find(|r| !r.open);
-        first.map_or(0, |r| r.live)
+    /// How many blocks the next batch would hold, `most` at the most: those of closed runs, one run behind the other.
+    pub fn next_len(&self, most: usize) -> usize {
+        let mut len = 0;
+        for run in self.runs.iter().filter(|r| !r.open) {
+            len += run.live;
+            if len >= most {
+                return most;
+            }
+        }
+        len
     }
 
     /// Says what each block of a run is worth.
@@ -346,8 +352,7 @@ impl Log {
 
     /// The blocks that [`Log::take`] would take, in order.
     pub fn next_blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
-        let first = self.runs.iter().find(|r| !r.open);
-        let blocks = first.into_iter().flat_map(|r| &r.blocks);
+        let blocks = self.runs.iter().filter(|r| !r.open).flat_map(|r| &r.blocks);
         blocks.filter(|b| b.data.is_some()).map(|b| b.original)
     }
 
@@ -365,11 +370,20 @@ impl Log {
         }
     }
 
-    /// Takes up to `n` blocks from the front of the first closed run.
+    /// Takes up to `n` blocks from the front of the closed runs, one behind the other.
     pub fn take(&mut self, n: usize) -> Option<Batch> {
-        let place = self.runs.iter().position(|r| !r.open)?;
-        let run = &mut self.runs[place];
         let mut batch = Batch { blocks: Vec::new(), data: Vec::new() };
+        while batch.blocks.len() < n
+            && let Some(place) = self.runs.iter().position(|r| !r.open)
+        {
+            self.take_of(place, n, &mut batch);
+        }
+        (!batch.blocks.is_empty()).then_some(batch)
+    }
+
+    /// The same of one run, which goes when it is empty.
+    fn take_of(&mut self, place: usize, n: usize, batch: &mut Batch) {
+        let run = &mut self.runs[place];
         while batch.blocks.len() < n
             && let Some(block) = run.blocks.pop_front()
         {
@@ -388,7 +402,6 @@ impl Log {
         if run.live == 0 {
             self.runs.remove(place);
         }
-        (!batch.blocks.is_empty()).then_some(batch)
     }
 
     /// Bytes of payload held.
@@ -601,23 +614,23 @@ mod tests {
                         r.1 = false;
                     }
                     _ => {
-                        let want = plain.iter_mut().find(|r| !r.1).map(|r| {
-                            let n = r.2.len().min(n as usize);
-                            r.2.drain(..n).collect::<Vec<u32>>()
-                        });
+                        let mut want = Vec::new();
+                        for run in plain.iter_mut().filter(|r| !r.1) {
+                            let most = run.2.len().min(n as usize - want.len());
+                            want.extend(run.2.drain(..most));
+                        }
                         let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
-                        let got = log.take(n as usize);
-                        proptest::prop_assert_eq!(next, want.clone().unwrap_or_default());
-                        let got = got.map(|b| b.blocks.iter().map(|b| b.original.0).collect::<Vec<_>>());
-                        proptest::prop_assert_eq!(got, want);
+                        proptest::prop_assert_eq!((log.next_len(n as usize), &next), (want.len(), &want));
+                        let got = log.take(n as usize).map_or(Vec::new(), |b| b.blocks);
+                        proptest::prop_assert_eq!(got.iter().map(|b| b.original.0).collect::<Vec<_>>(), want);
                     }
                 }
                 plain.retain(|r| r.1 || !r.2.is_empty());
                 log.check();
                 let ready = plain.iter().filter(|r| !r.1).map(|r| r.2.len()).sum::<usize>();
                 proptest::prop_assert_eq!(log.ready_blocks(), ready);
-                let next = plain.iter().find(|r| !r.1).map_or(0, |r| r.2.len());
-                proptest::prop_assert_eq!((log.next_len(), log.is_empty()), (next, plain.iter().all(|r| r.2.is_empty())));
+                let empty = plain.iter().all(|r| r.2.is_empty());
+                proptest::prop_assert_eq!((log.next_len(usize::MAX), log.is_empty()), (ready, empty));
             }
         }
     }

@@ -7,14 +7,10 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
-use crate::config::LONG_REST;
+use crate::config::{COPY_BLOCKS_MAX, LONG_REST};
 use crate::io::Brought;
 use crate::log::Log;
 use crate::policy::{Fetch, NoCopies, Place, Space};
-
-/// Blocks of one copy write at most: the disk is looked at for arrivals in between. Measured on real
-/// traces: 64.
-pub(super) const COPY_BLOCKS_MAX: u32 = 64;
 
 /// The volume's free space, as policies see it.
 pub(super) struct View<'a>(pub(super) &'a Volume, RefCell<Vec<BlockRange>>);
@@ -345,7 +341,7 @@ impl Volume {
             return None;
         }
         self.with_policy(|policy, log, _| policy.idle(now, log));
-        let want = (self.log.next_len() as u32).min(COPY_BLOCKS_MAX);
+        let want = self.log.next_len(COPY_BLOCKS_MAX as usize) as u32;
         if want == 0 {
             return None;
         }

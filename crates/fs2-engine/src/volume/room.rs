@@ -3,8 +3,8 @@
 use fs2_block::BlockRange;
 use fs2_table::content_hash;
 
-use super::background::COPY_BLOCKS_MAX;
 use super::{Standing, Volume};
+use crate::config::COPY_BLOCKS_MAX;
 
 /// Replicas evicted below the low mark in one event at most.
 const EVICT_STEP: usize = 256;

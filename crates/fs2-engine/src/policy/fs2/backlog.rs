@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use fs2_block::{BlockNo, BlockRange, Nanos};
 use fs2_table::Replica;
 
-use crate::config::LONG_REST;
+use crate::config::{COPY_BLOCKS_MAX, LONG_REST};
 use crate::io::Brought;
 use crate::log::{Captured, Log, RunId};
 use crate::policy::{Fetch, Shape, Space};
@@ -120,6 +120,8 @@ pub(super) struct Backlog {
     homes: BTreeMap<u32, u32>,
     /// Where the log's next blocks had their copies.
     next_home: Option<BlockRange>,
+    /// How many of the log's next blocks may be placed anew together, if not all.
+    homeless: Option<u32>,
 }
 
 /// Whether a block is in no file any more.
@@ -305,23 +307,35 @@ impl Backlog {
 
     /// Looks where the log's next blocks had their copies.
     pub(super) fn look(&mut self, log: &Log) {
-        self.next_home = None;
+        (self.next_home, self.homeless) = (None, None);
         if self.homes.is_empty() {
             return;
         }
-        for original in log.next_blocks() {
-            let Some(&home) = self.homes.get(&original.0) else { return };
-            match &mut self.next_home {
-                None => self.next_home = Some(BlockRange::new(home, home + 1)),
-                Some(next) if next.end() == home => *next = BlockRange::new(next.start(), home + 1),
-                Some(_) => return,
+        for (i, original) in (0..).zip(log.next_blocks().take(COPY_BLOCKS_MAX as usize)) {
+            match (self.homes.get(&original.0), &mut self.next_home) {
+                (Some(&home), None) if i == 0 => self.next_home = Some(BlockRange::new(home, home + 1)),
+                (Some(_), None) => {
+                    self.homeless = Some(i);
+                    return;
+                }
+                (None, None) => {}
+                (Some(&home), Some(next)) if next.end() == home => {
+                    *next = BlockRange::new(next.start(), home + 1);
+                }
+                (_, Some(_)) => return,
             }
         }
+    }
+
+    /// `want` of the log's next blocks, or those before one that has a place of its own.
+    pub(super) fn homeless(&self, want: u32) -> u32 {
+        self.homeless.map_or(want, |n| n.min(want))
     }
 
     /// The place that the log's next blocks come from, as far as nothing else took it.
     pub(super) fn home(&mut self, want: u32, shape: &Shape, space: &dyn Space) -> Option<BlockRange> {
         let next = self.next_home.take()?;
+        self.homeless = Some(next.len());
         let group = shape.group_range(shape.group_of(next.first()));
         let next =
             BlockRange::new(next.start(), next.end().min(next.start().saturating_add(want)).min(group.end()));
@@ -411,6 +425,28 @@ mod tests {
         assert_eq!(written_in(&mut log), [500, 501, 400, 700], "what is copied or freed is not");
         assert_eq!(b.fetch_at(Nanos(5), false), None);
         log.check();
+    }
+
+    #[test]
+    fn what_has_a_place_goes_there_and_takes_no_others_along() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.homes = BTreeMap::from([(7, 1007), (8, 1008), (9, 1100)]);
+        for run in [&[50, 51][..], &[7, 8], &[9]] {
+            let id = log.open();
+            run.iter().for_each(|&n| assert!(log.push(id, BlockNo(n), 0, &[0; 10])));
+            log.close(id);
+        }
+        let shape = Shape { blocks: 8000, group_blocks: 4000, first_block: 0, block_bytes: BLOCK, seed: 0 };
+        let mut next = |log: &mut Log, ground: &Ground| {
+            b.look(log);
+            let home = b.home(64, &shape, ground);
+            let len = home.map_or(b.homeless(64), BlockRange::len);
+            (home, log.take(len as usize).unwrap().blocks.iter().map(|c| c.original.0).collect::<Vec<_>>())
+        };
+        let full = Ground { taken: vec![1100], ..Ground::default() };
+        assert_eq!(next(&mut log, &full), (None, vec![50, 51]));
+        assert_eq!(next(&mut log, &full), (Some(at(1007, 1009)), vec![7, 8]));
+        assert_eq!(next(&mut log, &full), (None, vec![9]), "taken meanwhile");
     }
 
     #[test]

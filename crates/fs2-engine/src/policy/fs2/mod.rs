@@ -294,7 +294,7 @@ impl Policy for Fs2 {
         if let Some(home) = self.backlog.home(want, &self.shape, space) {
             return Place::At(home);
         }
-        let place = self.placement.place(want, head, space);
+        let place = self.placement.place(self.backlog.homeless(want), head, space);
         if place == Place::Nowhere {
             self.backlog.clear();
         }
