@@ -2,8 +2,8 @@
 
 use fs2_block::{Permille, SECTOR_BYTES};
 use fs2_control::{
-    AccessMs, Control, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, Sample, Source,
-    Status, TotalS, WatermarkState,
+    AccessMs, Control, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, ReplicaGate,
+    Sample, Source, Status, TotalS, WatermarkState,
 };
 use fs2_engine::{AccessKind, DetachReport, PolicyKind, Standing};
 use fs2_store::ModelTotals;
@@ -52,6 +52,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
         let marks = v.config().watermarks;
         let parts = |kind| s.parts.counts(kind).to_vec();
         let pauses = v.pause_work();
+        let gate = v.replica_gate().unwrap_or_default();
         let block_bytes = v.block_size().bytes();
         Status {
             volume_bytes: v.size_bytes(),
@@ -81,6 +82,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
                 cost_ms: pauses.cost_ms,
                 limit_ms: if copies { pauses.limit_ms } else { 0.0 },
             },
+            replica_gate: ReplicaGate { closed_for: gate.closed_for, closings: gate.closings },
             total_s: TotalS {
                 reads: s.read_access.count(),
                 read: s.read_access.total().as_secs_f64(),

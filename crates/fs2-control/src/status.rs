@@ -201,6 +201,16 @@ pub struct PauseWork {
     pub limit_ms: f64,
 }
 
+/// Whether replicas are read: where reads take longer than a model of plain ext2 beside the volume says, they are not for a
+/// while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaGate {
+    /// Reads until replicas are read again; 0: they are read.
+    pub closed_for: u64,
+    /// How often that was so since the attach.
+    pub closings: u64,
+}
+
 /// Times in seconds, summed since the attach. Differences between two statuses are those of the time between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TotalS {
@@ -407,6 +417,8 @@ pub struct Status {
     pub copy_errors: u64,
     /// The daemon's own work in short pauses.
     pub pause_work: PauseWork,
+    /// Whether replicas are read; open where there is no drive profile.
+    pub replica_gate: ReplicaGate,
     /// Replica reads whose content had another hash.
     pub hash_mismatches: u64,
     /// Replica reads that failed below and were served from the original.
@@ -529,6 +541,7 @@ pub(crate) mod tests {
                     copies_void: n[11],
                     copy_errors: n[12],
                     pause_work: PauseWork { allowed: discard_seen, cost_ms: free_share, limit_ms: uptime_s },
+                    replica_gate: ReplicaGate { closed_for: n[13], closings: n[14] },
                     hash_mismatches: n[12],
                     replica_errors: n[13],
                     table_pages_written: n[14],
@@ -594,6 +607,7 @@ pub(crate) mod tests {
             "discards": 0, "flushes": 0, "requests_waiting": 0, "ios_in_flight": 0,
             "invalidated": 0, "reclaimed": 0, "copies_waiting": 0, "copies_written": 0, "copies_void": 0,
             "copy_errors": 0, "pause_work": { "allowed": false, "cost_ms": 0.0, "limit_ms": 0.0 },
+            "replica_gate": { "closed_for": 0, "closings": 0 },
             "hash_mismatches": 0, "replica_errors": 0, "table_pages_written": 0, "table_errors": 0, "clients_cut": 0,
             "access_ms": { "mean": 5.5, "p99": null, "wait": null, "seek": null, "rotation": null, "transfer": null,
                 "accesses": 0, "source": "modelled by profile wd800-repaired" },

@@ -359,6 +359,21 @@ impl Status {
             let (cost, limit) = (ms(Some(p.cost_ms)), ms(Some(p.limit_ms)));
             page.row("pauses", &format!("{what}: it cost {cost} of {limit} it may, lately"));
         }
+        let g = self.replica_gate;
+        let times = counted(g.closings, "time");
+        match (g.closed_for, g.closings) {
+            (0, 0) => {}
+            (0, _) => {
+                page.row("gate", &format!("replicas are read; {times} they were not, for they were slower"))
+            }
+            (n, _) => {
+                let why = "their reads were slower than plain ext2 would be, by a model of the drive";
+                page.row(
+                    "gate",
+                    &format!("originals are read for {}: {why} ({times} so far)", counted(n, "read")),
+                );
+            }
+        }
         page.row("table", &format!("{} written", counted(self.table_pages_written, "page")));
     }
 
@@ -435,7 +450,7 @@ mod tests {
 
     use super::*;
     use crate::status::tests::any_status;
-    use crate::status::{AccessMs, Control, EnergyJ, HotRegion, Parts, PauseWork, TotalS};
+    use crate::status::{AccessMs, Control, EnergyJ, HotRegion, Parts, PauseWork, ReplicaGate, TotalS};
 
     fn sample() -> Status {
         Status {
@@ -561,6 +576,18 @@ time and energy
         let waits =
             Status { pause_work: PauseWork { allowed: false, cost_ms: 2.0, limit_ms: 1.0 }, ..sample() };
         assert_eq!(waits.own_work(), "waits");
+    }
+
+    #[test]
+    fn a_gate_that_closed_is_shown() {
+        let of = |closed_for, closings| {
+            Status { replica_gate: ReplicaGate { closed_for, closings }, ..sample() }.to_text()
+        };
+        assert!(!of(0, 0).contains("gate"));
+        let text = of(0, 2);
+        assert!(text.contains("gate        replicas are read; 2 times they were not"), "{text}");
+        let text = of(8192, 1);
+        assert!(text.contains("gate        originals are read for 8,192 reads: their reads"), "{text}");
     }
 
     #[test]

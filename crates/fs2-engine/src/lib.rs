@@ -45,7 +45,9 @@ pub use io::{Brought, EINVAL, EIO, ENOSPC, ESHUTDOWN, Io, IoData, IoId, IoOp, Ou
 pub use log::{Batch, Captured, Log, Payload, RunId};
 pub use plant::Plant;
 pub use policy::PolicyKind;
-pub use stats::{AccessKind, Control, Modelled, Parts, PauseWork, Sample, Stats, Times, WatermarkState};
+pub use stats::{
+    AccessKind, Control, Modelled, Parts, PauseWork, ReplicaGate, Sample, Stats, Times, WatermarkState,
+};
 pub use volume::{
     AttachError, AttachOptions, AttachReport, DetachReport, HandOver, Inactive, Standing, Volume,
 };

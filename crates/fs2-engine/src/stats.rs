@@ -159,6 +159,15 @@ pub struct PauseWork {
     pub limit_ms: f64,
 }
 
+/// Whether copies are read: where reads take longer than a model of plain ext2 beside the volume says, they are not for a while.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaGate {
+    /// Reads until copies are read again; 0: they are read.
+    pub closed_for: u64,
+    /// How often reading them was stopped since the attach.
+    pub closings: u64,
+}
+
 /// Reads of a control sample and what they took, dispatch to completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {

@@ -209,6 +209,18 @@ fn replicas(p: &mut Page, s: &Status) {
         .real(&[], s.pause_work.cost_ms / 1e3);
     p.metric(Gauge, "fs2_pause_work_limit_seconds", "What work in pauses may cost requests, lately.")
         .real(&[], s.pause_work.limit_ms / 1e3);
+    p.metric(
+        Gauge,
+        "fs2_replica_gate_open",
+        "1 while replicas are read; 0 while they are slower than plain ext2.",
+    )
+    .whole(&[], u64::from(s.replica_gate.closed_for == 0));
+    p.metric(
+        Counter,
+        "fs2_replica_gate_closings_total",
+        "How often reading replicas was stopped for a while.",
+    )
+    .whole(&[], s.replica_gate.closings);
     p.metric(Counter, "fs2_table_pages_written_total", "Pages of the replica table written.")
         .whole(&[], s.table_pages_written);
     p.metric(Counter, "fs2_errors_total", "What failed below, by kind; clients saw none of it.")

@@ -12,8 +12,10 @@ use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
 };
 
+use super::clients::AGE_MAX;
 use super::control::Control;
 use super::disturbance::Disturbance;
+use super::ghost::Ghost;
 use super::home::{Home, MarkState};
 use super::patience::Patience;
 use super::pauses::Pauses;
@@ -22,6 +24,7 @@ use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
 use crate::plant::Plant;
+use crate::policy::PolicyKind;
 use crate::seq_map::SeqMap;
 use crate::stats::{Parts, Stats};
 
@@ -313,6 +316,10 @@ impl Volume {
             Some(l) if turns => config.policy.build(&Volume::shape(l, config.seed)),
             _ => Box::new(crate::policy::NoCopies),
         };
+        // The others are there to be compared with, as they are.
+        let gated = turns && config.policy == PolicyKind::Fs2;
+        let drive = config.drive.as_ref().filter(|_| gated);
+        let ghost = drive.map(|d| Box::new(Ghost::new(d, config.scheduler, AGE_MAX)));
         Volume {
             contents: Contents::Bytes,
             hashes: Vec::new(),
@@ -360,6 +367,7 @@ impl Volume {
             last_activity: Nanos(0),
             disturbance: Disturbance::default(),
             control: Control::new(config.control, config.seed),
+            ghost,
             trail: None,
             pauses: Pauses::new(),
             looked: Nanos(0),

@@ -20,12 +20,13 @@ use crate::worth;
 const WINDOW: usize = 256;
 
 /// A request may be passed over for this long. A guess, as long as a drive's own queue allows.
-const AGE_MAX: Nanos = Nanos::from_millis(2000);
+pub(super) const AGE_MAX: Nanos = Nanos::from_millis(2000);
 
 impl Volume {
     pub(super) fn request_arrives(
         &mut self,
         now: Nanos,
+        rested: Nanos,
         request: Request,
         kind: Kind,
         payload: Option<&[u8]>,
@@ -65,6 +66,11 @@ impl Volume {
                 self.discard_arrives(&pending);
                 self.want_mark_erased();
             }
+        }
+        if let Some(ghost) = &mut self.ghost
+            && matches!(kind, Kind::Read | Kind::Write)
+        {
+            ghost.arrived(rested, request.op, request.extent);
         }
         self.requests.insert(seq, pending);
         Crowd::came(&mut self.crowd, &self.requests, seq);
@@ -312,7 +318,7 @@ impl Volume {
             Scheduler::Sptf => self.head.positioning_ns(now, op, at, p.request.extent.len()),
         };
         let mut least = cost(p.request.extent.sector());
-        if self.may_read_copy(p) && !self.control.sends_home() {
+        if self.may_read_copy(p) && !self.control.sends_home() && self.gate_open() {
             for copy in self.copies_of(p.blocks) {
                 least = least.min(cost(copy.sector(self.block_size)));
             }
@@ -354,7 +360,7 @@ impl Volume {
         let (kind, request, lock) = (p.kind, p.request, p.lock);
         if kind != Kind::Read && self.mark.erase_failed() {
             // The mark cannot be erased: nothing may change, or a later attach would trust old copies.
-            self.finish(seq, Err(EIO));
+            self.finish(now, seq, Err(EIO));
             return None;
         }
         match kind {
@@ -383,6 +389,10 @@ impl Volume {
         io
     }
 
+    fn gate_open(&self) -> bool {
+        self.ghost.as_ref().is_none_or(|g| g.is_open())
+    }
+
     fn start_read(&mut self, now: Nanos, seq: u64) -> Io {
         let p = &self.requests[seq];
         let (request, lock, blocks) = (p.request, p.lock, p.blocks);
@@ -391,12 +401,15 @@ impl Volume {
             copies.clear();
             copies.extend(self.copies_of(blocks));
             let (arm, counts) = if copies.is_empty() { (Arm::Chosen, false) } else { self.control.next() };
-            let choice = match copies.is_empty() || arm == Arm::Home {
+            let choice = match copies.is_empty() || arm == Arm::Home || !self.gate_open() {
                 true => None,
                 false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),
             };
             self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {
+                if let Some(ghost) = &mut self.ghost {
+                    ghost.redirected();
+                }
                 let saving = self.policy.saving();
                 self.disturbance.saved(saving);
                 self.stats.saved += saving;
@@ -464,11 +477,11 @@ impl Volume {
             _ => {
                 if self.planted(Plant::DiscardAfterAck) {
                     self.late_discards.push((covered, request.connection));
-                    self.finish(seq, Ok(()));
+                    self.finish(now, seq, Ok(()));
                     return None;
                 }
                 self.free_discarded(seq);
-                self.finish(seq, Ok(()));
+                self.finish(now, seq, Ok(()));
                 None
             }
         }
@@ -520,9 +533,14 @@ impl Volume {
     }
 
     /// A request is over, but for copies its acknowledgement waits for.
-    pub(super) fn finish(&mut self, seq: u64, result: Result<(), i32>) {
+    pub(super) fn finish(&mut self, now: Nanos, seq: u64, result: Result<(), i32>) {
         self.waiting.remove(seq);
         let Some(p) = self.requests.remove(seq) else { return };
+        if let Some(ghost) = &mut self.ghost
+            && matches!(p.kind, Kind::Read | Kind::Write)
+        {
+            ghost.answered(p.kind == Kind::Read, now.since(p.arrived));
+        }
         Crowd::went(&mut self.crowd, &self.requests, seq, p.blocks);
         let mut after = p.ack_after;
         after.retain(|io| self.in_flight.contains_key(io.0));

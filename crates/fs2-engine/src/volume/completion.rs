@@ -112,6 +112,10 @@ impl Volume {
             self.pauses.own_took(now.since(io.dispatched));
             let open = self.requests.values().map(|p| (p.arrived, p.kind == Kind::Read));
             self.disturbance.own_ended(now, open);
+            if let Some(ghost) = &mut self.ghost {
+                let reads = self.requests.values().filter(|p| p.kind == Kind::Read);
+                ghost.disturbed(reads.map(|p| now.since(p.arrived).as_millis_f64()).sum());
+            }
             self.background = None;
         }
         match io.purpose {
@@ -119,7 +123,7 @@ impl Volume {
                 if io.op == IoOp::Read {
                     self.read_done(now, seq, source, &io, outcome);
                 } else {
-                    self.change_done(seq, outcome);
+                    self.change_done(now, seq, outcome);
                 }
             }
             Purpose::Flush(waiters) => {
@@ -152,7 +156,7 @@ impl Volume {
         }
     }
 
-    fn change_done(&mut self, seq: u64, outcome: Ended<'_>) {
+    fn change_done(&mut self, now: Nanos, seq: u64, outcome: Ended<'_>) {
         let p = &self.requests[seq];
         match (p.kind, outcome.result) {
             (Kind::Discard, Ok(())) => {
@@ -164,7 +168,7 @@ impl Volume {
             (Kind::Write | Kind::Zeroes, Err(_)) => self.write_failed = true,
             _ => {}
         }
-        self.finish(seq, outcome.result);
+        self.finish(now, seq, outcome.result);
     }
 
     fn read_done(&mut self, now: Nanos, seq: u64, source: &Source, io: &InFlight, outcome: Ended<'_>) {
@@ -193,7 +197,7 @@ impl Volume {
                 self.show_policy((arrived, io.dispatched, now), covered, blocks, data, copy);
             }
         }
-        self.finish(seq, outcome.result);
+        self.finish(now, seq, outcome.result);
     }
 
     /// The bytes of a read that lie in `covered`.

@@ -20,6 +20,7 @@ mod crowd;
 mod detach;
 mod digest;
 mod disturbance;
+mod ghost;
 mod hand_over;
 mod home;
 mod patience;
@@ -49,6 +50,7 @@ use crate::stats::{PauseWork, Stats, WatermarkState};
 use control::Control;
 use crowd::Crowd;
 use disturbance::Disturbance;
+use ghost::Ghost;
 use home::{Home, MarkState};
 use patience::Patience;
 use pauses::Pauses;
@@ -128,6 +130,8 @@ pub struct Volume {
     pauses: Pauses,
     disturbance: Disturbance,
     control: Control,
+    /// Plain ext2 beside it, where the drive is known.
+    ghost: Option<Box<Ghost>>,
     /// When background work was last asked for.
     looked: Nanos,
     offers: room::Offers,
@@ -204,6 +208,11 @@ impl Volume {
         self.disturbance.told()
     }
 
+    /// Whether copies are read, where a model of the drive without copies says what they are worth.
+    pub fn replica_gate(&self) -> Option<crate::stats::ReplicaGate> {
+        self.ghost.as_ref().map(|g| g.told())
+    }
+
     /// What reads that have a copy take from copies and from originals, where a control sample is taken.
     pub fn control(&self) -> crate::stats::Control {
         self.control.told()
@@ -272,8 +281,10 @@ impl Volume {
     /// # Panics
     /// Where a write's payload has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
+        let mut rested = Nanos(0);
         if self.requests.is_empty() {
-            self.pauses.ended(now.since(self.last_activity));
+            rested = now.since(self.last_activity);
+            self.pauses.ended(rested);
         }
         self.last_activity = now;
         self.patience.arrived(self.reads_for_nobody());
@@ -301,7 +312,7 @@ impl Volume {
                 let len = payload.map_or(0, <[u8]>::len) as u64;
                 assert_eq!(len, request.extent.len(), "a write's payload is as long as its extent");
             }
-            self.request_arrives(now, request, kind, payload);
+            self.request_arrives(now, rested, request, kind, payload);
         }
         for (range, connection) in late {
             if let Some(live) = &mut self.live {

@@ -1,0 +1,277 @@
+//! Plain ext2 beside the volume: the same requests on a modelled drive whose reads are never redirected, and a gate that closes
+//! where copies make reads slower than that.
+//!
+//! The model has a clock of its own. A request comes to it when it comes to the volume, and for each that the volume answers the
+//! model serves one, whichever its scheduler takes: as many are outstanding in both, and both rest for as long. What reads
+//! take from arrival to answer, by the requests outstanding, is compared.
+//!
+//! - G1: the model is scaled by what both took where no copy was read for a while ([`CLEAN`]): a wrong profile is no harm done.
+//! - G2: waits behind the engine's own work are not the copies' doing and are left out; `disturbance` has them.
+//! - G3: what was gained is no credit: the sum never falls below nothing (CUSUM; Page, Continuous inspection schemes, 1954).
+//! - G4: a gate that closed opens again, each time after twice as many reads, unless much was gained meanwhile.
+//! - G5: nothing is safer or less safe for it: an original is always right.
+
+use fs2_block::{Extent, Nanos, Op};
+use fs2_disk::{Disk, DriveProfile, Queue, Scheduler};
+
+use crate::stats::ReplicaGate;
+
+/// The gate closes when reads lost so much, in ms. Measured: of real traces with up to 32 clients none that gains is stopped, and
+/// what a small cache loses ends within a minute.
+const LIMIT: f64 = 1000.0;
+
+/// That many times as much may be lost as requests are outstanding, by so many: the model serves them in another order. Measured:
+/// with 3 and 5 alike.
+const COMPANY: f64 = 5.0;
+
+/// Reads for which the gate is closed at first, and at the most. A guess.
+const CLOSED: (u64, u64) = (8192, 1 << 20);
+
+/// So many times its limit was gained: the gate was closed for nothing.
+const GAINED: f64 = 4.0;
+
+/// Requests since the last read of a copy, after which neither arm nor cache are as it left them. A guess: more than drives'
+/// caches have segments.
+const CLEAN: u32 = 64;
+
+/// Requests by which the scale is learnt, and those by which the company is.
+const LEARN: (f64, f64) = (4096.0, 256.0);
+
+/// How far from its profile a drive may be for the model to be scaled by.
+const SCALE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+
+/// Whether copies are read, by what reads took in both.
+#[derive(Clone, Debug)]
+struct Gate {
+    /// Requests since the last read of a copy.
+    clean: u32,
+    /// What reads took in both while there was none, in ms; older ones weigh less.
+    real: f64,
+    model: f64,
+    /// Requests outstanding, a running mean.
+    company: f64,
+    /// What reads lost, and what they gained since the gate opened, in ms.
+    lost: f64,
+    gained: f64,
+    /// Reads for which it is closed, and for which it will be next.
+    closed: u64,
+    next: u64,
+    closings: u64,
+}
+
+impl Gate {
+    fn new() -> Gate {
+        Gate {
+            clean: 0,
+            real: 0.0,
+            model: 0.0,
+            company: 1.0,
+            lost: 0.0,
+            gained: 0.0,
+            closed: 0,
+            next: CLOSED.0,
+            closings: 0,
+        }
+    }
+
+    /// What reads took in both, in ms.
+    fn add(&mut self, real: f64, model: f64) {
+        if self.clean > CLEAN {
+            // Keeps G1.
+            let keep = 1.0 - 1.0 / LEARN.0;
+            (self.real, self.model) = (self.real * keep + real, self.model * keep + model);
+            return;
+        }
+        let scale = if self.model > 0.0 { self.real / self.model } else { 1.0 };
+        let more = real - model * scale.clamp(*SCALE.start(), *SCALE.end());
+        // Keeps G3.
+        self.lost = (self.lost + more).max(0.0);
+        self.gained -= more;
+    }
+
+    /// A request was answered, and so many were outstanding.
+    fn answered(&mut self, reads: bool, outstanding: f64) {
+        self.clean = self.clean.saturating_add(1);
+        self.company += (outstanding - self.company) / LEARN.1;
+        let limit = LIMIT * (self.company / COMPANY).max(1.0);
+        self.closed = self.closed.saturating_sub(u64::from(reads));
+        if self.gained > GAINED * limit {
+            self.next = CLOSED.0;
+        }
+        if self.lost > limit {
+            // Keeps G4.
+            self.closed = self.next;
+            self.next = (self.next * 2).min(CLOSED.1);
+            (self.lost, self.gained) = (0.0, 0.0);
+            self.closings += 1;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Ghost {
+    disk: Disk,
+    queue: Queue,
+    clock: Nanos,
+    gate: Gate,
+}
+
+impl Ghost {
+    /// Plain ext2 on this drive.
+    pub(super) fn new(profile: &DriveProfile, scheduler: Scheduler, age_max: Nanos) -> Ghost {
+        Ghost {
+            disk: Disk::new(profile.clone()),
+            queue: Queue::new(scheduler, Some(age_max)),
+            clock: Nanos(0),
+            gate: Gate::new(),
+        }
+    }
+
+    /// Whether copies may be read.
+    pub(super) fn is_open(&self) -> bool {
+        self.gate.closed == 0
+    }
+
+    /// A read or a write arrives, after nothing was outstanding for so long.
+    pub(super) fn arrived(&mut self, rested: Nanos, op: Op, extent: Extent) {
+        self.clock += rested;
+        let sectors = extent.sectors().min(u64::from(u32::MAX)) as u32;
+        self.queue.push(0, op, &[extent.sector()], sectors, self.clock);
+    }
+
+    /// A copy is read.
+    pub(super) fn redirected(&mut self) {
+        self.gate.clean = 0;
+    }
+
+    /// Reads waited so many ms for the engine's own work, all together.
+    pub(super) fn disturbed(&mut self, ms: f64) {
+        // Keeps G2.
+        self.gate.add(-ms / self.outstanding(), 0.0);
+    }
+
+    fn outstanding(&self) -> f64 {
+        self.queue.len().max(1) as f64
+    }
+
+    /// One that had arrived was answered, so long after that.
+    pub(super) fn answered(&mut self, reads: bool, took: Nanos) {
+        let outstanding = self.outstanding();
+        let Some(next) = self.queue.pop(self.clock, &self.disk) else { return };
+        self.clock = self.disk.serve(self.clock, next.op, next.sector, next.sectors).end();
+        let share = |reads: bool, took: Nanos| if reads { took.as_millis_f64() / outstanding } else { 0.0 };
+        let model = share(next.op == Op::Read, self.clock.since(next.arrival));
+        self.gate.add(share(reads, took), model);
+        self.gate.answered(reads, outstanding);
+    }
+
+    /// What there is to tell.
+    pub(super) fn told(&self) -> ReplicaGate {
+        let Gate { closed, closings, .. } = self.gate;
+        ReplicaGate { closed_for: closed, closings }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many reads, which took so long in both; whether each was of a copy.
+    fn reads(gate: &mut Gate, count: u64, (real, model): (f64, f64), copies: bool) {
+        for _ in 0..count {
+            if copies {
+                gate.clean = 0;
+            }
+            gate.add(real, model);
+            gate.answered(true, 1.0);
+        }
+    }
+
+    #[test]
+    fn it_closes_where_copies_are_slower_and_for_longer_each_time() {
+        let mut gate = Gate::new();
+        reads(&mut gate, 999, (6.0, 5.0), true);
+        assert_eq!((gate.closed, gate.closings), (0, 0));
+        reads(&mut gate, 3, (6.0, 5.0), true);
+        assert_eq!((gate.closed, gate.closings), (8191, 1));
+        reads(&mut gate, 8191, (5.0, 5.0), false);
+        assert_eq!(gate.closed, 0);
+        // The scale is 1 but for rounding.
+        reads(&mut gate, 1005, (6.0, 5.0), true);
+        assert!((16_378..16_384).contains(&gate.closed) && gate.closings == 2, "{gate:?}");
+        // Much is gained, and then as much lost as before.
+        reads(&mut gate, 16_384, (5.0, 5.0), false);
+        reads(&mut gate, 2000, (1.0, 5.0), true);
+        reads(&mut gate, 1005, (6.0, 5.0), true);
+        assert!(
+            (8186..8192).contains(&gate.closed) && gate.closings == 3,
+            "what was gained is no credit: {gate:?}"
+        );
+    }
+
+    #[test]
+    fn a_profile_that_is_too_fast_is_no_harm() {
+        let mut gate = Gate::new();
+        reads(&mut gate, 1000, (7.5, 5.0), false);
+        reads(&mut gate, 10_000, (7.4, 5.0), true);
+        assert_eq!(gate.closings, 0);
+        reads(&mut gate, 10_100, (7.6, 5.0), true);
+        assert_eq!(gate.closings, 1);
+    }
+
+    #[test]
+    fn a_crowd_is_given_more_time() {
+        let mut gate = Gate::new();
+        for _ in 0..4000 {
+            gate.clean = 0;
+            gate.add(2.0, 1.0);
+            gate.answered(true, 32.0);
+        }
+        assert_eq!(gate.closings, 0, "{gate:?}");
+        (0..4000).for_each(|_| {
+            gate.clean = 0;
+            gate.add(2.0, 1.0);
+            gate.answered(true, 32.0);
+        });
+        assert_eq!(gate.closings, 1);
+    }
+
+    /// A drive just like the model, read at random places by so many clients, and each read answered so many ms late.
+    fn beside(clients: u64, late: u64, own: u64) -> Ghost {
+        let profile = DriveProfile::builtin("wd800-repaired").unwrap();
+        let mut drive = Disk::new(profile.clone());
+        let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
+        let (mut now, mut random) = (Nanos(0), 1u64);
+        let mut open = std::collections::VecDeque::new();
+        let mut came = |ghost: &mut Ghost, now: Nanos, rested: Nanos| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let extent = Extent::new((random >> 33) % 16_000_000 * 4096, 4096);
+            ghost.arrived(rested, Op::Read, extent);
+            (now, extent)
+        };
+        (0..clients).for_each(|_| open.push_back(came(&mut ghost, now, Nanos(0))));
+        for _ in 0..3000 {
+            let (arrived, extent) = open.pop_front().unwrap();
+            now = drive.serve(now, Op::Read, extent.sector(), 8).end() + Nanos::from_millis(late);
+            if own > 0 {
+                // It waited for the engine first.
+                now += Nanos::from_millis(own);
+                ghost.disturbed((own * clients) as f64);
+            }
+            ghost.redirected();
+            ghost.answered(true, now.since(arrived));
+            open.push_back(came(&mut ghost, now, Nanos(0)));
+        }
+        ghost
+    }
+
+    #[test]
+    fn a_drive_like_the_model_loses_nothing() {
+        for clients in [1, 8] {
+            assert_eq!(beside(clients, 0, 0).told(), ReplicaGate::default(), "{clients}");
+            assert_eq!(beside(clients, 0, 3).told(), ReplicaGate::default(), "{clients}");
+            assert!(beside(clients, 3, 0).told().closings > 0, "{clients}");
+        }
+    }
+}

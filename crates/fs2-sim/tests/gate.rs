@@ -1,0 +1,100 @@
+//! Where copies make reads slower than plain ext2 they are soon read no more, whatever a policy thinks of them.
+
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
+use fs2_disk::DriveProfile;
+use fs2_engine::policy::{Fetch, Place, Policy, ReadSeen, Shape, Space};
+use fs2_engine::{Brought, Head, Log, PolicyKind};
+use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
+use fs2_trace::Record;
+
+const BLOCK: u64 = 4096;
+const READS: u64 = 6000;
+
+/// The default policy, but a copy is read wherever there is one.
+struct AlwaysCopies(Box<dyn Policy>);
+
+impl Policy for AlwaysCopies {
+    fn kind(&self) -> PolicyKind {
+        self.0.kind()
+    }
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+        Some(0)
+    }
+    fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
+        self.0.read_seen(seen, space, log);
+    }
+    fn idle(&mut self, now: Nanos, log: &mut Log) {
+        self.0.idle(now, log);
+    }
+    fn place(&mut self, want: u32, head: &Head, space: &dyn Space) -> Place {
+        self.0.place(want, head, space)
+    }
+    fn fetch_at(&self, idle_since: Nanos) -> Option<Nanos> {
+        self.0.fetch_at(idle_since)
+    }
+    fn fetch(&mut self, rested: Nanos, space: &dyn Space) -> Fetch {
+        self.0.fetch(rested, space)
+    }
+    fn fetched(&mut self, blocks: BlockRange, data: Brought<'_>, hashes: &[u64], log: &mut Log) {
+        self.0.fetched(blocks, data, hashes, log);
+    }
+    fn hot_region(&self) -> Option<BlockRange> {
+        self.0.hot_region()
+    }
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(AlwaysCopies(self.0.boxed_clone()))
+    }
+}
+
+fn reads(order: impl Fn(u64) -> u64) -> Vec<Record> {
+    let at = |i| Extent::new((100_000 + order(i) * 4) * BLOCK, 4 * BLOCK);
+    (0..READS).map(|i| Record::new(Nanos(0), Op::Read, at(i))).collect()
+}
+
+/// What the reads of a run took in the mean, in ms.
+fn run(replay: &mut Replay, reads: &[Record]) -> f64 {
+    replay.run(reads.iter().map(|r| Ok::<_, ()>(*r))).expect("no reader fails");
+    replay.idle(Nanos::from_millis(60_000));
+    replay.last_run().t_a_reads_ms()
+}
+
+#[test]
+fn copies_that_are_slower_are_read_no_more() {
+    let (shuffled, ascending) = (reads(|i| i * 4409 % READS), reads(|i| i));
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
+    let mut in_use = InUse::new(map.block_size);
+    shuffled.iter().for_each(|r| in_use.see(r.op, r.extent));
+    in_use.take_from(&mut map);
+    let replay = |kind: PolicyKind, own: Option<Box<dyn Policy>>| {
+        let mut settings = Settings::new(drive.clone()).with_scheme(Scheme::Engine(kind));
+        (settings.pace, settings.policy) = (Pace::closed(), own);
+        settings.engine.space = Permille::new(50).expect("below 1000");
+        Replay::new(&map, settings).expect("a volume")
+    };
+    let mut none = replay(PolicyKind::None, None);
+    let shape = Shape {
+        blocks: (4u64 << 30).div_ceil(BLOCK) as u32,
+        group_blocks: 32_768,
+        first_block: 0,
+        block_bytes: 4096,
+        seed: 0,
+    };
+    let perverse = AlwaysCopies(PolicyKind::Fs2.build(&shape));
+    let mut gated = replay(PolicyKind::Fs2, Some(Box::new(perverse)));
+    let plain = run(&mut none, &ascending);
+
+    // Copied in the order of this run, it helps, and the gate stays open.
+    run(&mut gated, &shuffled);
+    assert!(run(&mut gated, &shuffled) < run(&mut none, &shuffled) / 4.0);
+    assert_eq!(gated.volume().replica_gate().map(|g| g.closings), Some(0));
+
+    // Read in the order of the originals, it does harm: for little more than a second of 6,000 reads.
+    let first = run(&mut gated, &ascending);
+    let gate = gated.volume().replica_gate().expect("the drive is known");
+    assert_eq!(gate.closings, 1);
+    assert!((8192 - READS..8192 - READS + 500).contains(&gate.closed_for), "{gate:?}");
+    let lost = (first - plain) * READS as f64;
+    assert!((900.0..1500.0).contains(&lost), "{first} ms beside {plain}, {lost} ms in all");
+    gated.volume().check();
+}
