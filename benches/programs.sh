@@ -81,7 +81,7 @@ servers_stop() {
     for _ in $(seq 50); do [ -f "$dir/nginx.pid" ] || break; sleep 0.1; done
 }
 as_postgres() { (cd / && exec setpriv --reuid postgres --regid postgres --clear-groups "$@"); }
-limited() { [ -w "$cgroup/cgroup.procs" ] && echo $BASHPID > "$cgroup/cgroup.procs"; exec "$@"; }
+limited() { [ -w "$cgroup/cgroup.procs" ] && echo $BASHPID > "$cgroup/cgroup.procs"; "$@"; }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
 say() { echo "$@" >&2; }
@@ -225,7 +225,7 @@ max_wal_size = 128MB
 min_wal_size = 64MB
 C
     cat > "$dir/nginx.conf" <<C
-user nobody; worker_processes 1; pid $dir/nginx.pid; error_log $dir/nginx.err; daemon on;
+user nobody nogroup; worker_processes 1; pid $dir/nginx.pid; error_log $dir/nginx.err; daemon on;
 events { worker_connections 64; }
 http { access_log $dir/v/log/access.log; sendfile on; default_type application/octet-stream;
   client_body_temp_path $dir/t1; proxy_temp_path $dir/t2; fastcgi_temp_path $dir/t3; uwsgi_temp_path $dir/t4; scgi_temp_path $dir/t5;
@@ -258,8 +258,7 @@ for i in range(a, b):
 P
 }
 server_before() {
-    limited as_postgres "$pg/pg_ctl" -D "$dir/v/pgdata" -w -l "$dir/sock/log" start > /dev/null &
-    wait $!
+    (limited as_postgres "$pg/pg_ctl" -D "$dir/v/pgdata" -w -l "$dir/sock/log" start > /dev/null)
     (limited nginx -c "$dir/nginx.conf" -e "$dir/nginx.err")
 }
 server_run() { # $2: the run; those after the last one draw anew, the others are one list
