@@ -69,7 +69,7 @@ cgroup=/sys/fs/cgroup/memory/fs2-programs.$$ limit=memory.limit_in_bytes
 cleanup() {
     set +e
     servers_stop
-    for s in plain fs2; do mountpoint -q "$dir/$s" && "$fs2" umount "$dir/$s"; done
+    for s in plain fs2; do mountpoint -q "$dir/$s" && { "$fs2" umount "$dir/$s" 2> /dev/null || umount "$dir/$s"; }; done
     mountpoint -q "$dir/make" && umount "$dir/make"
     [ -d "$cgroup" ] && rmdir "$cgroup"
     for _ in $(seq 150); do mount | grep -q " $dir/" || break; sleep 0.2; done # the daemons end after their mounts
@@ -84,6 +84,7 @@ as_postgres() { (cd / && exec setpriv --reuid postgres --regid postgres --clear-
 limited() { [ -w "$cgroup/cgroup.procs" ] && echo $BASHPID > "$cgroup/cgroup.procs"; "$@"; }
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
+unmount() { for _ in $(seq 50); do umount "$1" 2> /dev/null && return; sleep 0.2; done; umount "$1"; } # servers take a moment to end
 say() { echo "$@" >&2; }
 on() { ln -sfn "$dir/$1" "$dir/v"; } # programs find both volumes under one name
 
@@ -301,7 +302,7 @@ clean() { e2fsck -fn "$1" > "$dir/e2fsck" 2>&1 || { cat "$dir/e2fsck" >&2; say "
 field() { "$fs2" status --json "$dir/$1" > "$2"; }
 cold() { # $1: unmounted and mounted anew, its buffers dropped
     local dev discard=""; dev=$(findmnt -n -o SOURCE "$dir/$1"); [ "$1" = fs2 ] && discard=,discard
-    exec 9< "$dev"; umount "$dir/$1"; blockdev --flushbufs "$dev"
+    exec 9< "$dev"; unmount "$dir/$1"; blockdev --flushbufs "$dev"
     python3 -c 'import os, sys; os.open(sys.argv[1], os.O_RDONLY | os.O_EXCL)' "$dev" || { say "$dev is mounted elsewhere, too: not cold"; exit 1; }
     mount -t ext2 -o "noatime$discard" "$dev" "$dir/$1"; exec 9<&-
 }
@@ -331,7 +332,7 @@ measure() { # $1 workload
         "${w}_make"
     fi
     say "the volume: $(df -h --output=size,used "$dir/make" | tail -1)"
-    umount "$dir/make"; clean "$dir/plain.img"
+    unmount "$dir/make"; clean "$dir/plain.img"
     if [ -n "$only_fill" ]; then [ -z "$image" ] || mv "$dir/plain.img" "$image"; return; fi
     cp --sparse=always "$dir/plain.img" "$dir/fs2.img"
     "$mkfs2" "$dir/fs2.img" > /dev/null; clean "$dir/fs2.img"
@@ -356,7 +357,7 @@ measure() { # $1 workload
     "$fs2" umount "$dir/plain"; "$fs2" umount "$dir/fs2"
     for p in plain fs2; do
         clean "$dir/$p.img"; mount -o loop,noatime "$dir/$p.img" "$dir/$p"; on "$p"
-        (cd "$dir/$p" && md5sum -c --quiet "$dir/sums"); step "$w" check "$p"; umount "$dir/$p"
+        (cd "$dir/$p" && md5sum -c --quiet "$dir/sums"); step "$w" check "$p"; unmount "$dir/$p"
         echo "$p: e2fsck -fn is clean, and through a plain loop mount every file is what was written"
     done
 }
