@@ -86,15 +86,17 @@ fn copies_that_are_slower_are_read_no_more() {
 
     // Copied in the order of this run, it helps, and the gate stays open.
     run(&mut gated, &shuffled);
-    assert!(run(&mut gated, &shuffled) < run(&mut none, &shuffled) / 4.0);
+    let (without, with) = (run(&mut none, &shuffled), run(&mut gated, &shuffled));
+    assert!(with < without / 4.0, "{with} {without}");
     assert_eq!(gated.volume().replica_gate().map(|g| g.closings), Some(0));
 
-    // Read in the order of the originals, it does harm: for little more than a second of 6,000 reads.
+    // Read in the order of the originals, it does harm: for less than a second and a tenth of what was gained.
     let first = run(&mut gated, &ascending);
     let gate = gated.volume().replica_gate().expect("the drive is known");
     assert_eq!(gate.closings, 1);
     assert!((8192 - READS..8192 - READS + 500).contains(&gate.closed_for), "{gate:?}");
     let lost = (first - plain) * READS as f64;
-    assert!((900.0..1500.0).contains(&lost), "{first} ms beside {plain}, {lost} ms in all");
+    let allowed = 1000.0 + (without - with) * READS as f64 / 10.0;
+    assert!((700.0..allowed).contains(&lost), "{first} ms beside {plain}, {lost} ms in all");
     gated.volume().check();
 }

@@ -7,7 +7,8 @@
 //!
 //! - G1: the model is scaled by what both took where no copy was read for a while ([`CLEAN`]): a wrong profile is no harm done.
 //! - G2: waits behind the engine's own work are not the copies' doing and are left out; `disturbance` has them.
-//! - G3: what was gained is no credit: the sum never falls below nothing (CUSUM; Page, Continuous inspection schemes, 1954).
+//! - G3: the sum never falls below nothing (CUSUM; Page, Continuous inspection schemes, 1954); of what was gained lately a tenth may
+//!   be lost again.
 //! - G4: a gate that closed opens again, each time after twice as many reads, unless much was gained meanwhile.
 //! - G5: nothing is safer or less safe for it: an original is always right.
 
@@ -16,13 +17,18 @@ use fs2_disk::{Disk, DriveProfile, Queue, Scheduler};
 
 use crate::stats::ReplicaGate;
 
-/// The gate closes when reads lost so much, in ms. Measured: of real traces with up to 32 clients none that gains is stopped, and
-/// what a small cache loses ends within a minute.
-const LIMIT: f64 = 1000.0;
+/// The gate closes when reads lost so much, in ms. Measured with up to 32 clients: 500 stops real traces that gain, 1000 lets a crowd
+/// with too little room lose 6 % of a pass, this 2 %.
+const LIMIT: f64 = 700.0;
 
-/// That many times as much may be lost as requests are outstanding, by so many: the model serves them in another order. Measured:
-/// with 3 and 5 alike.
+/// That many times as much may be lost as requests are outstanding, by so many: the model serves them in another order. Measured.
 const COMPANY: f64 = 5.0;
+
+/// Share of what was gained lately that may be lost besides. Measured: without it, passages of traces that gain most of all close it.
+const CREDIT: f64 = 0.1;
+
+/// The model is taken to be slower by this: what is not known of its scale. EVALUATION's target: never more than 1 % worse.
+const DOUBT: f64 = 1.01;
 
 /// Reads for which the gate is closed at first, and at the most. A guess.
 const CLOSED: (u64, u64) = (8192, 1 << 20);
@@ -34,8 +40,8 @@ const GAINED: f64 = 4.0;
 /// caches have segments.
 const CLEAN: u32 = 64;
 
-/// Requests by which the scale is learnt, and those by which the company is.
-const LEARN: (f64, f64) = (4096.0, 256.0);
+/// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten.
+const LEARN: (f64, f64, f64) = (4096.0, 256.0, 8192.0);
 
 /// How far from its profile a drive may be for the model to be scaled by.
 const SCALE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
@@ -50,7 +56,7 @@ struct Gate {
     model: f64,
     /// Requests outstanding, a running mean.
     company: f64,
-    /// What reads lost, and what they gained since the gate opened, in ms.
+    /// What reads lost, and what they gained lately less what they lost, since the gate opened, in ms.
     lost: f64,
     gained: f64,
     /// Reads for which it is closed, and for which it will be next.
@@ -83,7 +89,7 @@ impl Gate {
             return;
         }
         let scale = if self.model > 0.0 { self.real / self.model } else { 1.0 };
-        let more = real - model * scale.clamp(*SCALE.start(), *SCALE.end());
+        let more = real - model * scale.clamp(*SCALE.start(), *SCALE.end()) * DOUBT;
         // Keeps G3.
         self.lost = (self.lost + more).max(0.0);
         self.gained -= more;
@@ -93,7 +99,11 @@ impl Gate {
     fn answered(&mut self, reads: bool, outstanding: f64) {
         self.clean = self.clean.saturating_add(1);
         self.company += (outstanding - self.company) / LEARN.1;
-        let limit = LIMIT * (self.company / COMPANY).max(1.0);
+        if reads {
+            self.gained *= 1.0 - 1.0 / LEARN.2;
+        }
+        let credit = self.gained.max(0.0) * CREDIT;
+        let limit = LIMIT * (self.company / COMPANY).max(1.0) + credit;
         self.closed = self.closed.saturating_sub(u64::from(reads));
         if self.gained > GAINED * limit {
             self.next = CLOSED.0;
@@ -191,22 +201,23 @@ mod tests {
     #[test]
     fn it_closes_where_copies_are_slower_and_for_longer_each_time() {
         let mut gate = Gate::new();
-        reads(&mut gate, 999, (6.0, 5.0), true);
+        reads(&mut gate, 700, (6.0, 5.0), true);
         assert_eq!((gate.closed, gate.closings), (0, 0));
-        reads(&mut gate, 3, (6.0, 5.0), true);
-        assert_eq!((gate.closed, gate.closings), (8191, 1));
-        reads(&mut gate, 8191, (5.0, 5.0), false);
+        reads(&mut gate, 50, (6.0, 5.0), true);
+        assert!((8142..8192).contains(&gate.closed) && gate.closings == 1, "{gate:?}");
+        reads(&mut gate, 8192, (5.0, 5.0), false);
         assert_eq!(gate.closed, 0);
-        // The scale is 1 but for rounding.
-        reads(&mut gate, 1005, (6.0, 5.0), true);
-        assert!((16_378..16_384).contains(&gate.closed) && gate.closings == 2, "{gate:?}");
-        // Much is gained, and then as much lost as before.
+        reads(&mut gate, 750, (6.0, 5.0), true);
+        assert!((16_334..16_384).contains(&gate.closed) && gate.closings == 2, "{gate:?}");
+        // Much is gained, 8 s of which a tenth may be lost.
         reads(&mut gate, 16_384, (5.0, 5.0), false);
         reads(&mut gate, 2000, (1.0, 5.0), true);
-        reads(&mut gate, 1005, (6.0, 5.0), true);
+        reads(&mut gate, 1000, (6.0, 5.0), true);
+        assert_eq!((gate.closed, gate.closings), (0, 2));
+        reads(&mut gate, 500, (6.0, 5.0), true);
         assert!(
-            (8186..8192).contains(&gate.closed) && gate.closings == 3,
-            "what was gained is no credit: {gate:?}"
+            (7692..8192).contains(&gate.closed) && gate.closings == 3,
+            "no longer than at first: {gate:?}"
         );
     }
 
@@ -216,7 +227,7 @@ mod tests {
         reads(&mut gate, 1000, (7.5, 5.0), false);
         reads(&mut gate, 10_000, (7.4, 5.0), true);
         assert_eq!(gate.closings, 0);
-        reads(&mut gate, 10_100, (7.6, 5.0), true);
+        reads(&mut gate, 4000, (7.9, 5.0), true);
         assert_eq!(gate.closings, 1);
     }
 
