@@ -16,13 +16,14 @@
 //! 3. Only our own mount is unmounted, never what stands at its place since.
 
 mod control;
+mod device;
 mod mount;
 mod serving;
+mod session;
 mod volume;
+mod wire;
 
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -30,6 +31,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::service::Service;
+use device::Device;
 use serving::Serving;
 use volume::VolumeFs;
 
@@ -100,7 +102,7 @@ impl Server {
     /// outstanding at the service, so this is all that a scheduler for a turning disk gets to
     /// choose from. Where the service answers from memory a thread takes the next request while one
     /// waits for a device: up to 12 more are outstanding then, and two or four threads are enough.
-    /// A thread costs little: its 16 MiB of receive buffer are touched only as far as requests reach.
+    /// A thread costs little: 128 KiB, and 1 MiB once a request was so large.
     ///
     /// # Errors
     /// `InvalidInput` for no thread or a `dir` that is none; `PermissionDenied` without the right
@@ -116,22 +118,19 @@ impl Server {
                 format!("{} is not a directory", dir.display()),
             ));
         }
-        let device = File::options().read(true).write(true).open("/dev/fuse").map_err(|e| {
+        let device = Device::open().map_err(|e| {
             io::Error::new(e.kind(), format!("/dev/fuse (kernel without FUSE, or no access): {e}"))
         })?;
-        let undo = mount::Mounted::new(&dir, &device)?;
+        let undo = mount::Mounted::new(&dir, device.file())?;
 
         let shared = Arc::<Shared>::default();
         let volume = VolumeFs::new(Serving::new(service, shared.clone()), shared.clone());
-        let mut config = fuser::Config::default();
-        config.n_threads = Some(threads);
-        config.clone_fd = true;
         // The kernel itself admits only the mounting user to the mount's paths. Requests that come
-        // in without a path (the loop driver's, under the kernel's own user) must pass.
-        let session = fuser::Session::from_fd(volume, OwnedFd::from(device), fuser::SessionACL::All, config)?;
+        // in without a path (the loop driver's, under the kernel's own user) pass.
+        session::handshake(&device)?;
         let theirs = shared.clone();
         let runner = std::thread::Builder::new().name("fuse".into()).spawn(move || {
-            let result = session.run();
+            let result = session::serve(device, volume, threads);
             if let Err(e) = &result {
                 tracing::error!("FUSE session ended: {e}");
             }

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::AlignedBuf;
-use fuser::Errno;
 
 use super::Shared;
 use crate::service::{self, ClientRequest, Service};
@@ -94,7 +93,7 @@ impl Serving {
         extent: Extent,
         flags: Flags,
         buffer: AlignedBuf,
-        answer: impl FnOnce(Result<&[u8], Errno>) + Send + 'static,
+        answer: impl FnOnce(Result<&[u8], i32>) + Send + 'static,
     ) {
         let request = ClientRequest { connection: self.connection, op, extent, flags, buffer };
         if let Some(begun) = Begun::new(self) {
@@ -108,7 +107,7 @@ impl Serving {
 
     fn pay(
         &self,
-        answer: impl FnOnce(Result<&[u8], Errno>),
+        answer: impl FnOnce(Result<&[u8], i32>),
         buffer: AlignedBuf,
         result: Result<(), service::Errno>,
     ) {
@@ -154,7 +153,7 @@ struct Owed<A> {
     begun: Begun,
 }
 
-impl<A: FnOnce(Result<&[u8], Errno>)> Owed<A> {
+impl<A: FnOnce(Result<&[u8], i32>)> Owed<A> {
     fn pay(self, buffer: AlignedBuf, result: Result<(), service::Errno>) {
         let Owed { answer, begun } = self;
         begun.0.pay(answer, buffer, result);
@@ -162,11 +161,11 @@ impl<A: FnOnce(Result<&[u8], Errno>)> Owed<A> {
 }
 
 /// Keeps invariant 1.
-pub(super) fn errno(e: service::Errno) -> Errno {
+pub(super) fn errno(e: service::Errno) -> i32 {
     match e.0 {
-        libc::ENOSYS | libc::EOPNOTSUPP => Errno::EIO,
-        n @ 1..512 => Errno::from_i32(n),
-        _ => Errno::EIO,
+        libc::ENOSYS | libc::EOPNOTSUPP => libc::EIO,
+        n @ 1..512 => n,
+        _ => libc::EIO,
     }
 }
 
@@ -177,10 +176,10 @@ mod tests {
     #[test]
     fn answers_the_kernel_would_choke_on_become_io_errors() {
         for n in [0, -5, 512, 524, i32::MIN, i32::MAX, libc::ENOSYS, libc::EOPNOTSUPP] {
-            assert_eq!(errno(service::Errno(n)).code(), libc::EIO, "{n}");
+            assert_eq!(errno(service::Errno(n)), libc::EIO, "{n}");
         }
         for n in [libc::ENOSPC, libc::EINVAL, libc::EROFS, 511] {
-            assert_eq!(errno(service::Errno(n)).code(), n);
+            assert_eq!(errno(service::Errno(n)), n);
         }
     }
 }

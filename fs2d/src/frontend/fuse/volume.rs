@@ -5,34 +5,27 @@
 //!    again, and discards and flushes would end silently.
 //! 2. A write's payload is in memory of its own before the service sees it.
 
-use std::ffi::OsStr;
-use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fs2_block::{Extent, Flags, Op};
 use fs2_store::AlignedBuf;
-use fuser::{
-    Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
-};
+use zerocopy::IntoBytes;
 
+use super::device::{Inbox, Reply};
 use super::serving::{Serving, errno};
+use super::wire::{
+    self, Attr, AttrOut, Dirent, EntryOut, FallocateIn, LseekIn, OpenOut, SetattrIn, StatfsOut, WriteOut, op,
+    valid,
+};
 use super::{FILE_NAME, Shared};
 use crate::service::ExportInfo;
 
-const FILE: INodeNo = INodeNo(2);
+const ROOT: u64 = 1;
+const FILE: u64 = 2;
 
-/// Nothing but the times ever changes, so the kernel may remember as long as it likes.
-const TTL: Duration = Duration::from_secs(86_400);
-
-/// Bytes of the largest write or read in one request.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-
-/// Requests the kernel sends without waiting for earlier ones; more would be queued there.
-const BACKGROUND_MAX: u16 = 256;
+/// Nothing but the times ever changes, so the kernel may remember as long as it likes: seconds.
+const TTL: u64 = 86_400;
 
 /// Stretches asked of the service at once when a seek looks for data or a hole.
 const STRETCHES_AT_ONCE: usize = 256;
@@ -56,22 +49,25 @@ impl VolumeFs {
         }
     }
 
-    fn attr(&self, ino: INodeNo) -> Option<FileAttr> {
-        let (kind, perm, nlink, size) = match ino {
-            INodeNo::ROOT => (FileType::Directory, 0o500, 2, 0),
-            FILE => (FileType::RegularFile, 0o600, 1, self.info.size_bytes),
+    /// Memory for a request.
+    pub(super) fn room(&self, len: usize) -> AlignedBuf {
+        self.serving.room(len)
+    }
+
+    fn attr(&self, ino: u64) -> Option<Attr> {
+        let (mode, nlink, size) = match ino {
+            ROOT => (libc::S_IFDIR | 0o500, 2, 0),
+            FILE => (libc::S_IFREG | 0o600, 1, self.info.size_bytes),
             _ => return None,
         };
-        Some(FileAttr {
+        let since = self.mounted_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Some(Attr {
             ino,
             size,
             blocks: size.div_ceil(512),
-            atime: self.mounted_at,
-            mtime: self.mounted_at,
-            ctime: self.mounted_at,
-            crtime: self.mounted_at,
-            kind,
-            perm,
+            times: [since.as_secs(); 3],
+            times_nsec: [since.subsec_nanos(); 3],
+            mode,
             nlink,
             uid: self.owner.0,
             gid: self.owner.1,
@@ -81,7 +77,14 @@ impl VolumeFs {
         })
     }
 
-    fn without_payload(&self, op: Op, extent: Extent, flags: Flags, reply: ReplyEmpty) {
+    fn attr_reply(&self, ino: u64, reply: Reply) {
+        match self.attr(ino) {
+            Some(attr) => reply.value(&AttrOut { attr_valid: TTL, valid_nsec: [0; 2], attr }),
+            None => reply.error(libc::ENOENT),
+        }
+    }
+
+    fn without_payload(&self, op: Op, extent: Extent, flags: Flags, reply: Reply) {
         self.serving.run(op, extent, flags, AlignedBuf::zeroed(0), |done| match done {
             Ok(_) => reply.ok(),
             Err(e) => reply.error(e),
@@ -100,15 +103,15 @@ impl VolumeFs {
         Extent::checked(offset, len).filter(|e| e.end() <= self.info.size_bytes)
     }
 
-    fn seek(&self, from: u64, hole: bool) -> Result<u64, Errno> {
+    fn seek(&self, from: u64, hole: bool) -> Result<u64, i32> {
         let size = self.info.size_bytes;
         if from >= size {
-            return Err(Errno::ENXIO);
+            return Err(libc::ENXIO);
         }
         let mut at = from;
         while at < size {
             let before = at;
-            let part = Extent::checked(at, size - at).ok_or(Errno::EINVAL)?;
+            let part = Extent::checked(at, size - at).ok_or(libc::EINVAL)?;
             for stretch in self.serving.service().stretches(part, STRETCHES_AT_ONCE).map_err(errno)? {
                 if stretch.len > 0 && stretch.hole == hole {
                     return Ok(at);
@@ -121,7 +124,190 @@ impl VolumeFs {
             }
         }
         // The end of a file counts as a hole.
-        if hole { Ok(size) } else { Err(Errno::ENXIO) }
+        if hole { Ok(size) } else { Err(libc::ENXIO) }
+    }
+
+    /// Does a request and answers it, perhaps after this returned.
+    pub(super) fn handle(&self, inbox: &mut Inbox, reply: Reply) {
+        let ino = inbox.head.header.nodeid;
+        match inbox.head.header.opcode {
+            op::READ => self.read(inbox, reply),
+            op::WRITE => self.write(inbox, reply),
+            op::FALLOCATE => self.fallocate(inbox, reply),
+            // The file has no attributes of its own to save, so fsync and fdatasync are the same.
+            op::FSYNC => self.without_payload(Op::Flush, Extent::default(), Flags::default(), reply),
+            // FLUSH is sent at each close(2), which promises nothing; nothing is buffered here either.
+            op::FLUSH | op::FSYNCDIR | op::RELEASEDIR => reply.ok(),
+            op::LSEEK => self.lseek(inbox, reply),
+            op::LOOKUP => self.lookup(inbox, reply),
+            op::GETATTR => self.attr_reply(ino, reply),
+            op::SETATTR => self.setattr(inbox, reply),
+            op::OPEN if ino == FILE => {
+                // Past the page cache: it would hold a second copy, and what is read must be what the
+                // engine chose to read.
+                let open_flags = wire::FOPEN_DIRECT_IO | wire::FOPEN_PARALLEL_DIRECT_WRITES;
+                self.shared.file_opened();
+                reply.value(&OpenOut { open_flags, ..OpenOut::default() });
+            }
+            op::OPEN => reply.error(libc::ENOENT),
+            op::RELEASE => {
+                reply.ok();
+                self.shared.file_closed();
+            }
+            op::OPENDIR => reply.value(&OpenOut::default()),
+            op::READDIR => self.readdir(inbox, reply),
+            op::STATFS => self.statfs(reply),
+            op::FORGET | op::BATCH_FORGET => reply.none(),
+            // The directory is fixed.
+            op::MKNOD
+            | op::MKDIR
+            | op::CREATE
+            | op::SYMLINK
+            | op::LINK
+            | op::UNLINK
+            | op::RMDIR
+            | op::RENAME
+            | op::RENAME2 => reply.error(libc::EPERM),
+            // "Not here" once, and the kernel stops asking: for attributes before each write, among others.
+            _ => reply.error(libc::ENOSYS),
+        }
+    }
+
+    fn read(&self, inbox: &mut Inbox, reply: Reply) {
+        if inbox.head.header.nodeid != FILE {
+            return reply.error(libc::EISDIR);
+        }
+        let extent = self.read_extent(inbox.head.io.offset, inbox.head.io.size);
+        if extent.is_empty() {
+            return reply.ok();
+        }
+        let room = inbox.buffer(extent.len() as usize, |len| self.serving.room(len));
+        self.serving.run(Op::Read, extent, Flags::default(), room, |bytes| match bytes {
+            Ok(bytes) => reply.bytes(bytes),
+            Err(e) => reply.error(e),
+        });
+    }
+
+    fn write(&self, inbox: &mut Inbox, reply: Reply) {
+        if inbox.head.header.nodeid != FILE {
+            return reply.error(libc::EISDIR);
+        }
+        let size = inbox.head.io.size;
+        if size as usize != inbox.payload_len() {
+            return reply.error(libc::EINVAL);
+        }
+        // A volume does not grow; a write that would make it grow is refused whole.
+        let Some(extent) = self.inner_extent(inbox.head.io.offset, size.into()) else {
+            return reply.error(libc::ENOSPC);
+        };
+        let written = WriteOut { size, padding: 0 };
+        if extent.is_empty() {
+            return reply.value(&written);
+        }
+        // With direct I/O the kernel leaves O_DSYNC to us (and O_SYNC includes its bit).
+        let fua = inbox.head.io.flags & libc::O_DSYNC as u32 != 0;
+        // Keeps invariant 2.
+        let payload = inbox.payload(|len| self.serving.room(len));
+        self.serving.run(
+            Op::Write,
+            extent,
+            Flags { fua, ..Flags::default() },
+            payload,
+            move |done| match done {
+                Ok(_) => reply.value(&written),
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn fallocate(&self, inbox: &Inbox, reply: Reply) {
+        // Keeps invariant 1: whatever we do not do is EINVAL.
+        let Some(asked) = inbox.fixed::<FallocateIn>() else { return reply.error(libc::EINVAL) };
+        let extent = self.inner_extent(asked.offset, asked.length);
+        let extent = extent.filter(|e| !e.is_empty() && inbox.head.header.nodeid == FILE);
+        let (Some(extent), Some((op, flags))) = (extent, fallocate_op(asked.mode as i32)) else {
+            return reply.error(libc::EINVAL);
+        };
+        self.without_payload(op, extent, flags, reply);
+    }
+
+    fn lseek(&self, inbox: &Inbox, reply: Reply) {
+        let Some(asked) = inbox.fixed::<LseekIn>() else { return reply.error(libc::EINVAL) };
+        let hole = match asked.whence as i32 {
+            libc::SEEK_DATA => false,
+            libc::SEEK_HOLE => true,
+            _ => return reply.error(libc::EINVAL),
+        };
+        if inbox.head.header.nodeid != FILE {
+            return reply.error(libc::EINVAL);
+        }
+        match self.seek(asked.offset, hole) {
+            Ok(at) => reply.value(&at),
+            Err(e) => reply.error(e),
+        }
+    }
+
+    fn lookup(&self, inbox: &Inbox, reply: Reply) {
+        match self.attr(FILE) {
+            Some(attr) if inbox.head.header.nodeid == ROOT && inbox.name() == FILE_NAME.as_bytes() => {
+                let (entry_valid, attr_valid, valid_nsec) = (TTL, TTL, [0; 2]);
+                reply.value(&EntryOut {
+                    nodeid: FILE,
+                    generation: 0,
+                    entry_valid,
+                    attr_valid,
+                    valid_nsec,
+                    attr,
+                });
+            }
+            _ => reply.error(libc::ENOENT),
+        }
+    }
+
+    fn setattr(&self, inbox: &Inbox, reply: Reply) {
+        let ino = inbox.head.header.nodeid;
+        let Some(asked) = inbox.fixed::<SetattrIn>() else { return reply.error(libc::EINVAL) };
+        // Times may be set in vain; the size and who may come in are fixed.
+        let other_size =
+            asked.valid & valid::SIZE != 0 && self.attr(ino).is_some_and(|attr| attr.size != asked.size);
+        if other_size || asked.valid & (valid::MODE | valid::UID | valid::GID) != 0 {
+            return reply.error(libc::EPERM);
+        }
+        self.attr_reply(ino, reply);
+    }
+
+    fn statfs(&self, reply: Reply) {
+        // The loop driver takes the discard granularity from this block size.
+        let block = self.info.block_bytes.max(512);
+        reply.value(&StatfsOut {
+            blocks: self.info.size_bytes / u64::from(block),
+            files: 2,
+            bsize: block,
+            namelen: 255,
+            frsize: block,
+            ..StatfsOut::default()
+        });
+    }
+
+    fn readdir(&self, inbox: &Inbox, reply: Reply) {
+        if inbox.head.header.nodeid != ROOT {
+            return reply.error(libc::ENOTDIR);
+        }
+        let entries =
+            [(ROOT, libc::S_IFDIR, "."), (ROOT, libc::S_IFDIR, ".."), (FILE, libc::S_IFREG, FILE_NAME)];
+        let mut told = Vec::new();
+        for (off, (ino, mode, name)) in (1u64..).zip(entries).skip(inbox.head.io.offset.min(3) as usize) {
+            let entry = Dirent { ino, off, namelen: name.len() as u32, kind: mode >> 12 };
+            let len = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
+            if told.len() + len > inbox.head.io.size as usize {
+                break;
+            }
+            let end = told.len() + len;
+            told.extend_from_slice(entry.as_bytes());
+            told.extend_from_slice(name.as_bytes());
+            told.resize(end, 0);
+        }
+        reply.bytes(&told);
     }
 }
 
@@ -134,269 +320,6 @@ fn fallocate_op(mode: i32) -> Option<(Op, Flags)> {
         PUNCH => Some((Op::Punch, Flags::default())),
         ZERO | ZERO_KEEP => Some((Op::WriteZeroes, Flags { no_hole: true, ..Flags::default() })),
         _ => None,
-    }
-}
-
-impl Filesystem for VolumeFs {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(most);
-        }
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        if config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).is_err() {
-            tracing::warn!("this kernel has no asynchronous direct I/O on FUSE: one request at a time");
-        }
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attr(FILE) {
-            Some(attr) if parent == INodeNo::ROOT && name == FILE_NAME => {
-                reply.entry(&TTL, &attr, Generation(0));
-            }
-            _ => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attr(ino) {
-            Some(attr) => reply.attr(&TTL, &attr),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn setattr(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<fuser::BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let Some(attr) = self.attr(ino) else {
-            return reply.error(Errno::ENOENT);
-        };
-        // Times may be set in vain; the size and who may come in are fixed.
-        let other_size = size.is_some_and(|size| size != attr.size);
-        if other_size || mode.is_some() || uid.is_some() || gid.is_some() {
-            return reply.error(Errno::EPERM);
-        }
-        reply.attr(&TTL, &attr);
-    }
-
-    fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        if ino != FILE {
-            return reply.error(Errno::ENOENT);
-        }
-        // Past the page cache: it would hold a second copy, and what is read must be what the
-        // engine chose to read.
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        self.shared.file_opened();
-        reply.opened(FileHandle(0), flags);
-    }
-
-    fn release(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        _: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-        self.shared.file_closed();
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        if ino != FILE {
-            return reply.error(Errno::EISDIR);
-        }
-        let extent = self.read_extent(offset, size);
-        if extent.is_empty() {
-            return reply.data(&[]);
-        }
-        let room = self.serving.room(extent.len() as usize);
-        self.serving.run(Op::Read, extent, Flags::default(), room, |bytes| match bytes {
-            Ok(bytes) => reply.data(bytes),
-            Err(e) => reply.error(e),
-        });
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        if ino != FILE {
-            return reply.error(Errno::EISDIR);
-        }
-        // A volume does not grow; a write that would make it grow is refused whole.
-        let Some(extent) = self.inner_extent(offset, data.len() as u64) else {
-            return reply.error(Errno::ENOSPC);
-        };
-        if extent.is_empty() {
-            return reply.written(0);
-        }
-        // With direct I/O the kernel leaves O_DSYNC to us (and O_SYNC includes its bit).
-        let fua = flags.0 & libc::O_DSYNC != 0;
-        // Keeps invariant 2: `data` is the thread's receive buffer, and takes the next request.
-        let mut payload = self.serving.room(data.len());
-        payload.copy_from_slice(data);
-        let len = data.len() as u32;
-        self.serving.run(
-            Op::Write,
-            extent,
-            Flags { fua, ..Flags::default() },
-            payload,
-            move |done| match done {
-                Ok(_) => reply.written(len),
-                Err(e) => reply.error(e),
-            },
-        );
-    }
-
-    fn fallocate(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        // Keeps invariant 1: whatever we do not do is EINVAL.
-        let extent = self.inner_extent(offset, length).filter(|e| !e.is_empty() && ino == FILE);
-        let (Some(extent), Some((op, flags))) = (extent, fallocate_op(mode)) else {
-            return reply.error(Errno::EINVAL);
-        };
-        self.without_payload(op, extent, flags, reply);
-    }
-
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        // The file has no attributes of its own to save, so fsync and fdatasync are the same.
-        self.without_payload(Op::Flush, Extent::default(), Flags::default(), reply);
-    }
-
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Sent at each close(2), which promises nothing; nothing is buffered here either.
-        reply.ok();
-    }
-
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn lseek(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let hole = match whence {
-            libc::SEEK_DATA => false,
-            libc::SEEK_HOLE => true,
-            _ => return reply.error(Errno::EINVAL),
-        };
-        let Some(from) = u64::try_from(offset).ok().filter(|_| ino == FILE) else {
-            return reply.error(Errno::EINVAL);
-        };
-        match self.seek(from, hole) {
-            // Within the volume's size, which is below 2^63.
-            Ok(at) => reply.offset(at as i64),
-            Err(e) => reply.error(e),
-        }
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        // The loop driver takes the discard granularity from this block size.
-        let block = self.info.block_bytes.max(512);
-        reply.statfs(self.info.size_bytes / u64::from(block), 0, 0, 2, 0, block, 255, block);
-    }
-
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        if ino != INodeNo::ROOT {
-            return reply.error(Errno::ENOTDIR);
-        }
-        let entries = [
-            (INodeNo::ROOT, FileType::Directory, "."),
-            (INodeNo::ROOT, FileType::Directory, ".."),
-            (FILE, FileType::RegularFile, FILE_NAME),
-        ];
-        for (next, (ino, kind, name)) in (1u64..).zip(entries).skip(offset.min(3) as usize) {
-            if reply.add(ino, next, kind, name) {
-                break;
-            }
-        }
-        reply.ok();
-    }
-
-    // "Not here" once, and the kernel stops asking before each write.
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    // The directory is fixed.
-    fn mknod(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn mkdir(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn create(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn unlink(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn rmdir(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::EPERM);
-    }
-
-    fn rename(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: INodeNo,
-        _: &OsStr,
-        _: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::EPERM);
     }
 }
 

@@ -1,0 +1,210 @@
+//! /dev/fuse: requests come out of it, answers go in.
+//!
+//! Invariants:
+//! 1. What a write carries arrives in memory of its own, on a page's boundary, and is not copied again.
+//! 2. Every request is answered once; a [`Reply`] that is dropped answers EIO.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use fs2_store::AlignedBuf;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::wire::{self, InHeader, IoIn, OutHeader};
+
+/// Answers up to this length go out in one piece: each piece costs the kernel a look at its memory.
+const SHORT_BYTES: usize = 160;
+
+/// A descriptor of the connection.
+#[derive(Clone, Debug)]
+pub(super) struct Device(Arc<File>);
+
+impl Device {
+    /// A descriptor that belongs to no connection yet.
+    pub(super) fn open() -> io::Result<Device> {
+        let file = File::options().read(true).write(true).open("/dev/fuse")?;
+        Ok(Device(Arc::new(file)))
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// Another descriptor of the same connection, so that threads do not write to the same one.
+    pub(super) fn another(&self) -> io::Result<Device> {
+        let device = Device::open()?;
+        let this = self.0.as_raw_fd() as u32;
+        // SAFETY: FUSE_DEV_IOC_CLONE reads one u32, which outlives the call.
+        let done = unsafe { libc::ioctl(device.0.as_raw_fd(), wire::CLONE, &raw const this) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(device) }
+    }
+
+    /// Waits for a request; `None` once the file system is unmounted.
+    ///
+    /// # Errors
+    /// What the kernel says, and `InvalidData` for what is no request.
+    pub(super) fn receive(&self, inbox: &mut Inbox) -> io::Result<Option<Reply>> {
+        let n = loop {
+            let Inbox { head, body, overflow, .. } = &mut *inbox;
+            let bufs = &mut [head.as_mut_bytes(), body, overflow].map(IoSliceMut::new);
+            match nix::sys::uio::readv(&self.0, bufs) {
+                Ok(n) => break n,
+                // ENOENT: who asked was interrupted, and waits no more.
+                Err(nix::Error::ENOENT | nix::Error::EINTR | nix::Error::EAGAIN) => {}
+                Err(nix::Error::ENODEV) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        };
+        let header = inbox.head.header;
+        if n < size_of::<InHeader>() || header.len as usize != n {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the kernel sent what is no FUSE request"));
+        }
+        // What an earlier request left there.
+        inbox.head.as_mut_bytes()[n.min(size_of::<Head>())..].fill(0);
+        inbox.behind = n.saturating_sub(size_of::<Head>());
+        Ok(Some(Reply { device: Some(self.clone()), unique: header.unique }))
+    }
+}
+
+/// The beginning of a request.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct Head {
+    pub(super) header: InHeader,
+    /// The fixed part, where it is no longer than a write's; filled up with zeros.
+    pub(super) io: IoIn,
+}
+
+/// Where requests arrive, one at a time. On a line of its own: the kernel looks up each page that it writes to.
+#[repr(align(128))]
+pub(super) struct Inbox {
+    pub(super) head: Head,
+    body: AlignedBuf,
+    /// What has no room in the body: memory that is seldom touched.
+    overflow: Vec<u8>,
+    /// Bytes in the body and, from there on, in what has no room in it.
+    behind: usize,
+}
+
+impl Inbox {
+    /// For requests that carry up to `bytes_max`.
+    pub(super) fn new(bytes_max: usize) -> Inbox {
+        Inbox {
+            head: Head::new_zeroed(),
+            body: AlignedBuf::zeroed(0),
+            overflow: vec![0; bytes_max],
+            behind: 0,
+        }
+    }
+
+    /// Sees to it that a payload of `len` bytes has room in the body: in `room`'s buffer, where it has not.
+    pub(super) fn make_room(&mut self, len: usize, room: impl FnOnce(usize) -> AlignedBuf) {
+        if self.body.capacity() < len.max(1) {
+            self.body = room(len);
+            self.body.set_len(self.body.capacity());
+        }
+    }
+
+    /// Bytes that came behind the fixed part.
+    pub(super) fn payload_len(&self) -> usize {
+        self.behind
+    }
+
+    /// What a write carries; `other` is memory for more than the body has room for.
+    pub(super) fn payload(&mut self, other: impl FnOnce(usize) -> AlignedBuf) -> AlignedBuf {
+        let (len, there) = (self.behind, self.body.len());
+        if len <= there {
+            return self.buffer(len, other);
+        }
+        let mut all = other(len);
+        let (start, rest) = all.split_at_mut(there);
+        start.copy_from_slice(&self.body);
+        rest.copy_from_slice(&self.overflow[..len - there]);
+        all
+    }
+
+    /// A buffer of `len` bytes, whatever they are: the body, or `other` where it is too small.
+    pub(super) fn buffer(&mut self, len: usize, other: impl FnOnce(usize) -> AlignedBuf) -> AlignedBuf {
+        if len > self.body.capacity() {
+            return other(len);
+        }
+        let mut body = std::mem::replace(&mut self.body, AlignedBuf::zeroed(0));
+        body.set_len(len);
+        body
+    }
+
+    /// The fixed part of a request that is not [`Head::io`].
+    pub(super) fn fixed<T: FromBytes + Immutable>(&self) -> Option<T> {
+        let there = self.behind.min(self.body.len());
+        let bytes = [self.head.io.as_bytes(), &self.body[..there]].concat();
+        T::read_from_prefix(&bytes).ok().map(|(fixed, _)| fixed)
+    }
+
+    /// A name that follows the header alone.
+    pub(super) fn name(&self) -> Vec<u8> {
+        let there = self.behind.min(self.body.len());
+        let bytes = [self.head.io.as_bytes(), &self.body[..there]].concat();
+        bytes.split(|&b| b == 0).next().unwrap_or_default().to_vec()
+    }
+}
+
+/// The answer that is owed to a request.
+#[derive(Debug)]
+pub(super) struct Reply {
+    device: Option<Device>,
+    unique: u64,
+}
+
+impl Reply {
+    pub(super) fn ok(self) {
+        self.bytes(&[]);
+    }
+
+    pub(super) fn value(self, value: &(impl IntoBytes + Immutable)) {
+        self.bytes(value.as_bytes());
+    }
+
+    pub(super) fn bytes(mut self, payload: &[u8]) {
+        self.send(0, payload);
+    }
+
+    /// `errno` lies in 1..512.
+    pub(super) fn error(mut self, errno: i32) {
+        self.send(errno, &[]);
+    }
+
+    /// For a request that has no answer.
+    pub(super) fn none(mut self) {
+        self.device = None;
+    }
+
+    fn send(&mut self, errno: i32, payload: &[u8]) {
+        let Some(device) = self.device.take() else { return };
+        let len = size_of::<OutHeader>() + payload.len();
+        let header = OutHeader { len: len as u32, error: -errno, unique: self.unique };
+        let mut short = [0; SHORT_BYTES];
+        let sent = if len <= SHORT_BYTES {
+            let (start, rest) = short.split_at_mut(size_of::<OutHeader>());
+            start.copy_from_slice(header.as_bytes());
+            rest[..payload.len()].copy_from_slice(payload);
+            nix::unistd::write(&device.0, &short[..len])
+        } else {
+            let bufs = [IoSlice::new(header.as_bytes()), IoSlice::new(payload)];
+            nix::sys::uio::writev(&device.0, &bufs)
+        };
+        match sent {
+            // Nobody waits for it any more.
+            Ok(_) | Err(nix::Error::ENOENT | nix::Error::ENODEV) => {}
+            Err(e) => tracing::error!("the kernel refused a FUSE answer of {len} bytes: {e}"),
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        // Keeps invariant 2.
+        self.send(libc::EIO, &[]);
+    }
+}

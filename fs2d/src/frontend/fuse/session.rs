@@ -1,0 +1,99 @@
+//! A mount from its first request to its last: the handshake, then threads that take requests.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use super::device::{Device, Inbox};
+use super::volume::VolumeFs;
+use super::wire::{self, InitIn, InitOut, init, op};
+
+/// Bytes of the largest write or read in one request.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Requests the kernel sends without waiting for earlier ones; more would be queued there.
+const BACKGROUND_MAX: u16 = 256;
+
+/// Agrees with the kernel on what is spoken.
+///
+/// # Errors
+/// Where it is too old (before 7.23, Linux 3.15), or speaks something else.
+pub(super) fn handshake(device: &Device) -> io::Result<()> {
+    let mut inbox = Inbox::new(REQUEST_BYTES_MAX as usize);
+    loop {
+        let gone = || io::Error::new(ErrorKind::NotConnected, "unmounted before it was served");
+        let reply = device.receive(&mut inbox)?.ok_or_else(gone)?;
+        let offer = (inbox.head.header.opcode == op::INIT).then(|| inbox.fixed::<InitIn>()).flatten();
+        let Some(offer) = offer else {
+            return Err(io::Error::new(ErrorKind::InvalidData, "the kernel does not begin with INIT"));
+        };
+        let spoken = InitOut { major: wire::MAJOR, minor: wire::MINOR, ..InitOut::default() };
+        if offer.major > wire::MAJOR {
+            // It asks again, in these terms.
+            reply.value(&spoken);
+            continue;
+        }
+        if offer.major < wire::MAJOR || offer.minor < 23 {
+            reply.error(libc::EPROTO);
+            let what = format!("this kernel's FUSE is too old ({}.{})", offer.major, offer.minor);
+            return Err(io::Error::new(ErrorKind::Unsupported, what));
+        }
+        if offer.flags & init::ASYNC_DIO == 0 {
+            tracing::warn!("this kernel has no asynchronous direct I/O on FUSE: one request at a time");
+        }
+        let wanted = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES;
+        reply.value(&InitOut {
+            max_readahead: offer.max_readahead.min(REQUEST_BYTES_MAX),
+            flags: wanted & offer.flags,
+            max_background: BACKGROUND_MAX,
+            congestion_threshold: BACKGROUND_MAX / 4 * 3,
+            max_write: REQUEST_BYTES_MAX,
+            time_gran: 1,
+            max_pages: (REQUEST_BYTES_MAX / 4096) as u16,
+            ..spoken
+        });
+        return Ok(());
+    }
+}
+
+/// Serves with so many threads until the file system is unmounted.
+///
+/// # Errors
+/// What ended a thread before that.
+pub(super) fn serve(device: Device, volume: VolumeFs, threads: usize) -> io::Result<()> {
+    let volume = Arc::new(volume);
+    let more = (1..threads).map(|_| device.another());
+    let devices = more.chain([Ok(device.clone())]).collect::<io::Result<Vec<_>>>()?;
+    // Only the threads keep the connection.
+    drop(device);
+    let spawn = |(n, device): (usize, Device)| {
+        let volume = volume.clone();
+        std::thread::Builder::new().name(format!("fuse-{n}")).spawn(move || take_requests(&device, &volume))
+    };
+    let threads: Vec<_> = devices.into_iter().enumerate().map(spawn).collect();
+    let mut end = Ok(());
+    for thread in threads {
+        let ended =
+            thread.and_then(|t| t.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))));
+        end = end.and(ended);
+    }
+    end
+}
+
+fn take_requests(device: &Device, volume: &VolumeFs) -> io::Result<()> {
+    let mut inbox = Inbox::new(REQUEST_BYTES_MAX as usize);
+    // Fresh memory is touched by being zeroed: more than most requests need only where some need it.
+    let mut longest = 0;
+    loop {
+        inbox.make_room(longest, |len| volume.room(len));
+        let Some(reply) = device.receive(&mut inbox)? else { return Ok(()) };
+        match inbox.head.header.opcode {
+            op::DESTROY => {
+                reply.ok();
+                return Ok(());
+            }
+            op::READ => longest = longest.max(inbox.head.io.size.min(REQUEST_BYTES_MAX) as usize),
+            _ => longest = longest.max(inbox.payload_len()),
+        }
+        volume.handle(&mut inbox, reply);
+    }
+}
