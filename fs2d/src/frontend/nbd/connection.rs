@@ -20,13 +20,18 @@ use fs2_store::{AlignedBuf, Stretch};
 
 use super::asking::{ASKED_MAX, Asking};
 use super::codec::{
-    CloseReason, Command, Export, Limits, Refusal, ReplyHead, Request, Session, Step, WireError, wire,
+    CloseReason, Command, Export, HEADER_BYTES, Limits, Refusal, ReplyHead, Request, Session, Step,
+    WireError, wire,
 };
 use super::outbox::{Answers, Outbox, Reply, Tail};
 use crate::service::{Answer, ClientRequest, Errno, Lane, Service, Sink, Tag, lane_of};
 
 /// Bytes read ahead: an option of 64 KiB fits, and so do 60 writes of 4 KiB. A guess beyond that.
 const INPUT_BYTES: usize = 256 << 10;
+
+/// Behind a write of so many bytes no more is read ahead than the next request's head: what is read ahead of a payload is
+/// copied once more, which for this much takes longer than another receive. Guess.
+const LARGE_BYTES: u64 = 32 << 10;
 
 /// How old the knowledge that the client is there may be (C4). Guess: far below any client's time-out, far
 /// above what a batch of requests takes.
@@ -308,6 +313,8 @@ impl Connection {
             Command::Submit { op, extent, flags } => {
                 // At most 32 MiB: the session saw to it.
                 let mut buffer = self.outbox.pool.take(cost_bytes as usize, &mut batch.stash);
+                let large = op == Op::Write && cost_bytes >= LARGE_BYTES;
+                input.ahead = if large { HEADER_BYTES } else { INPUT_BYTES };
                 if op == Op::Write
                     && let Err(end) = self.payload(&mut buffer, input, batch)
                 {
@@ -322,7 +329,7 @@ impl Connection {
                 );
                 batch.requests += 1;
                 batch.bytes += cost_bytes;
-                if batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
+                if large || batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
                     self.begin(batch)?;
                 }
             }
@@ -526,11 +533,13 @@ struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
+    /// Bytes received at a time at most.
+    ahead: usize,
 }
 
 impl Input {
     fn new() -> Input {
-        Input { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
+        Input { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0, ahead: INPUT_BYTES }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -550,7 +559,8 @@ impl Input {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let n = receive(&mut self.buffer[self.end..])?;
+        let end = self.buffer.len().min(self.end + self.ahead);
+        let n = receive(&mut self.buffer[self.end..end])?;
         self.end += n;
         Ok(n)
     }
