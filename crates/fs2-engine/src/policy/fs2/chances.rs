@@ -38,7 +38,11 @@ impl Chances {
     /// It came true, or not; `rate` is how far one case moves the chance.
     pub(super) fn learn(&mut self, block: BlockNo, came_true: bool, rate: f64) {
         let at = self.place(block);
-        let p = f64::from(self.moved[at] ^ self.start);
+        let before = self.moved[at] ^ self.start;
+        if before == if came_true { u8::MAX } else { 0 } {
+            return;
+        }
+        let p = f64::from(before);
         let moved = p + (if came_true { 255.0 } else { 0.0 } - p) * rate;
         // Rounded towards the target, so that small steps are not lost.
         let moved = moved.clamp(0.0, 255.0);

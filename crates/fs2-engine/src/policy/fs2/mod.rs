@@ -237,6 +237,10 @@ impl Policy for Fs2 {
             let missed = seen.measured > self.miss;
             self.trails.copy_read(blocks, missed, self.trail_max, self.shape.block_bytes);
         }
+        // What may not be copied belongs to no run.
+        if !seen.wanted {
+            return;
+        }
         let at = self.run_of(seen.blocks, log);
         let run = &mut self.open[at];
         let length = u64::from(run.end - run.start) * u64::from(self.shape.block_bytes);
@@ -244,9 +248,6 @@ impl Policy for Fs2 {
             // Sequential reading: what was captured goes, nothing more comes.
             log.kill(BlockRange::new(run.start, run.end));
             run.late.clear();
-            return;
-        }
-        if !seen.wanted {
             return;
         }
         self.second_copy(seen, space, at, log);

@@ -34,6 +34,8 @@ const POOR_MAX: usize = 1 << 12;
 #[derive(Clone, Debug)]
 pub(super) struct Placement {
     shape: Shape,
+    /// At least 1.
+    groups: u32,
     /// Time that reads took, by part of the volume, in ms.
     heat: Vec<f64>,
     reads: u64,
@@ -53,6 +55,7 @@ impl Placement {
             cursor: None,
             free_run: (FREE_RUN_BYTES / u64::from(shape.block_bytes)) as u32,
             poor: vec![Poor::default(); (shape.groups() as usize).clamp(1, POOR_MAX)],
+            groups: shape.groups().max(1),
             shape: shape.clone(),
         }
     }
@@ -69,7 +72,7 @@ impl Placement {
     }
 
     fn bin_of_group(&self, group: u32) -> usize {
-        (u64::from(group) * self.heat.len() as u64 / u64::from(self.shape.groups().max(1))) as usize
+        (u64::from(group) * self.heat.len() as u64 / u64::from(self.groups)) as usize
     }
 
     fn bin_middle(&self, bin: usize) -> Sector {
