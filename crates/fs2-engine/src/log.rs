@@ -316,14 +316,17 @@ impl Log {
         self.runs.iter().filter(|r| !r.open).map(|r| r.live).sum()
     }
 
-    /// How many blocks the next batch would hold, `most` at the most: those of closed runs, one run behind the other.
-    pub fn next_len(&self, most: usize) -> usize {
-        let mut len = 0;
-        for run in self.runs.iter().filter(|r| !r.open) {
-            len += run.live;
-            if len >= most {
-                return most;
-            }
+    /// How many blocks the next batch would hold: those of the first closed run, `most` at the most, and of the runs behind it until
+    /// there are `merged`.
+    pub fn next_len(&self, most: usize, merged: usize) -> usize {
+        let mut runs = self.runs.iter().filter(|r| !r.open).map(|r| r.live);
+        let first = runs.next().unwrap_or(0).min(most);
+        let merged = merged.max(first);
+        let mut len = first;
+        while len < merged
+            && let Some(more) = runs.next()
+        {
+            len = (len + more).min(merged);
         }
         len
     }
@@ -620,7 +623,7 @@ mod tests {
                             want.extend(run.2.drain(..most));
                         }
                         let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
-                        proptest::prop_assert_eq!((log.next_len(n as usize), &next), (want.len(), &want));
+                        proptest::prop_assert_eq!((log.next_len(n as usize, n as usize), &next), (want.len(), &want));
                         let got = log.take(n as usize).map_or(Vec::new(), |b| b.blocks);
                         proptest::prop_assert_eq!(got.iter().map(|b| b.original.0).collect::<Vec<_>>(), want);
                     }
@@ -630,7 +633,10 @@ mod tests {
                 let ready = plain.iter().filter(|r| !r.1).map(|r| r.2.len()).sum::<usize>();
                 proptest::prop_assert_eq!(log.ready_blocks(), ready);
                 let empty = plain.iter().all(|r| r.2.is_empty());
-                proptest::prop_assert_eq!((log.next_len(usize::MAX), log.is_empty()), (ready, empty));
+                proptest::prop_assert_eq!((log.next_len(usize::MAX, usize::MAX), log.is_empty()), (ready, empty));
+                let first = plain.iter().find(|r| !r.1).map_or(0, |r| r.2.len());
+                proptest::prop_assert_eq!(log.next_len(usize::MAX, 0), first);
+                proptest::prop_assert_eq!(log.next_len(3, 2), first.min(3).max(ready.min(2)));
             }
         }
     }

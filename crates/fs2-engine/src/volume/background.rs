@@ -7,7 +7,7 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
-use crate::config::{COPY_BLOCKS_MAX, LONG_REST};
+use crate::config::{COPY_BLOCKS_MAX, LONG_REST, MERGED_IN_PAUSES};
 use crate::io::Brought;
 use crate::log::Log;
 use crate::policy::{Fetch, NoCopies, Place, Space};
@@ -341,7 +341,9 @@ impl Volume {
             return None;
         }
         self.with_policy(|policy, log, _| policy.idle(now, log));
-        let want = self.log.next_len(COPY_BLOCKS_MAX as usize) as u32;
+        let merged =
+            if now.since(self.last_activity) < LONG_REST { MERGED_IN_PAUSES } else { COPY_BLOCKS_MAX };
+        let want = self.log.next_len(COPY_BLOCKS_MAX as usize, merged as usize) as u32;
         if want == 0 {
             return None;
         }

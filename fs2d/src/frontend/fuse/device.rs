@@ -208,3 +208,98 @@ impl Drop for Reply {
         self.send(libc::EIO, &[]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+    use super::super::wire::{FallocateIn, op};
+    use super::*;
+
+    /// A device, and the kernel's end: as with /dev/fuse, each read takes one request whole.
+    fn device() -> (Device, File) {
+        let pair = |fd: OwnedFd| File::from(fd);
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::empty()).unwrap();
+        (Device(Arc::new(pair(ours))), pair(theirs))
+    }
+
+    fn request(opcode: u32, behind: &[u8]) -> Vec<u8> {
+        let len = (size_of::<InHeader>() + behind.len()) as u32;
+        let header = InHeader { len, opcode, unique: 77, nodeid: 2, uid: 0, gid: 0, pid: 0, padding: 0 };
+        [header.as_bytes(), behind].concat()
+    }
+
+    fn send(kernel: &File, request: &[u8]) {
+        assert_eq!(nix::unistd::write(kernel, request), Ok(request.len()));
+    }
+
+    fn answered(kernel: &File) -> (i32, Vec<u8>) {
+        let mut bytes = [0; 512];
+        let n = nix::unistd::read(kernel, &mut bytes).unwrap();
+        assert_eq!(u32::from_ne_bytes(bytes[..4].try_into().unwrap()) as usize, n);
+        assert_eq!(u64::from_ne_bytes(bytes[8..16].try_into().unwrap()), 77);
+        (i32::from_ne_bytes(bytes[4..8].try_into().unwrap()), bytes[16..n].to_vec())
+    }
+
+    #[test]
+    fn a_payload_is_whole_whatever_room_there_was() {
+        let (device, kernel) = device();
+        let mut inbox = Inbox::new(100_000);
+        for room in [0, 4096, 8192] {
+            for len in [0usize, 1, 4095, 4096, 4097, 8192, 8193, 60_000] {
+                inbox.make_room(room, AlignedBuf::zeroed);
+                let sent: Vec<u8> = (0..len).map(|i| (i * 7 + len) as u8).collect();
+                let io = IoIn { size: len as u32, offset: 4096, ..IoIn::new_zeroed() };
+                send(&kernel, &request(op::WRITE, &[io.as_bytes(), &sent].concat()));
+                let reply = device.receive(&mut inbox).unwrap().unwrap();
+                assert_eq!((inbox.head.header.opcode, inbox.head.io.size), (op::WRITE, len as u32));
+                assert_eq!(inbox.payload_len(), len);
+                let got = inbox.payload(AlignedBuf::zeroed);
+                assert!(got[..] == sent[..], "{len} bytes with room for {room}");
+                assert!(len == 0 || got.as_ptr().addr().is_multiple_of(4096));
+                reply.ok();
+                assert_eq!(answered(&kernel), (0, Vec::new()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_request_left_is_not_read() {
+        let (device, kernel) = device();
+        let mut inbox = Inbox::new(1000);
+        send(&kernel, &request(op::WRITE, &[0xff; 40]));
+        device.receive(&mut inbox).unwrap().unwrap().none();
+        send(&kernel, &request(op::GETATTR, &[]));
+        device.receive(&mut inbox).unwrap().unwrap().none();
+        assert_eq!(inbox.head.io.as_bytes(), [0; 40]);
+        assert!(inbox.name().is_empty());
+        send(&kernel, &request(op::LOOKUP, b"volume\0"));
+        device.receive(&mut inbox).unwrap().unwrap().none();
+        assert_eq!(inbox.name(), b"volume");
+        let mut asked = [1u64.to_ne_bytes(), 2u64.to_ne_bytes(), 3u64.to_ne_bytes()].concat();
+        asked.extend([3, 0, 0, 0, 0, 0, 0, 0]);
+        send(&kernel, &request(op::FALLOCATE, &asked));
+        device.receive(&mut inbox).unwrap().unwrap().none();
+        let got = inbox.fixed::<FallocateIn>().unwrap();
+        assert_eq!((got.offset, got.length, got.mode), (2, 3, 3));
+    }
+
+    #[test]
+    fn what_is_no_request_is_an_error_and_a_forgotten_answer_is_eio() {
+        let (device, kernel) = device();
+        let mut inbox = Inbox::new(1000);
+        for wrong in [&request(op::GETATTR, &[])[..39], &request(op::WRITE, &[1; 50])[..80], &[0; 60]] {
+            send(&kernel, wrong);
+            assert_eq!(device.receive(&mut inbox).unwrap_err().kind(), ErrorKind::InvalidData);
+        }
+        send(&kernel, &request(op::FSYNC, &[0; 16]));
+        drop(device.receive(&mut inbox).unwrap());
+        assert_eq!(answered(&kernel), (-libc::EIO, Vec::new()));
+        send(&kernel, &request(op::READ, &[0; 40]));
+        device.receive(&mut inbox).unwrap().unwrap().bytes(&[5; 300]);
+        assert_eq!(answered(&kernel), (0, vec![5; 300]));
+    }
+}
