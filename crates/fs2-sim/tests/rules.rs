@@ -178,8 +178,9 @@ fn r6_a_write_waits_for_the_read_of_the_replica() {
 fn r6_a_new_copy_waits_for_the_read_of_the_old() {
     let mut p = Play::at("pins");
     p.act(&[READ_COPY, Action::Evict(R), READ_X]).lands("the client's read of X");
-    p.act(&[BG]).waits("the daemon's write of R").rest();
-    p.act(&[BG]).flies("the daemon's write of R").rest();
+    // Both blocks that were read are written together.
+    p.act(&[BG]).waits("the daemon's write of R and S").rest();
+    p.act(&[BG]).flies("the daemon's write of R and S").rest();
 }
 
 /// R7: no table write once a client took a block of the table.
