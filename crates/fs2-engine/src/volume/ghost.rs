@@ -43,8 +43,8 @@ const CLEAN: u32 = 64;
 /// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten.
 const LEARN: (f64, f64, f64) = (4096.0, 256.0, 8192.0);
 
-/// How far from its profile a drive may be for the model to be scaled by.
-const SCALE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+/// How far from its profile a drive may be for the model to be scaled by: one that others use too is far slower. A guess.
+const SCALE: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 
 /// Whether copies are read, by what reads took in both.
 #[derive(Clone, Debug)]
@@ -68,7 +68,8 @@ struct Gate {
 impl Gate {
     fn new() -> Gate {
         Gate {
-            clean: 0,
+            // None was read yet.
+            clean: CLEAN + 1,
             real: 0.0,
             model: 0.0,
             company: 1.0,
@@ -229,6 +230,15 @@ mod tests {
         assert_eq!(gate.closings, 0);
         reads(&mut gate, 4000, (7.9, 5.0), true);
         assert_eq!(gate.closings, 1);
+    }
+
+    #[test]
+    fn a_drive_that_others_use_too_is_slow_with_copies_and_without() {
+        let mut gate = Gate::new();
+        reads(&mut gate, 40, (100.0, 5.0), false);
+        assert_eq!((gate.lost, gate.closings), (0.0, 0), "no copy was read yet");
+        reads(&mut gate, 2000, (99.0, 5.0), true);
+        assert_eq!(gate.closings, 0);
     }
 
     #[test]
