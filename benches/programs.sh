@@ -18,14 +18,14 @@ options:
   --only-fill    fill the volume and stop
   --sources S    cvs: a tar or a directory [/usr/src/linux-source-6.1.tar.xz]
   --files N      cvs: of so many files [9000]
-  --mirror URL   start: of Debian [http://deb.debian.org/debian]
+  --mirror URL   start: of Debian [the first of this machine's apt sources]
   --memory M     server: page cache and memory of both servers, in MiB [96]
 FS2=path/to/fs2 and MKFS2=path/to/mkfs2 name the programs (default: target/release).
 U
 }
 set -euo pipefail
 runs=5 rest=60 size=32G drive=wd800-repaired more="" base="" image="" only_fill="" files=9000 memory=96
-sources=/usr/src/linux-source-6.1.tar.xz mirror=http://deb.debian.org/debian work=()
+sources=/usr/src/linux-source-6.1.tar.xz mirror="" work=()
 while [ $# -gt 0 ]; do
     case $1 in
         -h|--help) usage; exit 0;;
@@ -51,7 +51,10 @@ need mke2fs e2fsprogs; need python3 python3
 for w in "${work[@]}"; do
     case $w in
         cvs) need cvs cvs; [ -e "$sources" ] || missing+=" linux-source-6.1 (or --sources)";;
-        start) [ -f "$image" ] || need debootstrap debootstrap;;
+        start)
+            [ -f "$image" ] || need debootstrap debootstrap
+            [ -n "$mirror" ] || mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | grep -E '^(deb |URIs:)' | grep -oE 'https?://[^ ]+' | grep -v security | head -1 || true)
+            [ -f "$image" ] || [ -n "$mirror" ] || { echo "no apt source names a mirror: --mirror URL" >&2; exit 1; };;
         server) need nginx nginx-light; [ -x "$pg/pgbench" ] || missing+=" postgresql";;
     esac
 done
