@@ -18,20 +18,15 @@ use std::time::{Duration, Instant};
 use fs2_block::{ConnectionId, Extent, Op};
 use fs2_store::{AlignedBuf, Stretch};
 
-use super::asking::{ASKED_MAX, Asking};
+use super::asking::{ASKED_MAX, Asking, REST_ASKED_MAX};
 use super::codec::{
-    CloseReason, Command, Export, HEADER_BYTES, Limits, Refusal, ReplyHead, Request, Session, Step,
-    WireError, wire,
+    CloseReason, Command, Export, Limits, Refusal, ReplyHead, Request, Session, Step, WireError, wire,
 };
 use super::outbox::{Answers, Outbox, Reply, Tail};
 use crate::service::{Answer, ClientRequest, Errno, Lane, Service, Sink, Tag, lane_of};
 
 /// Bytes read ahead: an option of 64 KiB fits, and so do 60 writes of 4 KiB. A guess beyond that.
 const INPUT_BYTES: usize = 256 << 10;
-
-/// Behind a write of so many bytes no more is read ahead than the next request's head: what is read ahead of a payload is
-/// copied once more, which for this much takes longer than another receive. Guess.
-const LARGE_BYTES: u64 = 32 << 10;
 
 /// How old the knowledge that the client is there may be (C4). Guess: far below any client's time-out, far
 /// above what a batch of requests takes.
@@ -247,8 +242,8 @@ impl Connection {
             if wait && batch.begun > 1 {
                 batch.room.make();
             }
-            let asked = (wait && batch.asking.is_on()).then(Instant::now);
-            match input.fill(|buf| self.receive(buf, wait, asked)) {
+            let asked = (wait && batch.asking.is_on()).then_some(ASKED_MAX);
+            match input.fill(|buf| self.receive(&mut [IoSliceMut::new(buf)], wait, asked)) {
                 // What the lane saw was taken already; or an idle client was waited for for a while.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 got => break got?,
@@ -269,18 +264,19 @@ impl Connection {
         }
     }
 
-    /// What has arrived. With `wait`, waits for it: asleep, but where it is `asked` for since that time.
-    fn receive(&self, buf: &mut [u8], wait: bool, asked: Option<Instant>) -> io::Result<usize> {
+    /// What has arrived. With `wait`, waits for it: asleep, but where it is `asked` for, so long.
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], wait: bool, asked: Option<Duration>) -> io::Result<usize> {
         let socket = &self.outbox.socket;
-        if let Some(since) = asked {
-            while since.elapsed() < ASKED_MAX {
-                match socket.recv_into(&mut [IoSliceMut::new(buf)], false) {
+        if let Some(asked) = asked {
+            let since = Instant::now();
+            while since.elapsed() < asked {
+                match socket.recv_into(bufs, false) {
                     Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
                     got => return got,
                 }
             }
         }
-        socket.recv_into(&mut [IoSliceMut::new(buf)], wait)
+        socket.recv_into(bufs, wait)
     }
 
     /// Waits until a request is within the bounds.
@@ -313,8 +309,6 @@ impl Connection {
             Command::Submit { op, extent, flags } => {
                 // At most 32 MiB: the session saw to it.
                 let mut buffer = self.outbox.pool.take(cost_bytes as usize, &mut batch.stash);
-                let large = op == Op::Write && cost_bytes >= LARGE_BYTES;
-                input.ahead = if large { HEADER_BYTES } else { INPUT_BYTES };
                 if op == Op::Write
                     && let Err(end) = self.payload(&mut buffer, input, batch)
                 {
@@ -329,7 +323,7 @@ impl Connection {
                 );
                 batch.requests += 1;
                 batch.bytes += cost_bytes;
-                if large || batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
+                if batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
                     self.begin(batch)?;
                 }
             }
@@ -355,7 +349,7 @@ impl Connection {
         let have = buffer.len().min(input.bytes().len());
         buffer[..have].copy_from_slice(&input.bytes()[..have]);
         input.take(have);
-        let mut at = have;
+        let (mut at, mut asked) = (have, Some(REST_ASKED_MAX));
         while at < buffer.len() {
             self.before_input(batch)?;
             let wait = !batch.lane.is_pending();
@@ -364,7 +358,8 @@ impl Connection {
             let mut got = 0;
             let filled = input.fill(|ahead| {
                 let bufs = &mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)];
-                got = self.outbox.socket.recv_into(bufs, wait)?;
+                // Once: a client far away sends a payload in many parts.
+                got = self.receive(bufs, wait, asked.take().filter(|_| wait))?;
                 Ok(got.saturating_sub(wanted))
             });
             match filled {
@@ -533,13 +528,11 @@ struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// Bytes received at a time at most.
-    ahead: usize,
 }
 
 impl Input {
     fn new() -> Input {
-        Input { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0, ahead: INPUT_BYTES }
+        Input { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -559,8 +552,7 @@ impl Input {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let end = self.buffer.len().min(self.end + self.ahead);
-        let n = receive(&mut self.buffer[self.end..end])?;
+        let n = receive(&mut self.buffer[self.end..])?;
         self.end += n;
         Ok(n)
     }
