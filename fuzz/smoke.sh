@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-20}
 shift || true
 targets=("$@")
-[ $# -gt 0 ] || targets=(ext2_image table_bytes nbd_bytes control_frames metrics_request trace_bytes engine_events disksim_specs hand_over wml_script)
+[ $# -gt 0 ] || targets=(ext2_image table_bytes nbd_bytes fuse_requests control_frames metrics_request trace_bytes engine_events disksim_specs hand_over wml_script)
 for target in "${targets[@]}"; do
     echo "fuzz: $target"
     mkdir -p "fuzz/corpus/$target"

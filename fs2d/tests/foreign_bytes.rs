@@ -114,6 +114,11 @@ fn nbd_bytes() {
 }
 
 #[test]
+fn fuse_requests() {
+    replay("fuse_requests");
+}
+
+#[test]
 fn control_frames() {
     replay("control_frames");
 }

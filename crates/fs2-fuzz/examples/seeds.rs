@@ -11,6 +11,7 @@ fn main() -> std::io::Result<()> {
     let dir = std::env::args().nth(1).expect("the directory to write to");
     let mut seeds: Vec<(&str, String, Vec<u8>)> = Vec::new();
     nbd(&mut |name, bytes| seeds.push(("nbd_bytes", name.into(), bytes)));
+    fuse(&mut |name, bytes| seeds.push(("fuse_requests", name.into(), bytes)));
     control(&mut |name, bytes| seeds.push(("control_frames", name.into(), bytes)));
     table(&mut |name, bytes| seeds.push(("table_bytes", name.into(), bytes)));
     trace(&mut |name, bytes| seeds.push(("trace_bytes", name.into(), bytes)));
@@ -68,6 +69,64 @@ fn nbd(add: &mut dyn FnMut(&str, Vec<u8>)) {
     let bad = [request(0, 99, 0, 1), request(0xffff, 0, u64::MAX, u32::MAX), request(0, 1, 4 << 20, 1)];
     add("bad-requests", [&[1], &hello[..], &go, &bad.concat()].concat());
     add("long-option", [&[2], &hello[..], b"IHAVEOPT\0\0\0\x07\0\0\x18\0", &[0; 0x1800]].concat());
+}
+
+/// The first byte says what serves; before each packet stands its length.
+fn fuse(add: &mut dyn FnMut(&str, Vec<u8>)) {
+    let packet = |opcode: u32, node: u64, behind: &[u8]| -> Vec<u8> {
+        let header =
+            [&0u32.to_le_bytes()[..], &opcode.to_le_bytes(), &[0; 8], &node.to_le_bytes(), &[0; 16]].concat();
+        let len = (header.len() + behind.len()) as u16;
+        [&len.to_le_bytes()[..], &header, behind].concat()
+    };
+    let words = |words: &[u64]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+    let io = |offset: u64, size: u32, flags: u64| words(&[1, offset, size.into(), 0, flags]);
+    let init = |minor: u64| {
+        packet(26, 0, &[words(&[minor << 32 | 7, 0xffff_ffff << 32 | 1 << 20]), vec![0; 48]].concat())
+    };
+    let write =
+        |offset: u64, len: usize| packet(16, 2, &[io(offset, len as u32, 0x1000), vec![7; len]].concat());
+    let read = |offset: u64, size: u32| packet(15, 2, &io(offset, size, 0));
+    let names = [
+        packet(1, 1, b"volume\0"),
+        packet(1, 1, b"none\0"),
+        packet(14, 2, &[0; 8]),
+        packet(3, 2, &[0; 16]),
+        packet(4, 2, &[&words(&[8, 0, 4096]), &vec![0; 64][..]].concat()),
+        packet(17, 1, b""),
+        packet(28, 1, &io(0, 4096, 0)),
+        packet(28, 1, &io(1, 40, 0)),
+        packet(18, 2, &[0; 24]),
+        packet(2, 2, &[0; 8]),
+        packet(42, 0, &[0; 24]),
+        packet(99, 2, b""),
+    ];
+    let blocks = [
+        read(0, 4096),
+        write(4096, 4096),
+        read(126 << 10, 4096),
+        write(15 << 10, 512),
+        write(128 << 10, 1),
+        write(8192, 9000),
+        packet(20, 2, &[0; 16]),
+        packet(43, 2, &words(&[1, 4096, 8192, 3])),
+        packet(43, 2, &words(&[1, 0, 512, 0x10])),
+        packet(46, 2, &words(&[1, 100, 3])),
+        packet(46, 2, &words(&[1, 101, 4])),
+        read(u64::MAX, u32::MAX),
+    ];
+    add("names", [&[0][..], &init(31), &names.concat(), &packet(38, 0, b"")].concat());
+    add("blocks", [&[0][..], &init(40), &blocks.concat()].concat());
+    let many = blocks.concat().repeat(3);
+    add("from-memory", [&[0x11][..], &many].concat());
+    add("late", [&[0x15][..], &many].concat());
+    add("all-late", [&[0x13][..], &many].concat());
+    add("old-kernel", [&[0][..], &init(22)].concat());
+    let newer = packet(26, 0, &[words(&[8, 0]), vec![0; 48]].concat());
+    add("new-kernel", [&[0][..], &newer, &init(31), &read(0, 512)].concat());
+    let mut short = packet(16, 2, &io(0, 4096, 0));
+    short[1] |= 0x80;
+    add("lengths", [&[0x10][..], &packet(15, 2, &[0; 7]), &short, &[20, 0], &[1; 20]].concat());
 }
 
 /// The small drive of `fs2-disk`'s tests, in pieces and whole.

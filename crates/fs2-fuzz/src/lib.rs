@@ -40,11 +40,13 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     // The device it is given is in memory too: 3 MiB, where all of it is written.
     target("ext2_image", ext2::run, 8 << 20, 64, 30),
     target("table_bytes", table::run, 256 << 10, 64, 10),
     target("nbd_bytes", nbd, 64 << 10, 16, 1),
+    // A buffer has room for the longest request so far, 1 MiB at most; twelve wait to be used again, some are out.
+    target("fuse_requests", fuse, 20 << 20, 16, 10),
     // Decoded, encoded again and shown; from 4 KiB on a text may claim 1 MiB before it is read.
     target("control_frames", control, 128 << 10, 300, 1),
     // A head is parsed anew with each piece that comes; it is refused when it is 8 KiB long.
@@ -82,6 +84,11 @@ pub fn find(name: &str) -> Option<&'static Target> {
 /// Everything an NBD client can send.
 fn nbd(data: &[u8]) {
     let _ = fs2d::frontend::nbd::codec::fuzz_session(data);
+}
+
+/// Everything the kernel can send through /dev/fuse.
+fn fuse(data: &[u8]) {
+    fs2d::frontend::fuse::fuzz_requests(data);
 }
 
 /// Frames of the control socket, to the daemon and from it.

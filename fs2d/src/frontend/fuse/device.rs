@@ -28,6 +28,11 @@ impl Device {
         Ok(Device(Arc::new(file)))
     }
 
+    /// What plays the kernel is at the file's other end.
+    pub(super) fn over(file: File) -> Device {
+        Device(Arc::new(file))
+    }
+
     pub(super) fn file(&self) -> &File {
         &self.0
     }
@@ -223,7 +228,7 @@ mod tests {
         let pair = |fd: OwnedFd| File::from(fd);
         let (ours, theirs) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::empty()).unwrap();
-        (Device(Arc::new(pair(ours))), pair(theirs))
+        (Device::over(pair(ours)), pair(theirs))
     }
 
     fn request(opcode: u32, behind: &[u8]) -> Vec<u8> {

@@ -17,6 +17,7 @@
 
 mod control;
 mod device;
+mod fuzz;
 mod mount;
 mod serving;
 mod session;
@@ -36,6 +37,7 @@ use serving::Serving;
 use volume::VolumeFs;
 
 pub use control::Control;
+pub use fuzz::fuzz_requests;
 pub use mount::MountIdentity;
 
 /// The name of the one file.

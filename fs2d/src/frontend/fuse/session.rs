@@ -3,12 +3,12 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::device::{Device, Inbox};
+use super::device::{Device, Inbox, Reply};
 use super::volume::VolumeFs;
 use super::wire::{self, InitIn, InitOut, init, op};
 
 /// Bytes of the largest write or read in one request.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// Requests the kernel sends without waiting for earlier ones; more would be queued there.
 const BACKGROUND_MAX: u16 = 256;
@@ -19,40 +19,47 @@ const BACKGROUND_MAX: u16 = 256;
 /// Where it is too old (before 7.23, Linux 3.15), or speaks something else.
 pub(super) fn handshake(device: &Device) -> io::Result<()> {
     let mut inbox = Inbox::new(REQUEST_BYTES_MAX as usize);
+    let gone = || io::Error::new(ErrorKind::NotConnected, "unmounted before it was served");
     loop {
-        let gone = || io::Error::new(ErrorKind::NotConnected, "unmounted before it was served");
         let reply = device.receive(&mut inbox)?.ok_or_else(gone)?;
-        let offer = (inbox.head.header.opcode == op::INIT).then(|| inbox.fixed::<InitIn>()).flatten();
-        let Some(offer) = offer else {
-            return Err(io::Error::new(ErrorKind::InvalidData, "the kernel does not begin with INIT"));
-        };
-        let spoken = InitOut { major: wire::MAJOR, minor: wire::MINOR, ..InitOut::default() };
-        if offer.major > wire::MAJOR {
-            // It asks again, in these terms.
-            reply.value(&spoken);
-            continue;
+        if agree(&inbox, reply)? {
+            return Ok(());
         }
-        if offer.major < wire::MAJOR || offer.minor < 23 {
-            reply.error(libc::EPROTO);
-            let what = format!("this kernel's FUSE is too old ({}.{})", offer.major, offer.minor);
-            return Err(io::Error::new(ErrorKind::Unsupported, what));
-        }
-        if offer.flags & init::ASYNC_DIO == 0 {
-            tracing::warn!("this kernel has no asynchronous direct I/O on FUSE: one request at a time");
-        }
-        let wanted = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES;
-        reply.value(&InitOut {
-            max_readahead: offer.max_readahead.min(REQUEST_BYTES_MAX),
-            flags: wanted & offer.flags,
-            max_background: BACKGROUND_MAX,
-            congestion_threshold: BACKGROUND_MAX / 4 * 3,
-            max_write: REQUEST_BYTES_MAX,
-            time_gran: 1,
-            max_pages: (REQUEST_BYTES_MAX / 4096) as u16,
-            ..spoken
-        });
-        return Ok(());
     }
+}
+
+/// Answers what should be an INIT; false where the kernel asks again.
+pub(super) fn agree(inbox: &Inbox, reply: Reply) -> io::Result<bool> {
+    let offer = (inbox.head.header.opcode == op::INIT).then(|| inbox.fixed::<InitIn>()).flatten();
+    let Some(offer) = offer else {
+        return Err(io::Error::new(ErrorKind::InvalidData, "the kernel does not begin with INIT"));
+    };
+    let spoken = InitOut { major: wire::MAJOR, minor: wire::MINOR, ..InitOut::default() };
+    if offer.major > wire::MAJOR {
+        // It asks again, in these terms.
+        reply.value(&spoken);
+        return Ok(false);
+    }
+    if offer.major < wire::MAJOR || offer.minor < 23 {
+        reply.error(libc::EPROTO);
+        let what = format!("this kernel's FUSE is too old ({}.{})", offer.major, offer.minor);
+        return Err(io::Error::new(ErrorKind::Unsupported, what));
+    }
+    if offer.flags & init::ASYNC_DIO == 0 {
+        tracing::warn!("this kernel has no asynchronous direct I/O on FUSE: one request at a time");
+    }
+    let wanted = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES;
+    reply.value(&InitOut {
+        max_readahead: offer.max_readahead.min(REQUEST_BYTES_MAX),
+        flags: wanted & offer.flags,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: BACKGROUND_MAX / 4 * 3,
+        max_write: REQUEST_BYTES_MAX,
+        time_gran: 1,
+        max_pages: (REQUEST_BYTES_MAX / 4096) as u16,
+        ..spoken
+    });
+    Ok(true)
 }
 
 /// Serves with so many threads until the file system is unmounted.
@@ -86,14 +93,22 @@ fn take_requests(device: &Device, volume: &VolumeFs) -> io::Result<()> {
     loop {
         inbox.make_room(longest, |len| volume.room(len));
         let Some(reply) = device.receive(&mut inbox)? else { return Ok(()) };
-        match inbox.head.header.opcode {
-            op::DESTROY => {
-                reply.ok();
-                return Ok(());
-            }
-            op::READ => longest = longest.max(inbox.head.io.size.min(REQUEST_BYTES_MAX) as usize),
-            _ => longest = longest.max(inbox.payload_len()),
+        if !take(&mut inbox, reply, &mut longest, volume) {
+            return Ok(());
         }
-        volume.handle(&mut inbox, reply);
     }
+}
+
+/// Does what was received; false where it was the last. `longest`: bytes of the longest payload so far.
+pub(super) fn take(inbox: &mut Inbox, reply: Reply, longest: &mut usize, volume: &VolumeFs) -> bool {
+    match inbox.head.header.opcode {
+        op::DESTROY => {
+            reply.ok();
+            return false;
+        }
+        op::READ => *longest = (*longest).max(inbox.head.io.size.min(REQUEST_BYTES_MAX) as usize),
+        _ => *longest = (*longest).max(inbox.payload_len()),
+    }
+    volume.handle(inbox, reply);
+    true
 }

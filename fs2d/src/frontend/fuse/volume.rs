@@ -14,6 +14,7 @@ use zerocopy::IntoBytes;
 
 use super::device::{Inbox, Reply};
 use super::serving::{Serving, errno};
+use super::session::REQUEST_BYTES_MAX;
 use super::wire::{
     self, Attr, AttrOut, Dirent, EntryOut, FallocateIn, LseekIn, OpenOut, SetattrIn, StatfsOut, WriteOut, op,
     valid,
@@ -176,6 +177,9 @@ impl VolumeFs {
     fn read(&self, inbox: &mut Inbox, reply: Reply) {
         if inbox.head.header.nodeid != FILE {
             return reply.error(libc::EISDIR);
+        }
+        if inbox.head.io.size > REQUEST_BYTES_MAX {
+            return reply.error(libc::EINVAL);
         }
         let extent = self.read_extent(inbox.head.io.offset, inbox.head.io.size);
         if extent.is_empty() {
