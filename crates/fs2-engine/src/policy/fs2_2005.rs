@@ -232,6 +232,7 @@ mod tests {
             copy,
             first_copy,
             measured,
+            expected: None,
             alone: true,
         };
         p.read_seen(&seen, &AllFree(shape()), log);

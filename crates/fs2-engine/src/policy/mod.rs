@@ -146,6 +146,8 @@ pub struct ReadSeen<'a> {
     pub first_copy: Option<BlockNo>,
     /// From dispatch to completion.
     pub measured: Nanos,
+    /// What was predicted of that; `None` without a drive profile.
+    pub expected: Option<Nanos>,
     /// Whether no other request was under way or waited when it ended.
     pub alone: bool,
 }

@@ -43,6 +43,8 @@ impl Volume {
             active: false,
             arrived: now,
             sampled: None,
+            charged: Nanos(0),
+            saved: Nanos(0),
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),
@@ -413,6 +415,7 @@ impl Volume {
                 let saving = self.policy.saving();
                 self.disturbance.saved(saving);
                 self.stats.saved += saving;
+                self.requests.get_mut(seq).expect("it was waiting").saved = saving;
             }
             let first = choice.and_then(|i| copies.get(i).copied());
             self.copies = copies;

@@ -90,8 +90,11 @@ impl Volume {
         };
         self.stats.parts.add(kind, io.extent.offset());
         if let Purpose::Client { seq, .. } = io.purpose {
-            if let Some(arm) = self.requests.get_mut(seq).and_then(|p| p.sampled.take()) {
-                self.control.took(arm, now.since(io.dispatched));
+            if let Some(p) = self.requests.get_mut(seq) {
+                if let Some(arm) = p.sampled.take() {
+                    self.control.took(arm, now.since(io.dispatched));
+                }
+                self.disturbance.answered(now.since(p.arrived), p.charged, p.saved);
             }
             if let Some(split) = predicted {
                 let m = &mut self.stats.modelled;
@@ -103,6 +106,7 @@ impl Volume {
             let times =
                 if op == Op::Read { &mut self.stats.read_access } else { &mut self.stats.write_access };
             times.add(now.since(io.dispatched));
+            self.expected = predicted.map(|p| p.total());
             self.disturbance.served(op == Op::Read, now.since(io.dispatched));
         }
     }
@@ -111,7 +115,9 @@ impl Volume {
         if self.background == Some(id) {
             self.pauses.own_took(now.since(io.dispatched));
             let open = self.requests.values().map(|p| (p.arrived, p.kind == Kind::Read));
-            self.disturbance.own_ended(now, open);
+            if self.disturbance.own_ended(now, open) {
+                self.requests.values_mut().for_each(|p| p.charged = now.since(p.arrived));
+            }
             if let Some(ghost) = &mut self.ghost {
                 let reads = self.requests.values().filter(|p| p.kind == Kind::Read);
                 ghost.disturbed(reads.map(|p| now.since(p.arrived).as_millis_f64()).sum());
@@ -240,6 +246,7 @@ impl Volume {
             copy,
             first_copy,
             measured: now.since(dispatched),
+            expected: self.expected,
             alone: self.requests.len() == 1,
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));

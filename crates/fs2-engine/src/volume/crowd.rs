@@ -124,6 +124,8 @@ mod tests {
             active: false,
             arrived: Nanos(0),
             sampled: None,
+            charged: Nanos(0),
+            saved: Nanos(0),
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),

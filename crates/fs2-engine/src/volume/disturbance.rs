@@ -6,7 +6,8 @@
 //!
 //! - D1: what it cost reads is at most [`LIMIT`] of the time reads took at the device, and the same of all requests together,
 //! - D2: plus [`SHARE`] of what copies have saved by then, for what gains may be invested in,
-//! - D3: plus [`FIRST`], or nothing would ever begin.
+//! - D3: plus [`FIRST`], or nothing would ever begin, and
+//! - D4: hardly more requests are among the slowest than without it ([`Tail`]).
 //!
 //! The more of that is left, the greater a risk of meeting a request is taken ([`Pauses`](super::pauses::Pauses)).
 //! After that work waits for long rests ([`LONG_REST`](crate::config::LONG_REST)) until the accounts allow it again. All
@@ -14,6 +15,7 @@
 
 use fs2_block::{Extent, Nanos};
 
+use super::tail::Tail;
 use crate::head::Head;
 use crate::stats::PauseWork;
 
@@ -54,6 +56,7 @@ pub(super) struct Disturbance {
     reads: Account,
     others: Account,
     saved: f64,
+    tail: Tail,
 }
 
 impl Disturbance {
@@ -64,13 +67,20 @@ impl Disturbance {
     }
 
     /// An access of the engine's own has ended. Whoever came meanwhile has waited for it, in the engine or in the drive's
-    /// queue: when they arrived, and whether they read.
-    pub(super) fn own_ended(&mut self, now: Nanos, open: impl Iterator<Item = (Nanos, bool)>) {
-        if std::mem::take(&mut self.at_device) {
+    /// queue: when they arrived, and whether they read. Says whether they are charged with it.
+    pub(super) fn own_ended(&mut self, now: Nanos, open: impl Iterator<Item = (Nanos, bool)>) -> bool {
+        let charged = std::mem::take(&mut self.at_device);
+        if charged {
             for (arrived, reads) in open {
                 self.account(reads).cost += now.since(arrived).as_millis_f64();
             }
         }
+        charged
+    }
+
+    /// A request was answered: its response, what of it was charged, and what its copy saved.
+    pub(super) fn answered(&mut self, response: Nanos, charged: Nanos, saved: Nanos) {
+        self.tail.answered(response, charged, saved);
     }
 
     /// A client's access to `extent` begins, perhaps while the engine's own is still at the device.
@@ -104,7 +114,8 @@ impl Disturbance {
     pub(super) fn risk_allowed(&self) -> Option<f64> {
         let left = |cost: f64, took: f64| 1.0 - cost / (LIMIT * took + SHARE * self.saved + FIRST);
         let (r, o) = (&self.reads, &self.others);
-        let left = left(r.cost, r.took).min(left(r.cost + o.cost, r.took + o.took)).min(1.0);
+        let left = left(r.cost, r.took).min(left(r.cost + o.cost, r.took + o.took));
+        let left = left.min(self.tail.left()).min(1.0);
         (left >= 0.0).then_some(RISKS.0 + (RISKS.1 - RISKS.0) * left)
     }
 

@@ -6,6 +6,7 @@
 mod backlog;
 mod chances;
 mod placement;
+mod slow;
 mod trail;
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos, SECTOR_BYTES, Sector};
@@ -14,6 +15,7 @@ use fs2_table::Replica;
 use self::backlog::Backlog;
 use self::chances::Chances;
 use self::placement::Placement;
+use self::slow::SlowPlaces;
 use self::trail::Trails;
 use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
@@ -87,6 +89,8 @@ pub struct Fs2 {
     placement: Placement,
     backlog: Backlog,
     trails: Trails,
+    /// Where reads take longer than predicted.
+    slow: SlowPlaces,
     /// What the last choice of a copy saves, predicted.
     saving: Nanos,
     /// The last read, if a second copy of it waits in the log: its blocks, and where its first copy ends.
@@ -108,6 +112,7 @@ impl Fs2 {
             placement: Placement::new(shape),
             backlog: Backlog::default(),
             trails: Trails::new(shape.blocks),
+            slow: SlowPlaces::new(shape.blocks),
             saving: Nanos(0),
             second: None,
             miss: Nanos(u64::MAX),
@@ -203,12 +208,12 @@ impl Policy for Fs2 {
         let block_bytes = u64::from(self.shape.block_bytes);
         let within = original.offset() - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
-        let plain = head.read_cost_ms(now, original.sector(), original.len());
+        let plain = head.read_cost_ms(now, original.sector(), original.len()) + self.slow.more(first);
         let mut best = plain - self.originals_go_on.of(first) * positioning;
         let mut choice = None;
         for (i, &copy) in copies.iter().enumerate() {
             let sector = Sector((u64::from(copy.0) * block_bytes + within) / SECTOR_BYTES);
-            let cost = head.read_cost_ms(now, sector, original.len());
+            let cost = head.read_cost_ms(now, sector, original.len()) + self.slow.more(copy);
             let ahead = cost - self.copies_go_on.of(copy) * positioning;
             if ahead < best {
                 (best, choice) = (ahead, Some(i));
@@ -231,6 +236,9 @@ impl Policy for Fs2 {
         }
         self.placement.read(seen.copy.unwrap_or(seen.blocks.first()), seen.measured);
         self.learn(seen);
+        if let Some(expected) = seen.expected {
+            self.slow.took(seen.copy.unwrap_or(seen.blocks.first()), seen.measured, expected);
+        }
         self.trails.read(seen.now.since(seen.arrived));
         if let Some(copy) = seen.copy {
             let blocks = BlockRange::at(copy, seen.blocks.len());
@@ -314,6 +322,7 @@ impl Policy for Fs2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fs2_block::Op;
 
     /// Everything below 1,000 has a copy, 2,000 blocks further; `twice` has two.
     struct Ground {
@@ -379,6 +388,7 @@ mod tests {
                     first_copy: copy,
                     measured: Nanos::from_millis(ms),
                     alone,
+                    expected: None,
                 },
                 ground,
                 &mut log,
@@ -405,6 +415,25 @@ mod tests {
         let mut sequences_hold = policy();
         (0..50).for_each(|_| sequences_hold.copies_go_on.learn(BlockNo(2320), true, LEARN));
         assert_eq!(after(&mut sequences_hold, &ground, &[(320, 2, 6), (1500, 1, 6)]), [1500]);
+    }
+
+    #[test]
+    fn a_copy_where_reads_take_longer_is_not_read() {
+        let ground = Ground { twice: Vec::new(), room: 100 };
+        let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320)]);
+        let mut head = Head::new(None);
+        // The head is right before the copy.
+        head.completed(Op::Read, Sector(2312), 4096, Nanos(0), Nanos::from_millis(1));
+        let mut policy = policy();
+        let chosen = |policy: &mut Fs2| policy.choose(Nanos(0), &head, original, BlockNo(320), &copies);
+        assert_eq!(chosen(&mut policy), Some(0));
+        // As long as predicted.
+        after(&mut policy, &ground, &[(320, 2, 6)]);
+        assert_eq!(chosen(&mut policy), Some(0));
+        for _ in 0..4 {
+            policy.slow.took(BlockNo(2320), Nanos::from_millis(20), Nanos::from_millis(2));
+        }
+        assert_eq!(chosen(&mut policy), None);
     }
 
     #[test]
