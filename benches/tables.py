@@ -316,6 +316,8 @@ def main():
     p.add_argument("--all", action="store_true", help="every scheme's rows, not only none's, fs2's and B2o's")
     p.add_argument("--results", type=Path, help="keep the JSON here; what is there is not run again")
     a = p.parse_args()
+    if a.results:
+        a.results.mkdir(parents=True, exist_ok=True)
     if unknown := [d for d in a.documents if d.name not in TABLES]:
         sys.exit(f"{unknown[0]}: not a document with replay tables; there are {', '.join(TABLES)}")
     with tempfile.TemporaryDirectory() as scratch:

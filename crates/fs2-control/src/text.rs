@@ -357,7 +357,9 @@ impl Status {
         if p.limit_ms > 0.0 {
             let what = if p.allowed { "own work goes on" } else { "own work waits for long rests" };
             let (cost, limit) = (ms(Some(p.cost_ms)), ms(Some(p.limit_ms)));
-            page.row("pauses", &format!("{what}: it cost {cost} of {limit} it may, lately"));
+            let slowest =
+                if p.allowed || p.cost_ms > p.limit_ms { "" } else { ", but made too many of the slowest" };
+            page.row("pauses", &format!("{what}: it cost {cost} of {limit} it may, lately{slowest}"));
         }
         let g = self.replica_gate;
         let times = counted(g.closings, "time");
@@ -576,6 +578,14 @@ time and energy
         let waits =
             Status { pause_work: PauseWork { allowed: false, cost_ms: 2.0, limit_ms: 1.0 }, ..sample() };
         assert_eq!(waits.own_work(), "waits");
+        assert!(!waits.to_text().contains("slowest"));
+        let slowest =
+            Status { pause_work: PauseWork { allowed: false, cost_ms: 1.0, limit_ms: 2.0 }, ..sample() };
+        assert!(
+            slowest.to_text().contains("lately, but made too many of the slowest"),
+            "{}",
+            slowest.to_text()
+        );
     }
 
     #[test]
