@@ -51,8 +51,6 @@ const SEEK_DOUBT_RATE: f64 = 0.3;
 #[derive(Clone, Copy)]
 struct Wait {
     turns: f64,
-    /// By how much it may be wrong.
-    half: f64,
     /// The arm arrives too late.
     missed: f64,
     /// The arm arrives before the sector that seemed just gone.
@@ -118,21 +116,6 @@ impl Head {
         }
     }
 
-    /// How much later than `now` an access may begin and still end as soon: its wait for the platter, less what may be wrong about it. 0 where
-    /// the angle is not known, or nothing is waited for.
-    pub fn slack(&self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Nanos {
-        if self.belief.has_background() {
-            return Nanos(0);
-        }
-        let start = now.max(self.belief.free_at());
-        let (service, effect) = self.belief.plan(now, op, sector, sectors, self.spindle.phase(start));
-        if !matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
-            return Nanos(0);
-        }
-        let turn = self.profile().turn().0 as f64;
-        self.wait(&service).map_or(Nanos(0), |w| Nanos(((w.turns - w.half).max(0.0) * turn) as u64))
-    }
-
     /// The wait in a planned access to the platters; `None` where the angle is not known.
     fn wait(&self, service: &Service) -> Option<Wait> {
         if self.knowledge == Knowledge::SeekOnly {
@@ -146,7 +129,6 @@ impl Head {
         let turns = service.rotation.0 as f64 / turn;
         Some(Wait {
             turns,
-            half,
             missed: ((half - turns) / (2.0 * half)).clamp(0.0, 1.0),
             early: ((half - (1.0 - turns)) / (2.0 * half)).clamp(0.0, 1.0),
         })

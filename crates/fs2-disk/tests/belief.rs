@@ -182,36 +182,3 @@ fn flash_has_nothing_to_position() {
     assert_eq!(head.mean_positioning(), Nanos(0));
     assert!(!head.knows_angle(Nanos(0)));
 }
-
-#[test]
-fn who_begins_within_the_slack_ends_as_soon() {
-    let (mut disk, mut head) =
-        (Disk::new(DriveProfile::default()), Head::new(DriveProfile::default(), Knowledge::Full));
-    let mut now = Nanos(0);
-    let mut random = Random(7);
-    let mut next = || Sector(random.below(100_000_000));
-    let (mut with, mut without) = (0, 0);
-    for i in 0..600 {
-        let (read, write) = (next(), next());
-        let done = disk.serve(now, Op::Read, read, 8).end();
-        head.completed(Op::Read, read, 8, now, done);
-        now = done;
-        let slack = head.slack(now, Op::Write, write, 8);
-        let turn = head.profile().turn();
-        assert!(slack < turn);
-        if i >= 100 && slack > Nanos(0) {
-            let at_once = disk.clone().serve(now, Op::Write, write, 8).end();
-            let late = disk.clone().serve(now + slack, Op::Write, write, 8).end();
-            assert!(late.0.abs_diff(at_once.0) < turn.0 / 100, "{i}: {at_once:?}, {late:?}");
-            with += 1;
-        } else {
-            without += 1;
-        }
-        let done = disk.serve(now, Op::Write, write, 8).end();
-        head.completed(Op::Write, write, 8, now, done);
-        now = done;
-    }
-    assert!(with > without, "{with} of {}", with + without);
-    let blind = Head::new(DriveProfile::default(), Knowledge::SeekOnly);
-    assert_eq!(blind.slack(now, Op::Write, next(), 8), Nanos(0));
-}

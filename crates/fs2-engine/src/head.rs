@@ -82,12 +82,6 @@ impl Head {
         }
     }
 
-    /// How much later a write may begin and still end as soon.
-    pub fn write_slack(&self, now: Nanos, sector: Sector, bytes: u64) -> Nanos {
-        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
-        self.model.as_ref().map_or(Nanos(0), |m| m.slack(now, Op::Write, sector, sectors))
-    }
-
     /// Seek time over a distance, in ms.
     pub fn seek_ms(&self, sectors: u64) -> f64 {
         match &self.model {

@@ -150,20 +150,3 @@ fn pauses_are_not_used_up() {
     let (none, fs2) = (of(PolicyKind::None), of(PolicyKind::Fs2));
     assert!(fs2 < none * 1.015, "{fs2} {none}");
 }
-
-/// In a pause a copy begins when its place is about to come by: without knowing where the platter is, half a turn is waited in the drive, and
-/// whoever comes meanwhile waits with it. (Not all are foreseen: where free runs end, the next place is another.)
-#[test]
-fn copies_in_pauses_wait_for_their_place_outside_the_drive() {
-    let map = map();
-    let places = leaps(&map, 600);
-    let of = |belief| {
-        let s = settings(PolicyKind::Fs2).with_belief(belief, 1);
-        let mut replay = Replay::new(&map, s).expect("a volume");
-        let run = run(&mut replay, requests(&places, Nanos::from_millis(150)));
-        assert!(run.own.count > 60, "{:?}", run.own);
-        run.own.rotation.as_millis_f64() / run.own.count as f64
-    };
-    let (knows, does_not) = (of(Belief::Equal), of(Belief::SeekOnly));
-    assert!(knows < does_not * 0.75, "{knows} {does_not}");
-}

@@ -12,12 +12,6 @@ use crate::io::Brought;
 use crate::log::Log;
 use crate::policy::{Fetch, NoCopies, Place, Space};
 
-/// Timers come late by less than this. Guess: Linux gives them 50 µs, and a thread has to be woken.
-const TIMERS_LATE: Nanos = Nanos(200_000);
-
-/// So often a copy waits for its place to come by. Measured on real traces: once and three times cost most of them more.
-const PUT_OFF_MAX: u32 = 2;
-
 /// The volume's free space, as policies see it.
 pub(super) struct View<'a>(pub(super) &'a Volume, RefCell<Vec<BlockRange>>);
 
@@ -179,8 +173,7 @@ impl Volume {
     fn is_idle(&self, now: Nanos) -> bool {
         let rested = now.since(self.last_activity);
         let (least, risk) = self.rest_least();
-        let quiet = now >= self.own_at && rested >= least && self.pauses.is_quiet(rested, risk);
-        self.policy.eager() || quiet
+        self.policy.eager() || (rested >= least && self.pauses.is_quiet(rested, risk))
     }
 
     /// How long a rest must be at the least before the engine does anything of its own, and at which risk.
@@ -195,8 +188,7 @@ impl Volume {
             return self.config.idle_after;
         }
         let (least, risk) = self.rest_least();
-        let looked = self.looked.max(self.own_at);
-        self.pauses.quiet_from(least.max(looked.since(self.last_activity)), risk)
+        self.pauses.quiet_from(least.max(self.looked.since(self.last_activity)), risk)
     }
 
     pub(super) fn has_background_work(&self) -> bool {
@@ -348,12 +340,9 @@ impl Volume {
         if !self.may_copy() || !self.log.has_work() {
             return None;
         }
-        let in_pause = now.since(self.last_activity) < LONG_REST;
-        if in_pause && self.puts_off(now) {
-            return None;
-        }
         self.with_policy(|policy, log, _| policy.idle(now, log));
-        let merged = if in_pause { MERGED_IN_PAUSES } else { COPY_BLOCKS_MAX };
+        let merged =
+            if now.since(self.last_activity) < LONG_REST { MERGED_IN_PAUSES } else { COPY_BLOCKS_MAX };
         let want = self.log.next_len(COPY_BLOCKS_MAX as usize, merged as usize) as u32;
         if want == 0 {
             return None;
@@ -377,23 +366,6 @@ impl Volume {
                 None
             }
         }
-    }
-
-    /// In a pause a copy begins when its place, most likely that behind the last one, is about to come by: who arrives while the
-    /// engine waits for the platter does not wait with it.
-    fn puts_off(&mut self, now: Nanos) -> bool {
-        let Some(next) = self.copied_to else { return false };
-        if self.policy.eager() || self.put_off >= PUT_OFF_MAX {
-            return false;
-        }
-        let extent = next.extent(self.block_size);
-        let slack = self.head.write_slack(now, extent.sector(), extent.len());
-        let puts_off = slack > TIMERS_LATE;
-        if puts_off {
-            self.own_at = now + Nanos(slack.0 - TIMERS_LATE.0);
-            self.put_off += 1;
-        }
-        puts_off
     }
 
     /// The next originals that the policy wants read for itself.
@@ -447,7 +419,6 @@ impl Volume {
         self.own_write(target);
         let batch = self.log.take(target.len() as usize)?;
         let target = BlockRange::at(target.first(), batch.blocks.len() as u32);
-        (self.copied_to, self.put_off) = (Some(BlockNo(target.end())), 0);
         let extent = target.extent(self.block_size);
         let blocks = batch.blocks.into_iter().map(|b| (b, true)).collect();
         let purpose = Purpose::Copy(CopyJob { target, blocks });

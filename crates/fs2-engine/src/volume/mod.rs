@@ -130,11 +130,6 @@ pub struct Volume {
     patience: Patience,
     pauses: Pauses,
     disturbance: Disturbance,
-    /// The engine does nothing of its own before this, how often that was put off since the last request or copy, and where the last
-    /// copy ended.
-    own_at: Nanos,
-    put_off: u32,
-    copied_to: Option<BlockNo>,
     /// What was predicted of the client's access that ended last.
     expected: Option<Nanos>,
     control: Control,
@@ -295,7 +290,6 @@ impl Volume {
             self.pauses.ended(rested);
         }
         self.last_activity = now;
-        (self.own_at, self.put_off) = (Nanos(0), 0);
         self.patience.arrived(self.reads_for_nobody());
         let late = std::mem::take(&mut self.late_discards);
         let refuse = |errno| Reply { request: request.id, result: Err(errno) };
