@@ -74,6 +74,7 @@ impl Learner {
             copy,
             first_copy: copy,
             measured: Nanos::from_millis(5),
+            expected: Some(Nanos::from_millis(3)),
             alone: true,
         };
         self.policy.read_seen(&seen, &Full, &mut self.log);
