@@ -2,11 +2,7 @@
 
 use fs2_block::BlockNo;
 
-/// Blocks that share a chance, on volumes of up to 4 TiB of 4 KiB blocks. Measured on real traces: 64 to 1,024 are alike.
-const PLACE_BLOCKS: u32 = 256;
-
-/// Places at most: a byte each.
-const PLACES_MAX: u32 = 1 << 22;
+use super::places::Places;
 
 /// By place, the share of cases in which something came true, lately.
 #[derive(Clone, Debug)]
@@ -14,30 +10,24 @@ pub(super) struct Chances {
     /// In 1/255, as the difference from `start`: memory that was never learnt into is never touched.
     moved: Vec<u8>,
     start: u8,
-    /// Of 2 to this blocks is a place.
-    place_shift: u32,
+    places: Places,
 }
 
 impl Chances {
     /// For a volume of so many blocks, all at `start`/255.
     pub(super) fn new(blocks: u32, start: u8) -> Chances {
-        let place_blocks = PLACE_BLOCKS.max(blocks.div_ceil(PLACES_MAX).next_power_of_two());
-        let place_shift = place_blocks.ilog2();
-        Chances { moved: vec![0; (blocks >> place_shift) as usize + 1], start, place_shift }
-    }
-
-    fn place(&self, block: BlockNo) -> usize {
-        ((block.0 >> self.place_shift) as usize).min(self.moved.len() - 1)
+        let places = Places::new(blocks);
+        Chances { moved: vec![0; places.count()], start, places }
     }
 
     /// From 0 to 1.
     pub(super) fn of(&self, block: BlockNo) -> f64 {
-        f64::from(self.moved[self.place(block)] ^ self.start) / 255.0
+        f64::from(self.moved[self.places.of(block)] ^ self.start) / 255.0
     }
 
     /// It came true, or not; `rate` is how far one case moves the chance.
     pub(super) fn learn(&mut self, block: BlockNo, came_true: bool, rate: f64) {
-        let at = self.place(block);
+        let at = self.places.of(block);
         let before = self.moved[at] ^ self.start;
         if before == if came_true { u8::MAX } else { 0 } {
             return;
@@ -68,10 +58,5 @@ mod tests {
         // Beyond the volume's end, the last place.
         c.learn(BlockNo(u32::MAX), true, 1.0);
         assert_eq!(c.of(BlockNo(9_999)), 1.0);
-    }
-
-    #[test]
-    fn the_largest_volume_takes_four_mebibytes() {
-        assert!(Chances::new(u32::MAX, 0).moved.len() <= PLACES_MAX as usize + 1);
     }
 }

@@ -6,6 +6,7 @@
 mod backlog;
 mod chances;
 mod placement;
+mod places;
 mod slow;
 mod trail;
 

@@ -3,11 +3,7 @@
 
 use fs2_block::{BlockNo, Nanos};
 
-/// Blocks that share a figure, on volumes of up to 4 TiB of 4 KiB blocks. Measured: of chances, not of this.
-const PLACE_BLOCKS: u32 = 256;
-
-/// Places at most: two bytes each.
-const PLACES_MAX: u32 = 1 << 22;
+use super::places::Places;
 
 /// How much of what was seen last is believed. Measured: 0.125 and 0.25 are alike.
 const RATE: f64 = 0.25;
@@ -31,27 +27,21 @@ pub(super) struct SlowPlaces {
     more: Vec<i16>,
     /// In ms.
     anywhere: f64,
-    /// Of 2 to this blocks is a place.
-    place_shift: u32,
+    places: Places,
 }
 
 impl SlowPlaces {
     /// For a volume of so many blocks.
     pub(super) fn new(blocks: u32) -> SlowPlaces {
-        let place_blocks = PLACE_BLOCKS.max(blocks.div_ceil(PLACES_MAX).next_power_of_two());
-        let place_shift = place_blocks.ilog2();
-        SlowPlaces { more: vec![0; (blocks >> place_shift) as usize + 1], anywhere: 0.0, place_shift }
-    }
-
-    fn place(&self, block: BlockNo) -> usize {
-        ((block.0 >> self.place_shift) as usize).min(self.more.len() - 1)
+        let places = Places::new(blocks);
+        SlowPlaces { more: vec![0; places.count()], anywhere: 0.0, places }
     }
 
     /// A read at `block` took so long, and was predicted to take `expected`.
     pub(super) fn took(&mut self, block: BlockNo, measured: Nanos, expected: Nanos) {
         let more = (measured.as_millis_f64() - expected.as_millis_f64()).clamp(-MOST, MOST);
         self.anywhere += (more - self.anywhere) * MEAN_RATE;
-        let at = self.place(block);
+        let at = self.places.of(block);
         let before = f64::from(self.more[at]) / UNITS;
         let now = before + (more - self.anywhere - before) * RATE;
         // At most 2 * MOST * UNITS, which fits.
@@ -60,7 +50,7 @@ impl SlowPlaces {
 
     /// Ms by which a read there is expected to take longer.
     pub(super) fn more(&self, block: BlockNo) -> f64 {
-        let more = f64::from(self.more[self.place(block)]) / UNITS;
+        let more = f64::from(self.more[self.places.of(block)]) / UNITS;
         if more < LEAST { 0.0 } else { more }
     }
 }
@@ -105,6 +95,5 @@ mod tests {
             (0..100).for_each(|_| slow.took(BlockNo(0), Nanos(measured), Nanos(expected)));
         }
         assert!(slow.more(BlockNo(0)) <= 2.0 * MOST);
-        assert!(SlowPlaces::new(u32::MAX).more.len() <= PLACES_MAX as usize + 1);
     }
 }
