@@ -31,6 +31,7 @@ impl Volume {
         kind: Kind,
         payload: Option<&[u8]>,
     ) {
+        self.disturbance.came(self.requests.is_empty(), kind == Kind::Read);
         let seq = self.next_seq;
         self.next_seq += 1;
         let fs = self.fs_blocks;
@@ -44,7 +45,6 @@ impl Volume {
             arrived: now,
             sampled: None,
             charged: Nanos(0),
-            saved: Nanos(0),
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),
@@ -415,7 +415,6 @@ impl Volume {
                 let saving = self.policy.saving();
                 self.disturbance.saved(saving);
                 self.stats.saved += saving;
-                self.requests.get_mut(seq).expect("it was waiting").saved = saving;
             }
             let first = choice.and_then(|i| copies.get(i).copied());
             self.copies = copies;

@@ -94,7 +94,7 @@ impl Volume {
                 if let Some(arm) = p.sampled.take() {
                     self.control.took(arm, now.since(io.dispatched));
                 }
-                self.disturbance.answered(now.since(p.arrived), p.charged, p.saved);
+                self.disturbance.answered(now.since(p.arrived), p.charged);
             }
             if let Some(split) = predicted {
                 let m = &mut self.stats.modelled;

@@ -125,7 +125,6 @@ mod tests {
             arrived: Nanos(0),
             sampled: None,
             charged: Nanos(0),
-            saved: Nanos(0),
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),

@@ -30,9 +30,8 @@ pub(super) struct Pending {
     pub(super) active: bool,
     /// When it arrived.
     pub(super) arrived: Nanos,
-    /// How long it waited behind work in a pause, and what the copy it is read from is predicted to save.
+    /// How long it waited behind work in a pause.
     pub(super) charged: Nanos,
-    pub(super) saved: Nanos,
     /// A read that has a copy and counts in the control sample: served how.
     pub(super) sampled: Option<Arm>,
     /// A read: the original only (its copy failed).
