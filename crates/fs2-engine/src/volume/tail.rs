@@ -14,6 +14,11 @@ const BUCKETS: usize = 21 * PARTS as usize;
 const SLOW: f64 = 0.01;
 const RISE: f64 = 1.015;
 
+/// The share that may be above that. Less than [`SLOW`], for what waits is spread far beyond the limit, and a few more move the percentile
+/// a long way. Measured with one client on eight traces and three drives: with all of it the percentile rises by more than 2 % in 12 of 144 runs,
+/// with 0.009 in 9, with this in 2, and the mean is won by 26.0, 25.9 and 25.9 %.
+const LATE: f64 = 0.008;
+
 /// So many may be late before anything is known. Measured: with one, a first pass wins a tenth less.
 const FIRST: f64 = 2.0;
 
@@ -116,7 +121,7 @@ impl Tail {
     pub(super) fn left(&self) -> f64 {
         // Not below 0: halves are rounded.
         let own = f64::from(self.late.saturating_sub(self.plainly_late));
-        let may = f64::from(self.answered) * SLOW - f64::from(self.plainly_late);
+        let may = f64::from(self.answered) * LATE - f64::from(self.plainly_late);
         1.0 - own / (may.max(0.0) + FIRST)
     }
 }
@@ -156,8 +161,8 @@ mod tests {
         assert_eq!(tail.left(), 1.0);
         (0..5).for_each(|_| thousand(&mut tail, 0));
         assert_eq!(tail.left(), 1.0, "nothing of the engine's own");
-        thousand(&mut tail, 500);
-        assert!(tail.left() > 0.0 && tail.left() < 1.0, "{tail:?}");
+        thousand(&mut tail, 1000);
+        assert!(tail.left() > 0.0 && tail.left() < 1.0, "one of 6,000: {}", tail.left());
         (0..5).for_each(|_| thousand(&mut tail, 100));
         assert!(tail.left() < 0.0, "one in a hundred is met: {}", tail.left());
         (0..100).for_each(|_| thousand(&mut tail, 0));
