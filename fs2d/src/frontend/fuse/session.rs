@@ -32,6 +32,9 @@ pub(super) fn handshake(device: &Device) -> io::Result<()> {
 pub(super) fn agree(inbox: &Inbox, reply: Reply) -> io::Result<bool> {
     let offer = (inbox.head.header.opcode == op::INIT).then(|| inbox.fixed::<InitIn>()).flatten();
     let Some(offer) = offer else {
+        if matches!(inbox.head.header.opcode, op::FORGET | op::BATCH_FORGET) {
+            reply.none();
+        }
         return Err(io::Error::new(ErrorKind::InvalidData, "the kernel does not begin with INIT"));
     };
     let spoken = InitOut { major: wire::MAJOR, minor: wire::MINOR, ..InitOut::default() };
