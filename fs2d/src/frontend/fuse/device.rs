@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use fs2_store::AlignedBuf;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::wire::{self, InHeader, IoIn, OutHeader};
@@ -46,18 +47,36 @@ impl Device {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(device) }
     }
 
+    /// As [`Device::another`], for [`Device::ask`]: reading it does not wait.
+    pub(super) fn asked(&self) -> io::Result<Device> {
+        let device = self.another()?;
+        let flags = OFlag::from_bits_retain(fcntl(&device.0, FcntlArg::F_GETFL)?) | OFlag::O_NONBLOCK;
+        fcntl(&device.0, FcntlArg::F_SETFL(flags))?;
+        Ok(device)
+    }
+
     /// Waits for a request; `None` once the file system is unmounted.
     ///
     /// # Errors
     /// What the kernel says, and `InvalidData` for what is no request.
     pub(super) fn receive(&self, inbox: &mut Inbox) -> io::Result<Option<Reply>> {
+        loop {
+            match self.ask(inbox) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                received => return received,
+            }
+        }
+    }
+
+    /// As [`Device::receive`]; `WouldBlock` where no request is there and the descriptor is one [`Device::asked`].
+    pub(super) fn ask(&self, inbox: &mut Inbox) -> io::Result<Option<Reply>> {
         let n = loop {
             let Inbox { head, body, overflow, .. } = &mut *inbox;
             let bufs = &mut [head.as_mut_bytes(), body, overflow].map(IoSliceMut::new);
             match nix::sys::uio::readv(&self.0, bufs) {
                 Ok(n) => break n,
                 // ENOENT: who asked was interrupted, and waits no more.
-                Err(nix::Error::ENOENT | nix::Error::EINTR | nix::Error::EAGAIN) => {}
+                Err(nix::Error::ENOENT | nix::Error::EINTR) => {}
                 Err(nix::Error::ENODEV) => return Ok(None),
                 Err(e) => return Err(e.into()),
             }
@@ -290,6 +309,18 @@ mod tests {
         device.receive(&mut inbox).unwrap().unwrap().none();
         let got = inbox.fixed::<FallocateIn>().unwrap();
         assert_eq!((got.offset, got.length, got.mode), (2, 3, 3));
+    }
+
+    #[test]
+    fn who_asks_does_not_wait() {
+        let (device, kernel) = device();
+        fcntl(&device.0, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        let mut inbox = Inbox::new(1000);
+        assert_eq!(device.ask(&mut inbox).unwrap_err().kind(), ErrorKind::WouldBlock);
+        send(&kernel, &request(op::FSYNC, &[0; 16]));
+        device.ask(&mut inbox).unwrap().unwrap().ok();
+        assert_eq!(answered(&kernel), (0, Vec::new()));
+        assert_eq!(device.ask(&mut inbox).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
     #[test]
