@@ -188,3 +188,47 @@ pub(super) fn take(inbox: &mut Inbox, reply: Reply, longest: &mut usize, volume:
     volume.handle(inbox, reply);
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_found_and_nothing_is_waited_for() {
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_NONBLOCK).unwrap();
+        let (device, mut kernel) = (Device::over(File::from(ours)), File::from(theirs));
+        let mut inbox = Inbox::new(1000);
+        let would_block = |found: io::Result<Option<Reply>>| {
+            assert_eq!(found.err().map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+        };
+        // Nothing came, though others had the processor; also where they may not have it.
+        let later = Instant::now() + Duration::from_secs(3600);
+        let mut not_before = Instant::now();
+        would_block(next_of_many(&device, &mut inbox, PATIENCE, &mut not_before));
+        not_before = later;
+        would_block(next_of_many(&device, &mut inbox, PATIENCE, &mut not_before));
+        assert_eq!(not_before, later);
+        // A request: its length, and what it is.
+        let mut request = [0; 40];
+        (request[0], request[4]) = (40, op::FSYNC as u8);
+        for patience in [0, PATIENCE] {
+            kernel.write_all(&request).unwrap();
+            next_of_many(&device, &mut inbox, patience, &mut not_before).unwrap().unwrap().ok();
+            assert_eq!(inbox.head.header.opcode, op::FSYNC);
+        }
+        would_block(next_of_many(&device, &mut inbox, 0, &mut not_before));
+    }
+
+    #[test]
+    fn requests_that_come_alone_are_seldom_followed_by_a_question() {
+        assert!((0..ALONE_MAX).all(is_asked));
+        let asked = (ALONE_MAX..ALONE_MAX + 10 * ALONE_REST).filter(|&alone| is_asked(alone)).count();
+        assert_eq!(asked, 10);
+    }
+}
