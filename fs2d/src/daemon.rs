@@ -302,10 +302,11 @@ pub(crate) fn open_with(
             report.verified,
             report.unverified
         );
-    }
-    // From here on the backing changes; a stamp of before would speak against it.
-    if let Err(e) = runtime::forget_stamp(device) {
-        tracing::warn!("the stamp of {named} cannot be removed: {e}");
+        // From here on the backing changes; a stamp of before would speak against it. A plain device keeps it: what it
+        // said of a foreign writer must not be forgotten while the mark stands.
+        if let Err(e) = runtime::forget_stamp(device) {
+            tracing::warn!("the stamp of {named} cannot be removed: {e}");
+        }
     }
     let depth = settings.depth.map_or(if rotational { 1 } else { 128 }, usize::from);
     let data_path = format!(

@@ -82,7 +82,7 @@ pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
     }
 }
 
-/// Forgets it: a tool of ours is about to write the backing, or a session has begun.
+/// Forgets it: a tool of ours is about to write the backing, or an active session has begun.
 ///
 /// # Errors
 /// What the system says; that there is none is no error.

@@ -1,0 +1,54 @@
+//! A foreign writer between two sessions of one boot is noticed by every later one, until somebody checks. The only test of this
+//! program: it sets its environment. Needs e2fsprogs, no root.
+
+mod mkfs2_support;
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use clap::Parser;
+use fs2_engine::{Inactive, Standing};
+use fs2d::settings::Settings;
+use mkfs2_support::{CHKFS2, MKFS2, image, ok};
+
+#[derive(Parser)]
+struct Only {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fn session(path: &Path, options: &[&str]) -> Standing {
+    let settings = Only::parse_from(["x"].iter().chain(options)).settings;
+    let served = fs2d::daemon::open(path, &settings).unwrap();
+    let standing = served.server.with_volume(|v| v.standing().clone());
+    served.end();
+    standing
+}
+
+#[test]
+fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    // SAFETY: this process has one thread yet.
+    unsafe { std::env::set_var("FS2_RUNTIME_DIR", dir.join("run")) };
+    let path = image(dir, "v", "-b 1024", "24M");
+    ok(dir, MKFS2, &["v"]);
+    assert_eq!(session(&path, &[]), Standing::Active);
+    assert_eq!(session(&path, &[]), Standing::Active);
+    // A block that nothing else would miss.
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_at(&[7], 23 << 20).unwrap();
+    drop(file);
+    for options in [&[][..], &["--passive"], &[]] {
+        let standing = session(&path, options);
+        assert_ne!(standing, Standing::Active, "{options:?}");
+        if options.is_empty() {
+            assert_eq!(standing, Standing::Inactive(Inactive::WrittenSince));
+        }
+    }
+    assert_eq!(mkfs2_support::run(dir, CHKFS2, &["-n", "-f", "v"]).code, 4, "there is something to write");
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince), "nothing was mended");
+    let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
+    assert!(said.code <= 1, "{said:?}");
+    assert_eq!(session(&path, &[]), Standing::Active);
+}
