@@ -313,6 +313,16 @@ impl Liveness {
         }
     }
 
+    /// Whether all of `extent` lies in blocks of the file system that it may free: none beyond its end, none of metadata that
+    /// never moves.
+    pub fn may_be_freed(&self, extent: Extent) -> bool {
+        let touched = extent.blocks_touched(self.block_size());
+        let end = self.block_size().bytes_of(self.layout.blocks());
+        extent.end() <= end
+            && touched.start() >= self.layout.first_data_block()
+            && self.layout.static_metadata_in(touched).next().is_none()
+    }
+
     /// Blocks of `range` that a discard over `connection` may put into F (R2): in the universe, and
     /// neither written nor claimed in this session, or so last over the same connection. Joins them and
     /// says how many.

@@ -3,7 +3,7 @@
 
 mod session;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Nanos, Op, Permille};
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Flags, Nanos, Op, Permille};
 use fs2_engine::{AttachOptions, Inactive, Target, Volume};
 use fs2_engine::{DiscardMode, EIO, ENOSPC, EngineConfig, IoOp, Standing, WatermarkState, Watermarks};
 use fs2_sim::glue::Scripted;
@@ -231,6 +231,44 @@ fn a_clean_end_is_trusted_by_the_next_beginning() {
         }
         assert!(!s.detach().0, "no mark after a failed {what:?}");
     }
+}
+
+/// Force unit access flushes what other writes left in the page cache, and takes the error that a flush was to tell.
+#[test]
+fn a_failed_force_unit_access_is_a_failed_flush() {
+    let forced = Flags { fua: true, ..Flags::default() };
+    for op in [Op::Write, Op::WriteZeroes] {
+        let mut s = plain();
+        s.write(1501, 1, 7).unwrap();
+        s.fail = |io| match io.op {
+            IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. } => Some(EIO),
+            _ => None,
+        };
+        let payload = vec![1; BLOCK];
+        let id = s.submit_flagged(op, 1500 * 1024, 1024, (op == Op::Write).then_some(&payload[..]), forced);
+        // A flush that came meanwhile goes after it, and is told.
+        let io = s.dispatch().unwrap();
+        let flush = s.submit(Op::Flush, 0, 0, None);
+        assert!(s.dispatch().is_none(), "not beside it");
+        s.complete(io);
+        let answers = s.run();
+        assert_eq!(answers, [(flush, Err(EIO)), (id, Err(EIO))], "{op:?}");
+        s.fail = |_| None;
+        assert_eq!(s.other(Op::Flush, 0, 0), Err(EIO), "latched");
+        assert_eq!(s.write(1501, 1, 1), Err(EIO));
+        s.read(1501, 1).unwrap();
+        assert!(!s.detach().0, "no mark");
+    }
+    // While a flush is at the device it waits.
+    let mut s = plain();
+    s.write(1501, 1, 7).unwrap();
+    let flush = s.submit(Op::Flush, 0, 0, None);
+    let io = s.dispatch().unwrap();
+    let id = s.submit_flagged(Op::Write, 1500 * 1024, 1024, Some(&[1; BLOCK]), forced);
+    assert!(s.dispatch().is_none());
+    s.complete(io);
+    let answers: Vec<_> = s.run().into_iter().map(|(id, answer)| (id, answer.is_ok())).collect();
+    assert_eq!(answers, [(flush, true), (id, true)]);
 }
 
 #[test]
@@ -486,6 +524,26 @@ fn a_punch_is_a_discard_only_under_a_mount() {
     s.volume.foreign_writer(s.now);
     s.other(Op::Punch, 1203, 1).unwrap();
     assert_eq!((s.value(1203), s.volume.stats().discarded_blocks), (0, 1));
+}
+
+/// While it is mounted a file system is grown by zeroing what lies behind its end, and its kernel zeroes inode tables.
+#[test]
+fn a_punch_of_what_no_discard_frees_is_zeroes_under_a_mount() {
+    let mut device = image(&DATA, &[], 1300);
+    let end = device.len() as u64;
+    device.extend([0x55; 8 * BLOCK]);
+    let mut s = Session::attach(device, config());
+    s.idle(1000).superblock(false, 1);
+    let layout = s.volume.liveness().unwrap().layout().clone();
+    let table = layout.groups()[0].inode_table.0 + layout.superblock().inode_table_blocks() as u32 - 1;
+    s.write(table, 1, 9).unwrap();
+    for (at, len) in [(u64::from(table) * 1024, 1024), (end - 1024, 2048), (end + 2048, 1024)] {
+        let id = s.submit(Op::Punch, at, len, None);
+        assert_eq!(s.run()[0].0, id);
+        assert!(s.device[at as usize..][..len as usize].iter().all(|&b| b == 0), "{len} bytes at {at}");
+    }
+    assert_eq!(s.volume.stats().discarded_blocks, 0);
+    assert_eq!(s.device[end as usize + 1024..][..1024], [0x55; 1024]);
 }
 
 #[test]

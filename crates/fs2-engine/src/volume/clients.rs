@@ -347,6 +347,10 @@ impl Volume {
         if !p.groups.is_empty() {
             return false;
         }
+        // See `unit_access_active`; flushes that wait go first.
+        if p.request.flags.fua && (self.flush_active.is_some() || !self.flush_waiting.is_empty()) {
+            return false;
+        }
         if p.kind == Kind::Read && self.planted(Plant::ReadPassesWrite) {
             return true;
         }

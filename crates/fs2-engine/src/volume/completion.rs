@@ -171,7 +171,13 @@ impl Volume {
                     self.free_discarded(seq);
                 }
             }
-            (Kind::Write | Kind::Zeroes, Err(_)) => self.write_failed = true,
+            (Kind::Write | Kind::Zeroes, Err(_)) => {
+                self.write_failed = true;
+                // Force unit access is a flush as well: it may have taken the error of an earlier write that a flush was to tell.
+                if p.request.flags.fua {
+                    self.flush_failed();
+                }
+            }
             _ => {}
         }
         self.finish(now, seq, outcome.result);
@@ -491,16 +497,23 @@ impl Volume {
     }
 
     fn flush_done(&mut self, waiters: Vec<Waiter>, result: Result<(), i32>, target: Target) {
-        if result.is_err() && target == Target::Volume && !self.planted(Plant::FlushForgets) {
-            // Latches: what the device dropped cannot be had back by flushing again.
-            self.flush_failed = true;
-            let late: BTreeSet<Waiter> = std::mem::take(&mut self.flush_waiting).into_iter().collect();
-            for w in late {
-                self.wake(w, Err(EIO));
-            }
+        if result.is_err() && target == Target::Volume {
+            self.flush_failed();
         }
         for w in waiters {
             self.wake(w, result.map_err(|_| EIO));
+        }
+    }
+
+    /// Latches: what the device dropped cannot be had back by flushing again.
+    fn flush_failed(&mut self) {
+        if self.planted(Plant::FlushForgets) {
+            return;
+        }
+        self.flush_failed = true;
+        let late: BTreeSet<Waiter> = std::mem::take(&mut self.flush_waiting).into_iter().collect();
+        for w in late {
+            self.wake(w, Err(EIO));
         }
     }
 

@@ -343,10 +343,14 @@ impl Volume {
             Op::Write => Kind::Write,
             Op::WriteZeroes => Kind::Zeroes,
             Op::Discard => Kind::Discard,
-            // R2: a punch is a discard only under a kernel mount of plain ext2; else it is write-zeroes.
+            // R2: a punch is a discard only under a kernel mount of plain ext2, of blocks that it may free; else it is
+            // write-zeroes.
             Op::Punch
                 if self.standing == Standing::Active
-                    && self.live.as_ref().is_some_and(Liveness::is_mounted) =>
+                    && self
+                        .live
+                        .as_ref()
+                        .is_some_and(|l| l.is_mounted() && l.may_be_freed(request.extent)) =>
             {
                 Kind::Discard
             }
@@ -395,7 +399,7 @@ impl Volume {
         if let Some(io) = self.dispatch_urgent(now) {
             return Some(io);
         }
-        if self.flush_active.is_none() && !self.flush_waiting.is_empty() {
+        if self.flush_active.is_none() && !self.flush_waiting.is_empty() && !self.unit_access_active() {
             let waiters = std::mem::take(&mut self.flush_waiting);
             let io = self.dispatch(
                 now,
@@ -429,6 +433,14 @@ impl Volume {
             return self.load_wanted(now);
         }
         self.dispatch_background(now)
+    }
+
+    /// Whether a client's write with force unit access is at the device. It is a flush of its own: beside another one, either
+    /// may be told what the device lost.
+    fn unit_access_active(&self) -> bool {
+        let forced =
+            |io: &InFlight| matches!(io.op, IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. });
+        self.in_flight.values().any(forced)
     }
 
     /// The next of what goes before everything else.

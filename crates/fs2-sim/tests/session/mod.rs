@@ -127,11 +127,22 @@ impl Session {
 
     /// Submits; nothing is dispatched.
     pub fn submit(&mut self, op: Op, offset: u64, len: u64, payload: Option<&[u8]>) -> u64 {
+        self.submit_flagged(op, offset, len, payload, Flags::default())
+    }
+
+    /// The same with flags.
+    pub fn submit_flagged(
+        &mut self,
+        op: Op,
+        offset: u64,
+        len: u64,
+        payload: Option<&[u8]>,
+        flags: Flags,
+    ) -> u64 {
         let id = self.next;
         self.next += 1;
         let extent = if op == Op::Flush { Extent::default() } else { Extent::new(offset, len) };
-        let request =
-            Request { id: RequestId(id), connection: ConnectionId(0), op, extent, flags: Flags::default() };
+        let request = Request { id: RequestId(id), connection: ConnectionId(0), op, extent, flags };
         self.volume.submit(self.now, request, payload);
         self.buffers.insert(id, payload.unwrap_or_default().to_vec());
         id
