@@ -271,6 +271,26 @@ fn a_failed_force_unit_access_is_a_failed_flush() {
     assert_eq!(answers, [(flush, true), (id, true)]);
 }
 
+/// What waits in a device's own queue is no time that its access takes, and is waited for: nothing is read ahead meanwhile.
+#[test]
+fn two_at_the_device() {
+    let mut s = plain();
+    let trail = BlockRange::new(1300, 1308);
+    let probe = Probe { trail: Some(trail), ..Probe::default() };
+    s.volume.set_policy(Box::new(probe.clone()));
+    let ids = [1100, 1500].map(|b| s.submit(Op::Read, b * 1024, 1024, None));
+    let first = s.dispatch().unwrap();
+    let second = s.dispatch().unwrap();
+    s.complete(first);
+    assert!(s.dispatch().is_none(), "no trail beside the second");
+    s.complete(second);
+    let io = s.dispatch().unwrap();
+    assert_eq!((io.op, io.extent), (IoOp::Read, trail.extent(BlockSize::B1024)));
+    s.complete(io);
+    assert_eq!(s.run().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), ids);
+    assert_eq!(*probe.measured.lock().unwrap(), [Nanos::from_millis(1); 2], "a millisecond each");
+}
+
 #[test]
 fn when_it_wants_to_be_called() {
     let mut s = plain();

@@ -144,7 +144,7 @@ pub struct ReadSeen<'a> {
     pub copy: Option<BlockNo>,
     /// The first copy there was of its first block, read or not.
     pub first_copy: Option<BlockNo>,
-    /// From dispatch to completion.
+    /// What the device took: to completion, from dispatch or, if later, from when it was through with the access before.
     pub measured: Nanos,
     /// What was predicted of that; `None` without a drive profile.
     pub expected: Option<Nanos>,

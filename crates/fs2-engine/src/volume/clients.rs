@@ -262,8 +262,12 @@ impl Volume {
 
     /// The next client request that may start; those that need no I/O are answered on the way.
     pub(super) fn dispatch_client(&mut self, now: Nanos) -> Option<Io> {
+        let longest = self.ghost.as_ref().and_then(|g| g.longest_wait());
+        if longest.is_some_and(|longest| self.passed_over(now, longest)) {
+            return None;
+        }
         if self.config.scheduler != Scheduler::Fcfs && self.waiting.len() > 1 {
-            return self.dispatch_scheduled(now);
+            return self.dispatch_scheduled(now, longest.unwrap_or(AGE_MAX).min(AGE_MAX));
         }
         let mut at = 0;
         while let Some(seq) = self.waiting.key_at(at) {
@@ -279,8 +283,15 @@ impl Volume {
         None
     }
 
+    /// Whether the oldest request at the device came longer ago than that: the drive's own queue serves what is nearer to its head, and
+    /// gets no more of it.
+    fn passed_over(&self, now: Nanos, longest: Nanos) -> bool {
+        let oldest = self.requests.values().take(WINDOW).find(|p| p.active);
+        oldest.is_some_and(|p| now.since(p.arrived) > longest)
+    }
+
     /// The same by the scheduler: the request that costs least, with the cheapest of its copies.
-    fn dispatch_scheduled(&mut self, now: Nanos) -> Option<Io> {
+    fn dispatch_scheduled(&mut self, now: Nanos, longest: Nanos) -> Option<Io> {
         loop {
             let mut best: Option<(u64, u64)> = None;
             let mut seen = 0;
@@ -293,7 +304,7 @@ impl Volume {
                 }
                 let p = &self.requests[seq];
                 // Nobody starves: what has waited for too long goes first, oldest first.
-                if now.since(p.arrived) > AGE_MAX {
+                if now.since(p.arrived) > longest {
                     best = Some((0, seq));
                     break;
                 }

@@ -82,6 +82,8 @@ impl Volume {
         }
         let (sector, bytes) = (io.extent.sector(), io.extent.len());
         let predicted = self.head.completed(op, sector, bytes, io.dispatched, now);
+        self.began = io.dispatched.max(self.device_free);
+        self.device_free = now;
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
             (Purpose::Client { .. }, Op::Read) => AccessKind::Read,
@@ -206,7 +208,7 @@ impl Volume {
                 self.originals_seen(covered, data);
             }
             if self.standing == Standing::Active {
-                self.show_policy((arrived, io.dispatched, now), covered, blocks, data, copy);
+                self.show_policy((arrived, now), covered, blocks, data, copy);
             }
         }
         self.finish(now, seq, outcome.result);
@@ -223,7 +225,7 @@ impl Volume {
 
     fn show_policy(
         &mut self,
-        (arrived, dispatched, now): (Nanos, Nanos, Nanos),
+        (arrived, now): (Nanos, Nanos),
         covered: BlockRange,
         blocks: BlockRange,
         data: Brought<'_>,
@@ -251,15 +253,15 @@ impl Volume {
             hashes: &hashes,
             copy,
             first_copy,
-            measured: now.since(dispatched),
+            measured: now.since(self.began),
             expected: self.expected,
             alone: self.requests.len() == 1,
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
         let mut log = std::mem::replace(&mut self.log, Log::new(0));
         policy.read_seen(&seen, &View::of(self), &mut log);
-        // Whoever waits is not to wait for that, too.
-        self.trail = policy.trail().filter(|_| self.waiting.is_empty());
+        // Whoever waits, also at the device, is not to wait for that, too.
+        self.trail = policy.trail().filter(|_| seen.alone);
         (self.policy, self.log) = (policy, log);
         self.hashes = hashes;
     }

@@ -26,6 +26,9 @@ const FIRST: f64 = 2.0;
 const MOVED_EVERY: u32 = 32;
 const HALVE_EVERY: u32 = 16_384;
 
+/// A percentile is looked up every so many times. A guess: some five are slower then.
+const KNOWN_AFTER: u32 = 512;
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Tail {
@@ -69,6 +72,44 @@ fn bucket(time: Nanos) -> usize {
 fn begin(bucket: usize) -> Nanos {
     let (octave, part) = (bucket as u32 / PARTS, bucket as u32 % PARTS);
     Nanos(u64::from(PARTS + part) << (FIRST_OCTAVE - PARTS.ilog2() + octave))
+}
+
+/// The 99th percentile of times, older ones weighing less.
+#[derive(Clone, Debug)]
+pub(super) struct Percentile {
+    counts: Vec<u32>,
+    added: u32,
+    value: Option<Nanos>,
+}
+
+impl Percentile {
+    pub(super) fn new() -> Percentile {
+        Percentile { counts: vec![0; BUCKETS], added: 0, value: None }
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, time: Nanos) {
+        self.counts[bucket(time)] += 1;
+        self.added += 1;
+        if self.added.is_multiple_of(KNOWN_AFTER) {
+            let most = f64::from(self.added) * SLOW;
+            let (mut slow, mut from) = (0, BUCKETS);
+            while from > 0 && f64::from(slow + self.counts[from - 1]) < most {
+                from -= 1;
+                slow += self.counts[from];
+            }
+            self.value = Some(begin(from));
+        }
+        if self.added == HALVE_EVERY {
+            self.counts.iter_mut().for_each(|n| *n /= 2);
+            self.added = self.counts.iter().sum();
+        }
+    }
+
+    /// Less than a hundredth took so long; `None` before there were [`KNOWN_AFTER`].
+    pub(super) fn value(&self) -> Option<Nanos> {
+        self.value
+    }
 }
 
 impl Tail {
@@ -206,6 +247,22 @@ mod tests {
             }
         }
         assert!(steep.left() > 0.2 && flat.left() < 0.0, "{} {}", steep.left(), flat.left());
+    }
+
+    #[test]
+    fn the_percentile_is_that_of_what_came_lately() {
+        let mut p = Percentile::new();
+        for i in 0..KNOWN_AFTER {
+            assert_eq!(p.value(), None);
+            p.add(ms(if i % 200 == 0 { 90 } else { 3 + u64::from(i % 2) * 4 }));
+        }
+        let near =
+            |p: &Percentile, at: u64| p.value().is_some_and(|v| v > ms(at) && v.0 < ms(at).0 * 101 / 100);
+        assert!(near(&p, 7), "three of 512 are slower: {:?}", p.value());
+        (0..HALVE_EVERY * 9).for_each(|i| p.add(ms(if i % 50 == 0 { 90 } else { 7 })));
+        assert!(near(&p, 90), "one in fifty: {:?}", p.value());
+        (0..HALVE_EVERY * 9).for_each(|_| p.add(ms(5)));
+        assert!(near(&p, 5), "{:?}", p.value());
     }
 
     proptest! {

@@ -1,0 +1,48 @@
+//! A crowd at a drive that takes many requests: what is read from copies lies together, and what lies far away is not left out for it.
+
+use fs2_block::{Extent, Nanos, Op, Permille};
+use fs2_disk::DriveProfile;
+use fs2_engine::PolicyKind;
+use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Run, Scheme, Settings};
+use fs2_trace::Record;
+
+const BLOCK: u64 = 4096;
+const READS: u64 = 8000;
+
+/// Pieces that come in the same order in each run, and among them, one in 16, some that never came before.
+fn requests(run: u64) -> Vec<Record> {
+    let near = |i: u64| 60_000 + i * 4409 % READS * 8;
+    let far = |i: u64| 800_000 + ((i + run * READS) * 48_271 % 100_003) * 2;
+    let at = |i: u64| if i % 16 == 15 { far(i) } else { near(i) };
+    (0..READS).map(|i| Record::new(Nanos(0), Op::Read, Extent::new(at(i) * BLOCK, BLOCK))).collect()
+}
+
+/// The third run.
+fn third(kind: PolicyKind) -> Run {
+    let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
+    let mut in_use = InUse::new(map.block_size);
+    (0..3).for_each(|run| requests(run).iter().for_each(|r| in_use.see(r.op, r.extent)));
+    in_use.take_from(&mut map);
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(kind));
+    settings.depth = 8;
+    settings.engine.scheduler = fs2_disk::Scheduler::Sptf;
+    settings.pace = Pace::Closed { clients: 8, think_min: Nanos(0), think_max: Nanos(0) };
+    settings.engine.space = Permille::new(50).expect("below 1000");
+    let mut replay = Replay::new(&map, settings).expect("a volume");
+    for run in 0..3 {
+        replay.run(requests(run).into_iter().map(Ok::<_, ()>)).expect("no reader fails");
+        replay.idle(Nanos::from_millis(120_000));
+    }
+    replay.volume().check();
+    replay.last_run().clone()
+}
+
+#[test]
+fn what_has_no_copy_waits_no_longer_than_on_plain_ext2() {
+    let (none, fs2) = (third(PolicyKind::None), third(PolicyKind::Fs2));
+    let means = (none.response_ms(), fs2.response_ms());
+    assert!(means.1 < means.0 / 2.0, "{means:?}");
+    let slowest = (none.response.quantile(990), fs2.response.quantile(990));
+    assert!(slowest.1.0 < slowest.0.0 * 11 / 10, "{slowest:?}");
+}
