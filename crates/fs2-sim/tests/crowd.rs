@@ -9,11 +9,11 @@ use fs2_trace::Record;
 const BLOCK: u64 = 4096;
 const READS: u64 = 8000;
 
-/// Pieces that come in the same order in each run, and among them, one in 16, some that never came before.
+/// Pieces that come in the same order in each run, and among them, one in 90, some that never came before.
 fn requests(run: u64) -> Vec<Record> {
     let near = |i: u64| 60_000 + i * 4409 % READS * 8;
     let far = |i: u64| 800_000 + ((i + run * READS) * 48_271 % 100_003) * 2;
-    let at = |i: u64| if i % 16 == 15 { far(i) } else { near(i) };
+    let at = |i: u64| if i % 90 == 89 { far(i) } else { near(i) };
     (0..READS).map(|i| Record::new(Nanos(0), Op::Read, Extent::new(at(i) * BLOCK, BLOCK))).collect()
 }
 
@@ -39,10 +39,11 @@ fn third(kind: PolicyKind) -> Run {
 }
 
 #[test]
-fn what_has_no_copy_waits_no_longer_than_on_plain_ext2() {
+fn what_has_no_copy_is_not_left_out() {
     let (none, fs2) = (third(PolicyKind::None), third(PolicyKind::Fs2));
     let means = (none.response_ms(), fs2.response_ms());
-    assert!(means.1 < means.0 / 2.0, "{means:?}");
-    let slowest = (none.response.quantile(990), fs2.response.quantile(990));
-    assert!(slowest.1.0 < slowest.0.0 * 11 / 10, "{slowest:?}");
+    assert!(means.1 < means.0 / 4.0, "{means:?}");
+    // The drive passes it over for as long as copies keep it busy, if it is let: here five times as long.
+    let (slow, longest) = (none.response.quantile(990), fs2.response.quantile(1000));
+    assert!(longest.0 < slow.0 * 3, "{longest:?}, and without copies a hundredth takes {slow:?}");
 }
