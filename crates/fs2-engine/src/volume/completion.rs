@@ -40,7 +40,7 @@ impl Volume {
         self.ended(now, id, Ended { result, brought });
     }
 
-    fn ended(&mut self, now: Nanos, id: IoId, outcome: Ended<'_>) {
+    pub(super) fn ended(&mut self, now: Nanos, id: IoId, outcome: Ended<'_>) {
         let io = self.in_flight.remove(id.0).expect("the I/O is in flight");
         if io.op == IoOp::Read && outcome.result.is_ok() {
             match outcome.brought {
@@ -231,13 +231,8 @@ impl Volume {
         data: Brought<'_>,
         copy: Option<BlockNo>,
     ) {
-        // The daemon itself writes the table's blocks: a copy of them could not be kept.
-        let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
-        let room = self.log.has_room(self.block_size.bytes() as usize);
-        // What lies before the file system is none of its blocks: no table may name it.
-        let before = self.layout.as_ref().is_some_and(|l| covered.start() < l.first_data_block());
-        let wanted = self.policy.captures() && self.capture_allowed() && !table && !before;
-        let capture = wanted && room && !data.is_nothing();
+        let wanted = self.may_capture(covered);
+        let capture = wanted && self.log_has_room() && !data.is_nothing();
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
         if capture {
@@ -264,6 +259,24 @@ impl Volume {
         self.trail = policy.trail().filter(|_| seen.alone);
         (self.policy, self.log) = (policy, log);
         self.hashes = hashes;
+    }
+
+    /// Whether copies may be made of what a client reads in `covered`.
+    fn may_capture(&self, covered: BlockRange) -> bool {
+        // The daemon itself writes the table's blocks: a copy of them could not be kept.
+        let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
+        // What lies before the file system is none of its blocks: no table may name it.
+        let before = self.layout.as_ref().is_some_and(|l| covered.start() < l.first_data_block());
+        self.policy.captures() && self.capture_allowed() && !table && !before
+    }
+
+    fn log_has_room(&self) -> bool {
+        self.log.has_room(self.block_size.bytes() as usize)
+    }
+
+    /// Whether a policy would be shown what a read of `covered` brings.
+    pub(super) fn would_capture(&self, covered: BlockRange) -> bool {
+        self.may_capture(covered) && self.log_has_room()
     }
 
     /// What the policy asked for was read, or could not be.

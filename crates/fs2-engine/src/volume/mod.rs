@@ -28,6 +28,7 @@ mod pauses;
 mod room;
 mod state;
 mod tail;
+mod unread;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
