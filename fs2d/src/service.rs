@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
-use fs2_store::{AlignedBuf, Stretch};
+use fs2_store::{AlignedBuf, Pipe, Stretch};
 
 /// An errno value for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,8 @@ pub struct Answer {
     pub buffer: AlignedBuf,
     /// How it ended.
     pub result: Result<(), Errno>,
+    /// Of a read that succeeded: its bytes, where they are not in the buffer, behind what [`Sink::pipe`] put there.
+    pub lent: Option<Pipe>,
 }
 
 /// Where answers go.
@@ -60,6 +62,18 @@ pub trait Sink: Send + Sync {
     /// Takes the answers and leaves the vector empty. Called from any thread, on a lane's own thread
     /// also by [`Lane::run`] and [`Lane::wait`]; must not wait for the client.
     fn answers(&self, answers: &mut Vec<Answer>);
+
+    /// A pipe for the `len` bytes of a read, so that nobody copies them; whatever is to go before them is in it. `None`:
+    /// into the buffer with them. Called by a lane's own thread.
+    fn pipe(&self, tag: Tag, len: usize) -> Option<Pipe> {
+        let _ = (tag, len);
+        None
+    }
+
+    /// Takes back a pipe that was not used.
+    fn unused(&self, pipe: Pipe) {
+        drop(pipe);
+    }
 }
 
 /// Brings one thread's requests to the machine, many at a time, and lets that thread run it: no other
@@ -202,7 +216,7 @@ struct Owed(Option<(Arc<dyn Sink>, Tag)>);
 impl Owed {
     fn pay(mut self, buffer: AlignedBuf, result: Result<(), Errno>) {
         if let Some((sink, tag)) = self.0.take() {
-            sink.answers(&mut vec![Answer { tag, buffer, result }]);
+            sink.answers(&mut vec![Answer { tag, buffer, result, lent: None }]);
         }
     }
 }
@@ -214,6 +228,7 @@ impl Drop for Owed {
                 tag,
                 buffer: AlignedBuf::zeroed(0),
                 result: Err(Errno(libc::EIO)),
+                lent: None,
             }]);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fs2_block::{ReadAt, WriteAt};
 
-use crate::{ModelTotals, Ring, Stamp, Store, Stretch};
+use crate::{ModelTotals, Pipe, Ring, Stamp, Store, Stretch};
 
 /// A store handed to a pure crate, which reads and writes it through [`ReadAt`] and [`WriteAt`].
 /// Counts the reads, so that a caller can hold an attach to its budget of device reads.
@@ -77,6 +77,12 @@ macro_rules! forward {
             }
             fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
                 (**self).try_write(offset, buf)
+            }
+            fn try_lend(&self, offset: u64, len: usize, pipe: &mut Pipe) -> io::Result<bool> {
+                (**self).try_lend(offset, len, pipe)
+            }
+            fn lends(&self) -> bool {
+                (**self).lends()
             }
             fn ring(&self) -> Option<Box<dyn Ring>> {
                 (**self).ring()

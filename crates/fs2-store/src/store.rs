@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use crate::{AlignedBuf, Stamp};
+use crate::{AlignedBuf, Pipe, Stamp};
 
 /// Whether a stretch of a backing is stored or a hole that reads as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,22 @@ pub trait Store: Send + Sync {
     fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
         let _ = (offset, buf);
         Ok(false)
+    }
+
+    /// Puts `len` bytes from `offset` into a pipe without copying them, if they are in memory: whoever takes them out
+    /// finds what the place holds then. False where they are not, or the store does not do this: then the pipe is as
+    /// before. Probed first, so that it waits for a device only where memory was lost in between.
+    ///
+    /// # Errors
+    /// As [`Store::read_at`], and where the pipe is full; any part may be in the pipe.
+    fn try_lend(&self, offset: u64, len: usize, pipe: &mut Pipe) -> io::Result<bool> {
+        let _ = (offset, len, pipe);
+        Ok(false)
+    }
+
+    /// Whether [`Store::try_lend`] is worth trying.
+    fn lends(&self) -> bool {
+        false
     }
 
     /// A ring for the calling thread, where the store has such.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use io_uring::{IoUring, opcode, types};
 
 use crate::file::{FileStore, Mask};
-use crate::{Ring, RingEnd, RingIo, RingOp, Store};
+use crate::{Pipe, Ring, RingEnd, RingIo, RingOp, Store};
 
 /// I/Os that a ring has under way at most. A guess: what a connection may have in flight.
 const ENTRIES: u32 = 128;
@@ -94,6 +94,14 @@ impl Store for UringStore {
 
     fn tries(&self) -> bool {
         self.file.tries()
+    }
+
+    fn try_lend(&self, offset: u64, len: usize, pipe: &mut Pipe) -> io::Result<bool> {
+        self.file.try_lend(offset, len, pipe)
+    }
+
+    fn lends(&self) -> bool {
+        self.file.lends()
     }
 
     fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> io::Result<()> {

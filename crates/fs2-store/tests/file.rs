@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{agree, file_of, scratch, steps};
 use fs2_store::{
-    Direct, FileStore, Lock, MemStore, OpenError, OpenOptions, Stamp, StampOf, Store, StoreIo, Stretch,
+    Direct, FileStore, Lock, MemStore, OpenError, OpenOptions, Pipe, Stamp, StampOf, Store, StoreIo, Stretch,
 };
 use proptest::prelude::*;
 
@@ -321,4 +321,42 @@ fn pure_crates_read_through_an_adaptor_that_counts() {
     assert_eq!(io.size_bytes().unwrap(), 1 << 16);
     assert!(io.read_at(1 << 16, &mut b).is_err());
     assert_eq!((io.reads(), io.bytes_read()), (2, 6));
+}
+
+/// What is not lent leaves the pipe as it was.
+#[test]
+fn only_what_memory_has_is_lent() {
+    use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+    let dir = scratch();
+    let path = file_of(dir.path(), "f", 1 << 20);
+    let open = |direct| FileStore::open(&path, OpenOptions { direct, lock: Lock::None, ..RW }).unwrap();
+    let store = open(Direct::Off);
+    if !store.lends() {
+        assert!(std::env::var_os("FS2_FORBID_SKIP").is_none(), "no cachestat");
+        return eprintln!(
+            "skipped: this kernel does not tell what of a file is in memory (cachestat, since 6.5)"
+        );
+    }
+    store.write_at(0, &[1; 1 << 20], false).unwrap();
+    let mut pipe = Pipe::new(Default::default()).unwrap();
+    for (offset, len) in [(0, 64 << 10), (4096, 128 << 10), (5, 100_000)] {
+        assert!(store.try_lend(offset, len, &mut pipe).unwrap(), "{offset}+{len}");
+        assert_eq!(pipe.len(), len);
+        pipe.clear().unwrap();
+    }
+    assert!(!store.try_lend(0, 1 << 20, &mut pipe).unwrap(), "larger than a pipe");
+    assert!(!store.try_lend(0, 0, &mut pipe).unwrap());
+    assert!(store.try_lend((1 << 20) - 100, 4096, &mut pipe).is_err());
+    assert!(pipe.is_empty());
+    let direct = open(Direct::Auto);
+    if direct.is_direct() {
+        assert!(!direct.lends() && !direct.try_lend(0, 64 << 10, &mut pipe).unwrap());
+        // On a disk, memory can be without it.
+        store.flush().unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
+        assert!(!store.try_lend(4096, 64 << 10, &mut pipe).unwrap() && pipe.is_empty());
+        store.read_at(4096, &mut [0; 64 << 10]).unwrap();
+        assert!(store.try_lend(4096, 64 << 10, &mut pipe).unwrap(), "now it is there");
+    }
 }

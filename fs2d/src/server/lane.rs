@@ -5,6 +5,8 @@
 //! - L1: a lane waits for a device only in [`Lane::wait`]. What it dispatched and cannot do from memory it begins on
 //!   its ring, or hands to a worker.
 //! - L2: answers are given outside the lock, those for the lane's own sink together.
+//! - L3: what is lent to a client is in its pipe before the machine hears that the read has ended: what the machine does
+//!   next cannot be what such a read finds instead of its file's pages, only what is written into them.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
@@ -32,7 +34,8 @@ pub(super) struct MachineLane {
 struct Work {
     sink: Arc<dyn Sink>,
     pushed: Vec<(ClientRequest, Tag)>,
-    jobs: Vec<Job>,
+    /// Dispatched, and by which tag its client knows what may be lent to it.
+    jobs: Vec<(Job, Option<Tag>)>,
     ring: Option<Box<dyn Ring>>,
     /// Jobs on the ring, by their tag there; their buffers are with it.
     flying: Vec<Option<Job>>,
@@ -66,8 +69,8 @@ impl MachineLane {
 impl Work {
     fn owe(&mut self, waiter: Waiter, buffer: AlignedBuf, result: Result<(), Errno>) {
         match waiter {
-            Waiter::Sink(sink, tag) if Arc::ptr_eq(&sink, &self.sink) => {
-                self.own.push(Answer { tag, buffer, result });
+            Waiter::Sink(sink, tag, lent) if Arc::ptr_eq(&sink, &self.sink) => {
+                self.own.push(Answer { tag, buffer, result, lent });
             }
             waiter => self.others.push((waiter, buffer, result)),
         }
@@ -135,7 +138,8 @@ impl Work {
                 while self.jobs.len() < BATCH
                     && let Some(job) = server.dispatch(&mut core, now)
                 {
-                    self.jobs.push(job);
+                    let to_lend = server.may_lend(&core, &job, &self.sink);
+                    self.jobs.push((job, to_lend));
                 }
                 self.gather(server, &mut core);
                 if self.jobs.is_empty() {
@@ -144,8 +148,11 @@ impl Work {
                 drop(core);
                 self.give();
                 let mut left = Vec::new();
-                for mut job in self.jobs.drain(..) {
-                    match server.try_now(&mut job) {
+                for (mut job, to_lend) in self.jobs.drain(..) {
+                    // Keeps L3.
+                    job.lent = to_lend.and_then(|tag| server.lend(&job, tag, &*self.sink));
+                    let done = if job.lent.is_some() { Some(Ok(())) } else { server.try_now(&mut job) };
+                    match done {
                         Some(result) => self.done.push((job, result)),
                         None => left.push(job),
                     }
@@ -190,7 +197,7 @@ impl Lane for MachineLane {
         let now = server.now();
         let mut pushed = std::mem::take(&mut work.pushed);
         for (request, tag) in pushed.drain(..) {
-            let waiter = Waiter::Sink(work.sink.clone(), tag);
+            let waiter = Waiter::Sink(work.sink.clone(), tag, None);
             if let Err((waiter, buffer, errno)) = server.take(&mut core, now, request, waiter) {
                 work.owe(waiter, buffer, Err(errno));
             }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use fs2_block::{ConnectionId, Extent, Nanos, Op, Request};
 use fs2_engine::{DetachReport, Io, IoData, IoOp, Outcome, Target, Volume};
-use fs2_store::{AlignedBuf, Store, Stretch};
+use fs2_store::{AlignedBuf, Pipe, Store, Stretch};
 use fs2_trace::{Record, RecordFlags};
 
 use crate::service::{Answer, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
@@ -48,8 +48,8 @@ pub struct Drive {
 enum Waiter {
     /// A closure.
     Completion(Completion),
-    /// A lane's sink, and the request's tag there.
-    Sink(Arc<dyn Sink>, Tag),
+    /// A lane's sink, the request's tag there, and what a read brought that has no place in its buffer.
+    Sink(Arc<dyn Sink>, Tag, Option<Pipe>),
     /// A thread in [`Service::call`].
     Caller(Arc<CallSlot>),
 }
@@ -61,7 +61,9 @@ impl Waiter {
     fn answer(self, buffer: AlignedBuf, result: Result<(), Errno>) {
         match self {
             Waiter::Completion(done) => done(buffer, result),
-            Waiter::Sink(sink, tag) => sink.answers(&mut vec![Answer { tag, buffer, result }]),
+            Waiter::Sink(sink, tag, lent) => {
+                sink.answers(&mut vec![Answer { tag, buffer, result, lent }]);
+            }
             Waiter::Caller(slot) => slot.answer(buffer, result),
         }
     }
@@ -115,6 +117,8 @@ struct Job {
     io: Io,
     buffer: AlignedBuf,
     dispatched: Nanos,
+    /// What a read brought, where it is not in the buffer.
+    lent: Option<Pipe>,
 }
 
 struct Core {
@@ -146,6 +150,8 @@ pub struct Server {
     drive: Drive,
     /// Whether I/O is tried from memory by the thread that dispatched it.
     tries: bool,
+    /// Whether what is read may be lent to clients, and not copied.
+    lends: bool,
     start: Instant,
     connections: AtomicU32,
     clients_cut: AtomicU64,
@@ -155,6 +161,10 @@ pub struct Server {
 
 /// A worker looks after so long at the latest, whatever the machine says.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+
+/// Smaller reads are copied, and their answers go out together. Measured at depth 8 (docs/performance.md): with reads of 16
+/// and 32 KiB a client gets 0.8 and 0.9 of the rate by lending, with 64 KiB about the same in 0.6 to 0.7 of the time.
+const LENT_BYTES_MIN: u64 = 64 << 10;
 
 /// Workers at most: what is done from memory or by a lane's own ring needs none.
 const WORKERS_MAX: usize = 16;
@@ -188,6 +198,7 @@ impl Server {
             core: Alone(Mutex::new(core)),
             work: Condvar::new(),
             tries: store.tries() && !drive.rotational,
+            lends: store.lends() && !drive.rotational,
             store,
             table,
             drive,
@@ -361,22 +372,29 @@ impl Server {
             (IoOp::Read, IoData::None) => Some(AlignedBuf::zeroed(io.extent.len() as usize)),
             _ => None,
         };
-        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched })
+        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched, lent: None })
     }
 
     /// An I/O ended: tells the machine and puts the memory back.
     fn complete(&self, core: &mut Core, now: Nanos, job: Job, result: Result<(), i32>) {
-        let Job { io, buffer, dispatched } = job;
+        let Job { io, buffer, dispatched, lent } = job;
         core.at_device -= 1;
         if core.trace.is_some() {
             self.trace(core, dispatched, now, &io, result);
         }
-        let data = if io.op == IoOp::Read && result.is_ok() { &buffer[..] } else { &[] };
-        core.volume.complete(now, io.id, Outcome { result, data });
+        if lent.is_some() {
+            core.volume.complete_unread(now, io.id);
+        } else {
+            let data = if io.op == IoOp::Read && result.is_ok() { &buffer[..] } else { &[] };
+            core.volume.complete(now, io.id, Outcome { result, data });
+        }
         if let IoData::Client(id) = io.data
             && let Some(client) = core.clients.get_mut(id)
         {
             client.buffer = Some(buffer);
+            if let Waiter::Sink(_, _, to_lend) = &mut client.waiter {
+                *to_lend = lent;
+            }
         }
     }
 
@@ -461,6 +479,35 @@ impl Server {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
             Err(e) => Some(Err(failed_below(io, &e))),
+        }
+    }
+
+    /// Whether what `job` reads may be lent to a client of `sink`; by which tag the client knows it.
+    fn may_lend(&self, core: &Core, job: &Job, sink: &Arc<dyn Sink>) -> Option<Tag> {
+        let (IoOp::Read, IoData::Client(id)) = (job.io.op, &job.io.data) else { return None };
+        if !self.lends || job.io.extent.len() < LENT_BYTES_MIN || job.io.target != Target::Volume {
+            return None;
+        }
+        match &core.clients.get(*id)?.waiter {
+            Waiter::Sink(to, tag, _) if Arc::ptr_eq(to, sink) => {
+                (!core.volume.wants_bytes(&job.io)).then_some(*tag)
+            }
+            _ => None,
+        }
+    }
+
+    /// What `job` reads, if it is in memory and the client of `sink` takes it so.
+    fn lend(&self, job: &Job, tag: Tag, sink: &dyn Sink) -> Option<Pipe> {
+        let (at, len) = (job.io.extent.offset(), job.io.extent.len() as usize);
+        let mut pipe = sink.pipe(tag, len)?;
+        match self.store.try_lend(at, len, &mut pipe) {
+            Ok(true) => Some(pipe),
+            Ok(false) => {
+                sink.unused(pipe);
+                None
+            }
+            // Nobody has seen anything of it. What is wrong shows when it is read, and only what is.
+            Err(_) => None,
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) use stripes::Mask;
 use stripes::Stripes;
 
 use crate::store::{check_range, check_read};
-use crate::{AlignedBuf, Stamp, Store, Stretch};
+use crate::{AlignedBuf, Pipe, Stamp, Store, Stretch};
 
 /// Whether to bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,9 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 /// Bytes that go through a bounce buffer at a time.
 const BOUNCE: usize = 1 << 20;
 
+/// Bytes of a page of the page cache.
+const PAGE: u64 = 4096;
+
 /// Whether a range is of whole pages.
 fn page_aligned(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(4096) && len.is_multiple_of(4096)
@@ -101,6 +104,9 @@ pub struct FileStore {
     stripes: Stripes,
     /// On a file system that is memory, where no read or write waits for a device.
     in_memory: bool,
+    /// The kernel tells what of a file is in memory, and takes its pages into a socket as they are.
+    lends: bool,
+    no_lending: AtomicBool,
     no_nowait: AtomicBool,
     no_dsync: AtomicBool,
     no_discard: AtomicBool,
@@ -147,6 +153,8 @@ impl FileStore {
             write: options.write,
             stripes: Stripes::new(),
             in_memory: false,
+            lends: false,
+            no_lending: AtomicBool::new(false),
             no_nowait: AtomicBool::new(false),
             no_dsync: AtomicBool::new(false),
             no_discard: AtomicBool::new(false),
@@ -167,6 +175,7 @@ impl FileStore {
             (Direct::On, Err(why)) => return Err(OpenError::NoDirect { path: path.to_owned(), why }),
             (Direct::Auto | Direct::On, Ok(())) => store.logical_block = store.align as u32,
         }
+        store.lends = store.is_cached() && sys::pages_in_memory(&store.file, 0, 1).is_ok();
         tracing::debug!(path = %path.display(), size, direct = store.is_direct(), "opened");
         Ok(store)
     }
@@ -415,6 +424,35 @@ impl Store for FileStore {
 
     fn tries(&self) -> bool {
         self.is_cached()
+    }
+
+    fn try_lend(&self, offset: u64, len: usize, pipe: &mut Pipe) -> io::Result<bool> {
+        check_read(self.size, offset, len)?;
+        if !self.lends() || len == 0 || !pipe.takes(len) {
+            return Ok(false);
+        }
+        if !self.in_memory {
+            let pages = (offset % PAGE + len as u64).div_ceil(PAGE);
+            // A page that is being read counts as one in memory. What is read ahead arrives in order.
+            let mut last = [0];
+            if sys::pages_in_memory(&self.file, offset, len as u64)? < pages
+                || !self.try_read(offset + len as u64 - 1, &mut last)?
+            {
+                return Ok(false);
+            }
+        }
+        let lent = pipe.refer(&self.file, offset, len);
+        if let Err(e) = &lent
+            && (sys::unsupported(e) || e.raw_os_error() == Some(libc::EINVAL))
+        {
+            // Its file system has no such thing.
+            self.no_lending.store(true, Ordering::Relaxed);
+        }
+        lent.map(|()| true)
+    }
+
+    fn lends(&self) -> bool {
+        self.lends && !self.no_lending.load(Ordering::Relaxed)
     }
 
     fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {

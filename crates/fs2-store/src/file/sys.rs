@@ -191,6 +191,35 @@ pub(super) fn pread_nowait(file: &File, buf: &mut [u8], offset: u64) -> io::Resu
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
+/// How many pages of a range are in the page cache. Since Linux 6.5, which is also the first that takes pages into a
+/// socket without copying them.
+pub(super) fn pages_in_memory(file: &File, offset: u64, len: u64) -> io::Result<u64> {
+    /// `struct cachestat_range` of `linux/mman.h`.
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len: u64,
+    }
+    /// `struct cachestat`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Found {
+        cache: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    /// As all calls since Linux 5.1, the same on all architectures but alpha, which has other numbers.
+    const CACHESTAT: libc::c_long = 451;
+    let range = Range { offset, len };
+    let mut found = Found::default();
+    // SAFETY: the kernel reads one `struct cachestat_range` and writes one `struct cachestat`, both of which outlive the
+    // call.
+    let done = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
+    if done == 0 { Ok(found.cache) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Whether the file system that holds a file keeps it in memory alone (swap aside).
 pub(super) fn is_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|fs| matches!(fs.filesystem_type(), TMPFS_MAGIC | RAMFS_MAGIC))

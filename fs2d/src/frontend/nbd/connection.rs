@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fs2_block::{ConnectionId, Extent, Op};
-use fs2_store::{AlignedBuf, Stretch};
+use fs2_store::{AlignedBuf, Pipe, Stretch};
 
 use super::asking::{ASKED_MAX, Asking, REST_ASKED_MAX};
 use super::codec::{
@@ -434,14 +434,23 @@ fn tag(cookie: u64, read: Option<Extent>, cost_bytes: u64) -> Tag {
     [cookie, read.map_or(0, |e| e.offset()), cost_bytes << 1 | u64::from(read.is_some())]
 }
 
+/// What goes before the data of a read that succeeds.
+pub(super) fn data_head([cookie, offset, _]: Tag, len: usize, structured: bool) -> ReplyHead {
+    if structured { ReplyHead::data(cookie, offset, len as u32) } else { ReplyHead::simple(cookie, None) }
+}
+
 /// The reply to a request that ended.
 pub(super) fn reply_to(answer: Answer, structured: bool) -> (Reply, Option<AlignedBuf>) {
-    let Answer { tag: [cookie, offset, last], buffer, result } = answer;
+    let Answer { tag, buffer, result, lent } = answer;
+    let [cookie, _, last] = tag;
     let (cost_bytes, reads) = (last >> 1, last & 1 != 0);
     let owed = Owed { cookie, structured, cost_bytes };
     match result {
         Err(Errno(e)) => (owed.error(WireError::from_errno(e), None), Some(buffer)),
-        Ok(()) if reads => (owed.data(offset, buffer), None),
+        Ok(()) if reads => match lent {
+            Some(pipe) => (owed.lent(tag, pipe), Some(buffer)),
+            None => (owed.data(tag, buffer), None),
+        },
         Ok(()) => (owed.success(), Some(buffer)),
     }
 }
@@ -474,16 +483,21 @@ impl Owed {
         }
     }
 
-    fn data(self, offset: u64, buffer: AlignedBuf) -> Reply {
+    fn data(self, tag: Tag, buffer: AlignedBuf) -> Reply {
         if self.cost_bytes != buffer.len() as u64 {
             return self.error(WireError::Io, Some("a read came back with another length"));
         }
-        let head = if self.structured {
-            ReplyHead::data(self.cookie, offset, buffer.len() as u32)
-        } else {
-            ReplyHead::simple(self.cookie, None)
-        };
+        let head = data_head(tag, buffer.len(), self.structured);
         self.reply(head, Tail::Data(buffer))
+    }
+
+    /// The head is in the pipe already.
+    fn lent(self, tag: Tag, pipe: Pipe) -> Reply {
+        let head = data_head(tag, self.cost_bytes as usize, self.structured);
+        if pipe.len() != head.bytes().len() + self.cost_bytes as usize {
+            return self.error(WireError::Io, Some("a read came back with another length"));
+        }
+        self.reply(head, Tail::Lent(pipe))
     }
 
     fn block_status(self, extent: Extent, stretches: &[Stretch], one: bool) -> Reply {

@@ -11,6 +11,9 @@
 //!   read, dropped and refused up to 64 MiB; beyond that the connection ends.
 //! - FAST_ZERO is always refused with ENOTSUP: the service does not promise that stored zeros are faster
 //!   than written ones, and the refusal is what the flag asks for in that case.
+//! - A read that overlaps a write which is not answered yet, its own or another client's, brings old bytes or new ones,
+//!   even within a block: large reads may be answered with the pages of the volume's file themselves, over a unix socket
+//!   without any copy. One that begins after a write's answer brings what was written.
 //! - CACHE succeeds and does nothing: no layer above the device would keep what it reads.
 //! - A client that breaks the protocol loses its own connection and nothing else.
 //!
@@ -31,6 +34,7 @@ pub mod codec;
 mod connection;
 mod listen;
 mod outbox;
+mod pipes;
 mod pool;
 mod server;
 mod socket;

@@ -15,6 +15,8 @@
 //!     the connection is dead, and what it held is free.
 //! O4: a reply in the queue has a writer, or was put there by the connection's reader, which writes
 //!     before it next waits, or the connection is dead and the queue empty.
+//! O6: a reply in a pipe is alone in it, and a pipe is used again only when it is empty. It costs its request's bytes as
+//!     one in a buffer does, until all of it is in the socket; what is in the socket, the socket's own bound counts.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -23,14 +25,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fs2_store::AlignedBuf;
+use fs2_store::{AlignedBuf, Pipe};
 
 use super::budget::{Budget, FREE_BYTES};
 use super::codec::ReplyHead;
-use super::connection::reply_to;
+use super::connection::{data_head, reply_to};
+use super::pipes::Pipes;
 use super::pool::Pool;
 use super::socket::Socket;
-use crate::service::{Answer, Sink};
+use crate::service::{Answer, Sink, Tag};
 
 /// Replies sent by one call: two pieces each, well below the kernel's limit of 1024. A guess; the gain
 /// over one call each is had at ten.
@@ -58,6 +61,8 @@ pub(super) enum Tail {
     Text(&'static str),
     Data(AlignedBuf),
     Bytes(Vec<u8>),
+    /// Head and data, without what was sent of them.
+    Lent(Pipe),
 }
 
 /// One reply.
@@ -69,17 +74,23 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    fn tail(&self) -> &[u8] {
-        match &self.tail {
+    /// What is to be sent from memory.
+    fn pieces(&self) -> [&[u8]; 2] {
+        let tail: &[u8] = match &self.tail {
             Tail::None => &[],
             Tail::Text(s) => s.as_bytes(),
             Tail::Data(b) => b,
             Tail::Bytes(b) => b,
-        }
+            Tail::Lent(_) => return [&[], &[]],
+        };
+        [self.head.bytes(), tail]
     }
 
     fn len(&self) -> usize {
-        self.head.bytes().len() + self.tail().len()
+        match &self.tail {
+            Tail::Lent(pipe) => pipe.len(),
+            _ => self.pieces().iter().map(|p| p.len()).sum(),
+        }
     }
 }
 
@@ -95,7 +106,7 @@ struct State {
     queue: VecDeque<Reply>,
     /// An empty queue, for its memory.
     spare: VecDeque<Reply>,
-    /// Bytes of the queue's first reply that were sent already.
+    /// Bytes of the queue's first reply that were sent already; a pipe knows that itself.
     sent_of_first: usize,
     writing: bool,
     /// `writing` belongs to the writer thread, which may not have seen it yet.
@@ -121,6 +132,7 @@ struct State {
 pub(super) struct Outbox {
     pub(super) socket: Socket,
     pub(super) pool: Arc<Pool>,
+    pipes: Arc<Pipes>,
     bounds: Bounds,
     budget: Arc<Budget>,
     state: Mutex<State>,
@@ -130,10 +142,17 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    pub(super) fn new(socket: Socket, bounds: Bounds, pool: Arc<Pool>, budget: Arc<Budget>) -> Arc<Outbox> {
+    pub(super) fn new(
+        socket: Socket,
+        bounds: Bounds,
+        pool: Arc<Pool>,
+        pipes: Arc<Pipes>,
+        budget: Arc<Budget>,
+    ) -> Arc<Outbox> {
         Arc::new(Outbox {
             socket,
             pool,
+            pipes,
             bounds,
             budget,
             state: Mutex::default(),
@@ -422,12 +441,27 @@ impl Outbox {
     /// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
     fn send_batch(&self, batch: &mut VecDeque<Reply>, skip: &mut usize, wait: bool) -> io::Result<()> {
         let mut used = Vec::with_capacity(batch.len());
-        while !batch.is_empty() {
+        while let Some(first) = batch.front_mut() {
+            if let Tail::Lent(pipe) = &mut first.tail {
+                while !pipe.is_empty() {
+                    let sent = match wait {
+                        true => self.socket.send_pipe_patiently(pipe),
+                        false => self.socket.send_pipe(pipe),
+                    };
+                    if sent? == 0 {
+                        return Err(ErrorKind::WriteZero.into());
+                    }
+                }
+                if let Some(Reply { tail: Tail::Lent(pipe), .. }) = batch.pop_front() {
+                    self.pipes.put(pipe);
+                }
+                continue;
+            }
             let mut iov = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
             let mut pieces = 0;
             let mut passed = *skip;
-            for reply in batch.iter() {
-                for piece in [reply.head.bytes(), reply.tail()] {
+            for reply in batch.iter().take_while(|r| !matches!(r.tail, Tail::Lent(_))) {
+                for piece in reply.pieces() {
                     let cut = passed.min(piece.len());
                     passed -= cut;
                     if cut < piece.len() {
@@ -440,7 +474,7 @@ impl Outbox {
             let taken =
                 if wait { self.socket.send_patiently(pieces) } else { self.socket.send(pieces, false) };
             let mut sent = *skip + taken?;
-            while let Some(first) = batch.front().map(Reply::len)
+            while let Some(first) = batch.front().filter(|r| !matches!(r.tail, Tail::Lent(_))).map(Reply::len)
                 && sent >= first
             {
                 sent -= first;
@@ -488,6 +522,26 @@ impl Sink for Answers {
     fn answers(&self, answers: &mut Vec<Answer>) {
         self.0.take_answers(answers);
     }
+
+    fn pipe(&self, tag: Tag, len: usize) -> Option<Pipe> {
+        if !self.0.socket.takes_pages() {
+            return None;
+        }
+        let mut pipe = self.0.pipes.take()?;
+        let head = data_head(tag, len, self.0.structured.load(Ordering::Relaxed));
+        // In one pipe with its data: a client that is woken by a head finds nothing behind it, and sleeps again.
+        match pipe.put(head.bytes()) {
+            Ok(()) if pipe.takes(len) => Some(pipe),
+            _ => {
+                self.0.pipes.put(pipe);
+                None
+            }
+        }
+    }
+
+    fn unused(&self, pipe: Pipe) {
+        self.0.pipes.put(pipe);
+    }
 }
 
 #[cfg(test)]
@@ -504,7 +558,10 @@ mod tests {
     fn of_budget(requests_max: usize, bytes_max: u64, budget: &Arc<Budget>) -> (Arc<Outbox>, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let bounds = Bounds { requests_max, bytes_max };
-        (Outbox::new(Socket::new(ours.into()), bounds, Arc::default(), budget.clone()), theirs)
+        (
+            Outbox::new(Socket::new(ours.into()), bounds, Arc::default(), Arc::default(), budget.clone()),
+            theirs,
+        )
     }
 
     fn reply(cookie: u64, data: usize) -> Reply {
@@ -537,6 +594,35 @@ mod tests {
             assert!(!std::mem::replace(&mut seen[cookie as usize], true), "{cookie} twice");
         }
         threads.into_iter().for_each(|t| t.join().unwrap());
+        outbox.finish();
+        assert_eq!(outbox.in_flight(), (0, 0));
+        assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);
+    }
+
+    #[test]
+    fn pipes_keep_their_place_among_buffers() {
+        const BYTES: usize = 100_000;
+        let (outbox, mut theirs) = pair(1000, 1 << 30);
+        for i in 0..60 {
+            assert!(outbox.admit(BYTES as u64));
+            let mut reply = reply(i, BYTES);
+            if i % 3 > 0
+                && let Some(mut pipe) = outbox.pipes.take()
+            {
+                pipe.put(reply.head.bytes()).unwrap();
+                pipe.put(&[i as u8; BYTES]).unwrap();
+                reply.tail = Tail::Lent(pipe);
+            }
+            // By nobody's reader: it is sent at once, as far as the socket takes it, the rest by the writer.
+            outbox.push(reply);
+        }
+        assert!(outbox.in_flight().1 >= 3_000_000, "the sockets do not hold so much");
+        for i in 0..60 {
+            let mut bytes = [0; 16 + BYTES];
+            theirs.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes[..16], *ReplyHead::simple(i, None).bytes());
+            assert!(bytes[16..].iter().all(|&b| b == i as u8), "reply {i} is torn");
+        }
         outbox.finish();
         assert_eq!(outbox.in_flight(), (0, 0));
         assert_eq!(theirs.read(&mut [0; 1]).unwrap(), 0);

@@ -20,6 +20,7 @@ use super::codec::{CloseReason, PAYLOAD_BYTES_MAX};
 use super::connection::{Connection, End};
 use super::listen::{Listen, Listener};
 use super::outbox::{Bounds, Outbox};
+use super::pipes::Pipes;
 use super::pool::Pool;
 use super::socket::Socket;
 
@@ -77,6 +78,7 @@ struct Shared {
     service: Arc<dyn Service>,
     options: Options,
     pool: Arc<Pool>,
+    pipes: Arc<Pipes>,
     budget: Arc<Budget>,
     state: Mutex<State>,
     changed: Condvar,
@@ -111,6 +113,7 @@ impl Server {
             budget: Budget::new(options.memory_max),
             options,
             pool: Arc::default(),
+            pipes: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -200,7 +203,8 @@ fn welcome(shared: &Arc<Shared>, fd: OwnedFd) {
             return;
         }
         state.next += 1;
-        let outbox = Outbox::new(socket, bounds, shared.pool.clone(), shared.budget.clone());
+        let outbox =
+            Outbox::new(socket, bounds, shared.pool.clone(), shared.pipes.clone(), shared.budget.clone());
         let number = state.next;
         state.connections.insert(number, outbox.clone());
         (number, outbox)

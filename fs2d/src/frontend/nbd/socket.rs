@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use fs2_store::Pipe;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{
     KeepAlive, PeerCredentials, ReceiveTimeout, SendTimeout, SndBuf, SndBufForce, TcpNoDelay,
@@ -16,9 +17,20 @@ use nix::sys::time::{TimeVal, TimeValLike};
 /// 128 KiB. With the usual 208 KiB that thread was woken for nearly every large answer, a quarter of the server's time.
 const SEND_BYTES: usize = 1 << 20;
 
+/// Pages that the kernel brings from a pipe to a socket at a time. It waits for room before each time, and goes on
+/// whenever there is any.
+const PAGES_AT_A_TIME: usize = 16;
+
+/// Of the buffer's room, what so many pages and their bookkeeping take at most.
+const TAKEN_AT_A_TIME: usize = PAGES_AT_A_TIME * 4096 + 4096;
+
 /// Owns the descriptor; all calls take `&self`, the kernel serialises what must be.
 #[derive(Debug)]
-pub(super) struct Socket(OwnedFd);
+pub(super) struct Socket {
+    fd: OwnedFd,
+    /// Of a socket that takes pages as they are: bytes on their way beyond which a sender waits.
+    send_bytes: Option<usize>,
+}
 
 impl Socket {
     pub(super) fn new(fd: OwnedFd) -> Socket {
@@ -27,17 +39,19 @@ impl Socket {
         let _ = socket::setsockopt(&fd, KeepAlive, &true);
         // TCP finds out by itself how much is good; more than the system's limit takes CAP_NET_ADMIN.
         let local = socket::getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok();
-        if local.and_then(|a| a.family()) == Some(AddressFamily::Unix)
-            && socket::setsockopt(&fd, SndBufForce, &SEND_BYTES).is_err()
-        {
+        let is_unix = local.and_then(|a| a.family()) == Some(AddressFamily::Unix);
+        if is_unix && socket::setsockopt(&fd, SndBufForce, &SEND_BYTES).is_err() {
             let _ = socket::setsockopt(&fd, SndBuf, &SEND_BYTES);
         }
-        Socket(fd)
+        // TCP takes pages too, but keeps them until the other side has confirmed them, and a checksum goes over what may
+        // change meanwhile.
+        let send_bytes = is_unix.then(|| socket::getsockopt(&fd, SndBuf).ok()).flatten();
+        Socket { fd, send_bytes }
     }
 
     /// For whoever waits for input together with something else.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 
     /// Waits for bytes; 0 at the end of the stream. `WouldBlock` where a timeout passed.
@@ -49,7 +63,7 @@ impl Socket {
     pub(super) fn recv_into(&self, bufs: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         loop {
-            let received = socket::recvmsg::<()>(self.0.as_raw_fd(), bufs, None, flags);
+            let received = socket::recvmsg::<()>(self.fd.as_raw_fd(), bufs, None, flags);
             match received.map(|r| r.bytes) {
                 Err(Errno::EINTR) => {}
                 r => return Ok(r?),
@@ -61,7 +75,7 @@ impl Socket {
     pub(super) fn send(&self, bufs: &[IoSlice<'_>], wait: bool) -> io::Result<usize> {
         let flags = MsgFlags::MSG_NOSIGNAL | if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         loop {
-            match socket::sendmsg::<()>(self.0.as_raw_fd(), bufs, &[], flags, None) {
+            match socket::sendmsg::<()>(self.fd.as_raw_fd(), bufs, &[], flags, None) {
                 Err(Errno::EINTR) => {}
                 r => return Ok(r?),
             }
@@ -71,9 +85,13 @@ impl Socket {
     /// As [`Socket::send`] with `wait`; `WouldBlock` only where the other side has taken nothing for as long as the
     /// timeout.
     pub(super) fn send_patiently(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.patiently(|| self.send(bufs, true))
+    }
+
+    fn patiently(&self, mut send: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         loop {
             let before = self.unsent();
-            match self.send(bufs, true) {
+            match send() {
                 // The kernel wakes a sender when a large part of the buffer is free, and does not tell of less.
                 Err(e) if e.kind() == ErrorKind::WouldBlock && self.unsent() < before => {}
                 sent => return sent,
@@ -81,11 +99,35 @@ impl Socket {
         }
     }
 
+    /// Whether it takes what is in a pipe without copying.
+    pub(super) fn takes_pages(&self) -> bool {
+        self.send_bytes.is_some()
+    }
+
+    /// Sends what fits of a pipe, `WouldBlock` where nothing does. The kernel has no flag for that: but nobody else sends,
+    /// so what fits now will.
+    pub(super) fn send_pipe(&self, pipe: &mut Pipe) -> io::Result<usize> {
+        let room = self.send_bytes.unwrap_or(0).saturating_sub(self.unsent().max(0) as usize);
+        let times = room.div_ceil(TAKEN_AT_A_TIME);
+        if times == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        // The head, and a page in part at either end.
+        let pages = times * PAGES_AT_A_TIME - 3;
+        pipe.send(self.as_fd(), pages * 4096)
+    }
+
+    /// Sends some of a pipe, and waits for room; `WouldBlock` as [`Socket::send_patiently`].
+    pub(super) fn send_pipe_patiently(&self, pipe: &mut Pipe) -> io::Result<usize> {
+        let all = pipe.len();
+        self.patiently(|| pipe.send(self.as_fd(), all))
+    }
+
     /// What the kernel keeps for the other side, in bytes of its own counting; 0 where it does not say.
     fn unsent(&self) -> libc::c_int {
         let mut bytes: libc::c_int = 0;
         // SAFETY: SIOCOUTQ, which is TIOCOUTQ's number, stores an int there.
-        let done = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
         if done < 0 { 0 } else { bytes }
     }
 
@@ -94,13 +136,13 @@ impl Socket {
         // Zero means for ever to the kernel.
         let micros = limit.map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX).max(1));
         let limit = TimeVal::microseconds(micros);
-        socket::setsockopt(&self.0, ReceiveTimeout, &limit)?;
-        Ok(socket::setsockopt(&self.0, SendTimeout, &limit)?)
+        socket::setsockopt(&self.fd, ReceiveTimeout, &limit)?;
+        Ok(socket::setsockopt(&self.fd, SendTimeout, &limit)?)
     }
 
     /// Whether the other side has closed, though what it sent before may still be unread.
     pub(super) fn peer_gone(&self) -> bool {
-        let mut watched = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        let mut watched = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
         // SAFETY: one entry, which outlives the call.
         let n = unsafe { libc::poll(&mut watched, 1, 0) };
         n > 0 && watched.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
@@ -109,22 +151,22 @@ impl Socket {
     /// Ends the stream in both directions; whoever waits on it wakes.
     pub(super) fn close(&self) {
         // It fails where the other side was faster.
-        let _ = socket::shutdown(self.0.as_raw_fd(), Shutdown::Both);
+        let _ = socket::shutdown(self.fd.as_raw_fd(), Shutdown::Both);
     }
 
     /// Ends what arrives; replies still go out.
     pub(super) fn close_incoming(&self) {
-        let _ = socket::shutdown(self.0.as_raw_fd(), Shutdown::Read);
+        let _ = socket::shutdown(self.fd.as_raw_fd(), Shutdown::Read);
     }
 
     /// Who is at the other end, for the log.
     pub(super) fn peer(&self) -> String {
-        if let Ok(c) = socket::getsockopt(&self.0, PeerCredentials)
+        if let Ok(c) = socket::getsockopt(&self.fd, PeerCredentials)
             && c.pid() != 0
         {
             return format!("process {} of user {}", c.pid(), c.uid());
         }
-        let tcp = self.0.try_clone().map(TcpStream::from).and_then(|s| s.peer_addr());
+        let tcp = self.fd.try_clone().map(TcpStream::from).and_then(|s| s.peer_addr());
         tcp.map_or_else(|_| "a client already gone".into(), |a| a.to_string())
     }
 }

@@ -242,7 +242,12 @@ impl<C: Commands> Queue<C> {
             Err(e) => {
                 tracing::warn!("ublk request refused: {descriptor:?}: errno {}", e.0);
                 self.slots[usize::from(tag)] = Slot::Serving { payload_bytes: 0, spare: None };
-                self.outbox.put(&mut vec![Answer { tag: [tag.into(), 0, 0], buffer, result: Err(e) }]);
+                self.outbox.put(&mut vec![Answer {
+                    tag: [tag.into(), 0, 0],
+                    buffer,
+                    result: Err(e),
+                    lent: None,
+                }]);
                 return Ok(());
             }
         };
@@ -268,7 +273,7 @@ impl<C: Commands> Queue<C> {
     }
 
     fn commit(&mut self, answer: Answer) -> io::Result<()> {
-        let Answer { tag: [tag, _, _], buffer, mut result } = answer;
+        let Answer { tag: [tag, _, _], buffer, mut result, lent: _ } = answer;
         // As it was pushed.
         let tag = tag as u16;
         let slot = &mut self.slots[usize::from(tag)];
