@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::{IoUring, opcode, types};
 
@@ -146,15 +147,7 @@ impl Uring {
     }
 
     fn enter(&mut self, want: usize) -> io::Result<()> {
-        loop {
-            match self.ring.submit_and_wait(want) {
-                Ok(_) => return Ok(()),
-                // Completions are to be taken first.
-                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
+        entered(|| self.ring.submit_and_wait(want))
     }
 
     /// Takes what has ended; whether input arrived.
@@ -177,7 +170,9 @@ impl Uring {
                 Ok(_) => self.again(&mut io),
                 Err(_) => match -entry.result() {
                     // Not now, or not so: the plain call knows what to do.
-                    libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP | libc::EINVAL => self.again(&mut io),
+                    libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EOPNOTSUPP | libc::EINVAL => {
+                        self.again(&mut io)
+                    }
                     errno => Err(io::Error::from_raw_os_error(errno)),
                 },
             };
@@ -194,6 +189,29 @@ impl Uring {
         match io.op {
             RingOp::Read => self.file.read_at(io.offset, &mut io.buffer),
             RingOp::Write { fua } => self.file.write_held(io.offset, &io.buffer, fua),
+        }
+    }
+}
+
+/// How long a thread rests for which the kernel had no memory. Guess.
+const NO_MEMORY_NAP: Duration = Duration::from_millis(1);
+
+/// One call of the kernel that may be repeated: what it did not take stands in the ring for the next.
+fn entered(mut enter: impl FnMut() -> io::Result<usize>) -> io::Result<()> {
+    loop {
+        match enter() {
+            Ok(_) => return Ok(()),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // Completions are to be taken first.
+                Some(libc::EBUSY) => return Ok(()),
+                // No memory for a request: completions free some, and so do others, perhaps by a write to this volume.
+                Some(libc::EAGAIN | libc::ENOMEM) => {
+                    std::thread::sleep(NO_MEMORY_NAP);
+                    return Ok(());
+                }
+                _ => return Err(e),
+            },
         }
     }
 }
@@ -284,5 +302,31 @@ impl Drop for Uring {
             }
             self.reap(&mut ended);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A daemon whose volume is what memory is to be freed by ended itself when there was none.
+    #[test]
+    fn a_kernel_without_memory_is_asked_again() {
+        for (errno, lasting) in [
+            (libc::EAGAIN, false),
+            (libc::ENOMEM, false),
+            (libc::EBUSY, false),
+            (libc::EBADF, true),
+            (libc::ENXIO, true),
+        ] {
+            let done = entered(|| Err(io::Error::from_raw_os_error(errno)));
+            assert_eq!(done.err().and_then(|e| e.raw_os_error()), lasting.then_some(errno));
+        }
+        let mut calls = 0;
+        let done = entered(|| {
+            calls += 1;
+            if calls < 3 { Err(io::Error::from_raw_os_error(libc::EINTR)) } else { Ok(1) }
+        });
+        assert!(done.is_ok() && calls == 3);
     }
 }

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -15,6 +16,11 @@ use zerocopy::IntoBytes;
 use super::control::Driver;
 use super::queue::{Commands, Event};
 use super::uapi::{CONTROL, ControlCommand, IoCommand, IoDescriptor, QUEUE_DEPTH_MAX, io as io_cmd};
+
+/// Whether the kernel can be asked again: completions must be taken first (EBUSY), or it had no memory.
+fn is_short(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN | libc::ENOMEM))
+}
 
 /// `/dev/ublk-control`, one command at a time.
 pub(super) struct ControlRing {
@@ -46,6 +52,7 @@ impl Driver for ControlRing {
         loop {
             match self.ring.submit_and_wait(1) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if is_short(&e) => std::thread::sleep(Duration::from_millis(1)),
                 Err(e) => {
                     // The command may still run, and its memory is about to go.
                     tracing::error!("a control command is lost: {e}");
@@ -153,7 +160,10 @@ impl QueueRing {
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
-            self.ring.submit()?;
+            match self.ring.submit() {
+                Err(e) if is_short(&e) => std::thread::sleep(Duration::from_millis(1)),
+                done => drop(done?),
+            }
         }
     }
 
@@ -191,8 +201,7 @@ impl Commands for QueueRing {
             self.armed = true;
         }
         match self.ring.submit_and_wait(wait.into()) {
-            // EBUSY: completions must be taken first.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted || is_short(&e) => {}
             done => drop(done?),
         }
         let mut woken = false;
@@ -225,7 +234,7 @@ pub(super) fn open_char(device: u32) -> io::Result<OwnedFd> {
                 if attempt < 100
                     && matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::EBUSY)) =>
             {
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(Duration::from_millis(20));
             }
             Err(e) => return Err(io::Error::new(e.kind(), format!("{path}: {e}"))),
         }
