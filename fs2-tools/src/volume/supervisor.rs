@@ -37,7 +37,7 @@ use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
 /// Daemons started in a row before the device is given up.
 const TRIES: u32 = 5;
 
-/// A daemon that lived so long did not die of what the one before died of. Guess.
+/// A daemon that served so long did not die of what the one before died of. Guess.
 const GOOD_LIFE: Duration = Duration::from_secs(60);
 
 /// How long `umount` waits for the supervisor's end, once the daemon has ended. Guess.
@@ -120,11 +120,11 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
     };
     // Without it nobody notices an unmount by hand, and everything else goes on.
     let table = File::open("/proc/self/mountinfo").ok();
-    let mut tries = 0;
-    let mut born = Instant::now();
+    let mut tries = Tries::of_one_that_serves(Instant::now());
+    // Not by its number each time: that of one which ended may be another's now.
+    let mut daemon = Process::of(record.pid);
     loop {
-        match Process::of(record.pid).map(|daemon| watched(&record, &daemon, watch.as_ref(), table.as_ref()))
-        {
+        match daemon.as_ref().map(|daemon| watched(&record, daemon, watch.as_ref(), table.as_ref())) {
             Some(Seen::Unused(_ending)) => {
                 eprintln!("fs2 supervise: {} was unmounted by its last user", record.block_device.display());
                 // Nobody waits for this process then.
@@ -157,10 +157,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
                 _ => Ok(()),
             };
         }
-        if born.elapsed() > GOOD_LIFE {
-            tries = 0;
-        }
-        if tries == TRIES {
+        let Some(n) = tries.next(Instant::now()) else {
             let why = format!(
                 "{}: the daemon ended {TRIES} times in a row; {} fails every request from now on: unmount it, then \
                  chkfs2 -f -p {}",
@@ -172,24 +169,57 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
             tell_the_system(&why);
             give_up(&record, tag);
             return Err(VolumeError::Other(why));
-        }
+        };
         eprintln!(
             "fs2 supervise: daemon {} of {} ended; starting another",
             record.pid,
             record.device.display()
         );
-        std::thread::sleep(pause(tries));
-        tries += 1;
-        born = Instant::now();
-        if let Err(e) = restart(&mut record, &flag) {
-            eprintln!("fs2 supervise: try {tries} of {TRIES}: {e}");
-        }
+        std::thread::sleep(pause(n));
+        daemon = match restart(&mut record, &flag) {
+            Ok(()) => {
+                tries.serves(Instant::now());
+                Process::of(record.pid)
+            }
+            Err(e) => {
+                eprintln!("fs2 supervise: try {n} of {TRIES}: {e}");
+                None
+            }
+        };
     }
 }
 
-/// Seconds before the next try: none, then 1, 2, 4, 8.
-fn pause(tries: u32) -> Duration {
-    Duration::from_secs(if tries == 0 { 0 } else { 1 << (tries - 1).min(3) })
+/// The daemons started since one served for a good while. How long a start took says nothing of how the daemon lived: one may wait
+/// for its lock, in vain, for longer than that.
+struct Tries {
+    made: u32,
+    /// When the daemon that serves, if one does, began to.
+    serves_since: Option<Instant>,
+}
+
+impl Tries {
+    fn of_one_that_serves(now: Instant) -> Tries {
+        Tries { made: 0, serves_since: Some(now) }
+    }
+
+    /// The last one started serves from now on.
+    fn serves(&mut self, now: Instant) {
+        self.serves_since = Some(now);
+    }
+
+    /// None serves any more: the number of the next try, from 1, or `None` where there were [`TRIES`].
+    fn next(&mut self, now: Instant) -> Option<u32> {
+        if self.serves_since.take().is_some_and(|since| now.duration_since(since) > GOOD_LIFE) {
+            self.made = 0;
+        }
+        self.made += 1;
+        (self.made <= TRIES).then_some(self.made)
+    }
+}
+
+/// Before a try: none, then 1, 2, 4, 8 seconds.
+fn pause(n: u32) -> Duration {
+    Duration::from_secs(if n <= 1 { 0 } else { 1 << (n - 2).min(3) })
 }
 
 /// What became of a daemon that was watched for a while.
@@ -347,7 +377,30 @@ mod tests {
 
     #[test]
     fn tries_are_spaced() {
-        let pauses: Vec<u64> = (0..TRIES).map(|n| pause(n).as_secs()).collect();
+        let pauses: Vec<u64> = (1..=TRIES).map(|n| pause(n).as_secs()).collect();
         assert_eq!(pauses, [0, 1, 2, 4, 8]);
+    }
+
+    /// While another held the volume's lock each start took longer than a good life, so the count began anew each time, and the
+    /// device was never given up.
+    #[test]
+    fn a_start_that_takes_long_and_fails_is_a_try() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut tries = Tries::of_one_that_serves(start);
+        let made: Vec<_> = (0..6).map(|n| tries.next(at(1000 + 70 * n))).collect();
+        assert_eq!(made, [Some(1), Some(2), Some(3), Some(4), Some(5), None]);
+    }
+
+    #[test]
+    fn who_served_for_a_while_begins_the_count_anew() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut tries = Tries::of_one_that_serves(start);
+        assert_eq!((tries.next(at(1)), tries.next(at(2))), (Some(1), Some(2)));
+        tries.serves(at(3));
+        assert_eq!(tries.next(at(4)), Some(3), "it died young");
+        tries.serves(at(5));
+        assert_eq!(tries.next(at(66)), Some(1));
     }
 }
