@@ -9,6 +9,7 @@ use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, Reply, Status};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::{MountRecord, VolumeError, io_error};
@@ -18,6 +19,12 @@ const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a daemon may take to end once it was asked.
 const END_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long one that was asked to end before it ever answered may take: it waits for a lock, or for the kernel. Guess.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long one that is killed may take; longer does one that the kernel keeps for its I/O. Guess.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// This program as it is installed: a later version where a package has replaced it, since what `fs2 upgrade` made of the daemon is not
 /// to become the former version again; and itself where it was removed, since a mounted volume needs its daemon all the same.
@@ -59,6 +66,7 @@ pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, Vo
 /// A daemon being started; ended on drop unless it is kept.
 pub(super) struct Daemon {
     child: Child,
+    answered: bool,
     kept: bool,
 }
 
@@ -66,7 +74,7 @@ impl Daemon {
     /// `args` are those of `fs2 daemon`.
     pub(super) fn start(record: &MountRecord, args: &[OsString]) -> Result<Daemon, VolumeError> {
         let args = [&[OsString::from("daemon")], args].concat();
-        Ok(Daemon { child: apart(record, &args)?, kept: false })
+        Ok(Daemon { child: apart(record, &args)?, answered: false, kept: false })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -81,6 +89,7 @@ impl Daemon {
                 // A former daemon of the same device answers at the same place: not what was asked for.
                 && status.pid == self.child.id()
             {
+                self.answered = true;
                 return Ok(*status);
             }
             let ended = self.child.try_wait().map_err(io_error("waiting for the daemon"))?;
@@ -104,14 +113,28 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if !self.kept {
-            let _ = nix::sys::signal::kill(
-                Pid::from_raw(self.child.id() as i32),
-                nix::sys::signal::Signal::SIGTERM,
-            );
-            let _ = self.child.wait();
+        if !self.kept && !end(&mut self.child, if self.answered { END_PATIENCE } else { STOP_PATIENCE }) {
+            let pid = self.child.id();
+            eprintln!("fs2: daemon {pid} does not end; its volume stays locked until it does");
         }
     }
+}
+
+/// Asks a daemon to end, kills it where that takes longer than `patience`, and waits for that only so long: who supervises has a
+/// device whose programs wait. Whether it ended.
+fn end(child: &mut Child, patience: Duration) -> bool {
+    [(Signal::SIGTERM, patience), (Signal::SIGKILL, KILL_PATIENCE)].into_iter().any(|(signal, patience)| {
+        let _ = kill(Pid::from_raw(child.id() as i32), signal);
+        let until = Instant::now() + patience;
+        loop {
+            match child.try_wait() {
+                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(10)),
+                Ok(ended) => return ended.is_some(),
+                // None of ours any more.
+                Err(_) => return true,
+            }
+        }
+    })
 }
 
 /// Waits for a daemon's end.
@@ -141,6 +164,21 @@ pub(super) fn is_alive(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The supervisor waited without end for a start that did not heed SIGTERM, and programs for the supervisor.
+    #[test]
+    fn who_does_not_end_when_asked_is_killed() {
+        let stubborn = "trap '' TERM; echo ready; for n in $(seq 200); do sleep 0.1; done";
+        let mut child = Process::new("sh").args(["-c", stubborn]).stdout(Stdio::piped()).spawn().unwrap();
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 6]).unwrap();
+        assert!(end(&mut child, Duration::from_millis(50)));
+        let status = child.try_wait().unwrap().expect("it has ended");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGKILL));
+        let mut child = Process::new("sleep").arg("60").spawn().unwrap();
+        assert!(end(&mut child, Duration::from_secs(30)));
+        let status = child.try_wait().unwrap().expect("it has ended");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    }
 
     /// After a package was upgraded, the supervisor looked for `/usr/sbin/fs2 (deleted)`, and a daemon that died had no successor.
     #[test]

@@ -26,7 +26,7 @@ use fs2d::runtime::{Ending, begin_ending};
 use fs2d::settings::Settings;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::daemon::{Daemon, apart};
@@ -137,8 +137,8 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
             Some(Seen::Alive) => continue,
             Some(Seen::Ended) | None => {}
         }
-        // One that this process started would stay a zombie.
-        let _ = waitpid(Pid::from_raw(record.pid as i32), Some(WaitPidFlag::WNOHANG));
+        // Those that this process started would stay zombies, also one that took its time to end.
+        while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|seen| seen != WaitStatus::StillAlive) {}
         // Keeps 1.
         if !flag.exists() {
             return Ok(());
