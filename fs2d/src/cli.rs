@@ -93,6 +93,10 @@ pub struct Serve {
     #[arg(long, value_name = "FD", hide = true)]
     pub hand_over: Option<i32>,
 
+    /// The number of the ublk device that programs wait for: it is taken over, or nothing is served.
+    #[arg(long, value_name = "N", hide = true)]
+    pub take_over: Option<u32>,
+
     /// End once the FUSE file was open and nobody has it open any more, and clear away this mount's record.
     #[arg(long, value_name = "RECORD", hide = true)]
     pub until_unused: Option<PathBuf>,
@@ -354,22 +358,24 @@ fn bind_metrics(settings: &Settings, handed_over: bool) -> Result<Option<(Place,
 /// waits for a daemon that is started again.
 fn upgrade(program: &Path, device: ublk::Server, served: &Served) -> DaemonError {
     tracing::info!("{} goes on as {}", device.path().display(), program.display());
+    let number = device.device();
     let connection = device.let_go();
     let left = served.leave(connection).inspect_err(|why| {
         tracing::warn!("the next daemon cannot go on with this session: {why}");
     });
-    let failed = become_program(program, left.as_deref().ok());
+    let failed = become_program(program, number, left.as_deref().ok());
     tracing::error!("{}: {failed}; going on as before", program.display());
     // Not by its path, where a package may have put another.
-    let source = become_program(Path::new("/proc/self/exe"), left.as_deref().ok());
+    let source = become_program(Path::new("/proc/self/exe"), number, left.as_deref().ok());
     DaemonError::Io { what: "starting this program again".into(), source }
 }
 
 /// What a former daemon's device asks of a session that takes it over.
 fn resume(serve: &Serve, settings: &mut Settings) -> Result<(), DaemonError> {
     let tag = ublk_tag(&serve.device)?;
-    if !ublk::is_awaited(tag).map_err(io_error("ublk"))? {
-        return Ok(());
+    if !ublk::is_awaited(tag, serve.take_over).map_err(io_error("ublk"))? {
+        // Without one, the volume is served by a new device.
+        return serve.take_over.map_or(Ok(()), |n| Err(io_error("ublk")(ublk::not_awaited(n))));
     }
     tracing::warn!("{} has a device whose daemon ended: taking it over", serve.device.display());
     // Programs wait for it: nothing that was meant for a fresh start may keep it from being served.
@@ -446,6 +452,7 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
                 queues: serve.queues.unwrap_or(usual.queues),
                 queue_depth: serve.queue_depth,
                 tag: ublk_tag(&serve.device)?,
+                device: serve.take_over,
                 ..usual
             };
             let server = ublk::Server::start(service, &options).map_err(io_error("ublk"))?;

@@ -23,6 +23,9 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 /// The argument that names the memfd's descriptor.
 const ARGUMENT: &str = "--hand-over=";
 
+/// The argument that names the device to go on with.
+const DEVICE_ARGUMENT: &str = "--take-over=";
+
 /// No table is larger: 2^32 blocks have at most so many bytes of pages, and F and the like fit beside.
 const BYTES_MAX: u64 = 64 << 30;
 
@@ -83,9 +86,9 @@ impl Given {
     }
 }
 
-/// Becomes `program` with this process's arguments, and `left` where there is something to go on with. Returns
-/// only what kept it from that.
-pub(crate) fn become_program(program: &Path, left: Option<&[u8]>) -> io::Error {
+/// Becomes `program` with this process's arguments, to go on with the ublk device of this number, and with `left` where there is
+/// something to go on with. Returns only what kept it from that.
+pub(crate) fn become_program(program: &Path, device: u32, left: Option<&[u8]>) -> io::Error {
     let memfd = match left.map(sealed).transpose() {
         Ok(memfd) => memfd,
         Err(e) => {
@@ -94,15 +97,17 @@ pub(crate) fn become_program(program: &Path, left: Option<&[u8]>) -> io::Error {
         }
     };
     let mut args: Vec<OsString> = std::env::args_os().skip(1).filter(|a| !is_ours(a)).collect();
+    // Behind the subcommand: options of it.
+    let behind = 1.min(args.len());
+    args.insert(behind, format!("{DEVICE_ARGUMENT}{device}").into());
     if let Some(memfd) = &memfd {
-        // Behind the subcommand: an option of it.
-        args.insert(1.min(args.len()), format!("{ARGUMENT}{}", memfd.as_raw_fd()).into());
+        args.insert(behind, format!("{ARGUMENT}{}", memfd.as_raw_fd()).into());
     }
     Command::new(program).args(args).exec()
 }
 
 fn is_ours(argument: &OsString) -> bool {
-    argument.to_str().is_some_and(|a| a.starts_with(ARGUMENT))
+    argument.to_str().is_some_and(|a| a.starts_with(ARGUMENT) || a.starts_with(DEVICE_ARGUMENT))
 }
 
 /// A memfd that nobody can change any more, and that outlives an exec.

@@ -187,3 +187,25 @@ fn a_daemon_that_cannot_be_kept_alive_lets_programs_fail() {
     left.says("Input/output error").says("try 5 of 5");
     left.says("the daemon ended 5 times in a row; /dev/ublkb0 fails every request from now on");
 }
+
+/// The volume's path names another file by then: a second device over that one would help nobody who waits for the first.
+#[test]
+fn an_image_that_was_replaced_is_not_served_in_its_place() {
+    let Some(guest) = guest() else { return };
+    let left = guest.tolerates("EXT4-fs error").run(
+        r#"
+        truncate -s 64M /tmp/disk; mke2fs -q -t ext2 /tmp/disk; mkfs2 /tmp/disk > /dev/null
+        mkdir /tmp/m; fs2 mount --frontend ublk --lock-wait 1 /tmp/disk /tmp/m
+        echo x > /tmp/m/x; sync
+        cp /tmp/disk /tmp/other; mv /tmp/other /tmp/disk
+        kill -9 "$(status pid /tmp/m)"
+        code=0; dd if=/dev/zero of=/tmp/m/y bs=64k count=20 conv=fsync || code=$?; [ $code = 1 ]
+        until_true 60 test -s /run/fs2/*.failed
+        grep 'waits for no daemon of this volume' /run/fs2/*.log
+        ! ls /dev/ublkb1 2> /dev/null
+        code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+        ! pgrep -x fs2
+        "#,
+    );
+    left.says("Input/output error").says("waits for no daemon of this volume");
+}

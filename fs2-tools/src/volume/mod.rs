@@ -159,9 +159,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             nbd.keep();
         }
         FrontendKind::Ublk => {
-            // "ublk /dev/ublkbN (...)"
-            let path = status.frontend.split_whitespace().nth(1).map(PathBuf::from);
-            record.block_device = path.filter(|p| p.is_absolute()).ok_or_else(|| {
+            record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
             let mounted = mount_ext2(&record.block_device, &dir, options).map_err(io_error("mount"))?;
@@ -176,6 +174,12 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         eprintln!("fs2: /run/mount/utab: {e}");
     }
     Ok((record, status))
+}
+
+/// The block device that a ublk daemon says it serves: "ublk /dev/ublkbN (...)".
+fn device_served(status: &Status) -> Option<PathBuf> {
+    let path = status.frontend.split_whitespace().nth(1).map(PathBuf::from);
+    path.filter(|p| p.is_absolute())
 }
 
 /// Whether the device below an image or a device is said to turn.

@@ -31,7 +31,7 @@ use nix::unistd::Pid;
 
 use super::daemon::{Daemon, apart};
 use super::end::{finish, is_mounted, is_used};
-use super::{MountRecord, VolumeError, io_error};
+use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
 
 /// Daemons started in a row before the device is given up.
@@ -144,7 +144,8 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
             return Ok(());
         }
         // Unmounted by hand and told to end: nobody waits.
-        if tag.is_some_and(|tag| ublk::is_awaited(tag).is_ok_and(|awaited| !awaited)) {
+        let device = ublk::device_of(&record.block_device);
+        if tag.is_some_and(|tag| ublk::is_awaited(tag, device).is_ok_and(|awaited| !awaited)) {
             let _ = std::fs::remove_file(&flag);
             if is_mounted(&record) || is_used(&record) {
                 return Ok(());
@@ -267,9 +268,16 @@ fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, tab
 }
 
 fn restart(record: &mut MountRecord, flag: &Path) -> Result<(), VolumeError> {
-    let args: Vec<OsString> = record.again.iter().map(OsString::from).collect();
+    let mut args: Vec<OsString> = record.again.iter().map(OsString::from).collect();
+    let ublk = ublk::device_of(&record.block_device);
+    // What the volume's path names may be another file by now.
+    args.extend(ublk.map(|n| format!("--take-over={n}").into()));
     let mut daemon = Daemon::start(record, &args)?;
     let status = daemon.wait_ready(record, 0)?;
+    if ublk.is_some() && device_served(&status).as_deref() != Some(&*record.block_device) {
+        let (served, wanted) = (&status.frontend, record.block_device.display());
+        return Err(VolumeError::Other(format!("the new daemon serves '{served}' and not {wanted}")));
+    }
     // Keeps 1. Dropping it ends it.
     if !flag.exists() {
         return Ok(());
@@ -292,7 +300,7 @@ fn reconnect(record: &MountRecord) -> io::Result<()> {
 /// What waits for the device fails now rather than later.
 fn give_up(record: &MountRecord, tag: Option<u64>) {
     if let Some(tag) = tag
-        && let Err(e) = ublk::give_up(tag)
+        && let Err(e) = ublk::give_up(tag, ublk::device_of(&record.block_device))
     {
         eprintln!("fs2 supervise: programs may wait for ever: {e}");
     }

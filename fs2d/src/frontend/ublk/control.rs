@@ -178,6 +178,86 @@ pub(super) fn left(info: &DeviceInfo, tag: u64) -> Left {
     }
 }
 
+/// What the driver says of a device; `None` where there is none, or it is somebody else's who lets nobody look. Where it is `ours`,
+/// as another told us, that is an error as any other: not to be told of a device is no sign that nobody waits in it.
+pub(super) fn look<D: Driver>(
+    control: &mut Control<D>,
+    device: u32,
+    ours: bool,
+) -> io::Result<Option<DeviceInfo>> {
+    match control.info(device) {
+        Err(e) if !ours && matches!(e.raw_os_error(), Some(libc::EPERM | libc::EACCES)) => Ok(None),
+        Err(e) => Err(io::Error::new(e.kind(), format!("asking for ublk device {device}: {e}"))),
+        told => told,
+    }
+}
+
+/// Whether requests may wait in one of `devices` for a daemon of the volume.
+pub(super) fn is_awaited<D: Driver>(
+    control: &mut Control<D>,
+    devices: &[u32],
+    tag: u64,
+    ours: bool,
+) -> io::Result<bool> {
+    for &device in devices {
+        if look(control, device, ours)?.is_some_and(|info| left(&info, tag) == Left::Recover) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a former daemon left among `devices`, if it can be taken over. Where `only` that one is wanted, it is that or an error:
+/// a second device would serve a file that is not what is mounted, and the first would wait for ever.
+pub(super) fn take<D: Driver>(
+    control: &mut Control<D>,
+    devices: &[u32],
+    tag: u64,
+    only: Option<u32>,
+) -> io::Result<Option<DeviceInfo>> {
+    let mut found = None;
+    for &device in devices {
+        let Some(info) = look(control, device, only.is_some())? else { continue };
+        match left(&info, tag) {
+            Left::Recover => found = Some(info),
+            Left::Remove if only.is_none() => control.remove(device)?,
+            Left::Remove | Left::Foreign => {}
+            Left::Stuck => {
+                return Err(io::Error::other(format!(
+                    "/dev/ublkb{device} of a former daemon cannot be taken over (state {}); unmount it, and \
+                     remove it with `ublk del -n {device}`",
+                    info.state
+                )));
+            }
+        }
+    }
+    match only {
+        Some(device) if found.is_none() => Err(not_awaited(device)),
+        _ => Ok(found),
+    }
+}
+
+/// The device that a daemon was to take over is not to be had.
+pub(super) fn not_awaited(device: u32) -> io::Error {
+    let what = format!(
+        "/dev/ublkb{device} waits for no daemon of this volume: it was stopped, or another file or device has the volume's name now"
+    );
+    io::Error::new(io::ErrorKind::NotFound, what)
+}
+
+/// Whether a device that exists, of so many sectors as sysfs says, is of the size the volume is now.
+///
+/// # Errors
+/// Where it is not.
+pub(super) fn fits(sectors: &str, params: &Params) -> io::Result<()> {
+    let (is, now) = (sectors.trim(), params.basic.device_sectors);
+    if is.parse() == Ok(now) {
+        return Ok(());
+    }
+    let what = format!("it has {is} sectors, and the volume {now} now");
+    Err(io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
 /// A line on what the kernel made of what was wanted.
 pub(super) fn difference(wanted: &DeviceInfo, got: &DeviceInfo) -> Option<String> {
     let mut parts = Vec::new();
@@ -204,10 +284,11 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// Answers from a list; remembers what was asked.
+    /// Answers from a list, and with what it knows of devices; remembers what was asked.
     #[derive(Default)]
     struct Script {
         answers: VecDeque<Result<i32, i32>>,
+        devices: Vec<DeviceInfo>,
         asked: Vec<(u32, ControlCommand)>,
     }
 
@@ -215,14 +296,24 @@ mod tests {
         fn run(&mut self, op: u32, command: &mut ControlCommand) -> io::Result<i32> {
             self.asked.push((op, *command));
             match self.answers.pop_front().unwrap_or(Ok(0)) {
-                Ok(n) => Ok(n),
+                Ok(n) => {
+                    let known = self.devices.iter().find(|d| d.device == command.device);
+                    if let Some(info) = known.filter(|_| op == cmd::GET_DEV_INFO2) {
+                        let addr = command.addr as usize + usize::from(command.dev_path_len);
+                        let to = std::ptr::with_exposed_provenance_mut::<u8>(addr);
+                        let bytes = zerocopy::IntoBytes::as_bytes(info);
+                        // SAFETY: the caller's payload behind the path, of a description's length.
+                        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    }
+                    Ok(n)
+                }
                 Err(errno) => Err(io::Error::from_raw_os_error(errno)),
             }
         }
     }
 
     fn control(privileged: bool, answers: &[Result<i32, i32>]) -> Control<Script> {
-        Control::new(Script { answers: answers.iter().copied().collect(), asked: vec![] }, privileged)
+        Control::new(Script { answers: answers.iter().copied().collect(), ..Script::default() }, privileged)
     }
 
     #[test]
@@ -282,6 +373,69 @@ mod tests {
         assert_eq!(left(&info(state::DEAD, recoverable), 5), Left::Remove);
         assert_eq!(left(&info(state::LIVE, 0), 5), Left::Stuck);
         assert_eq!(left(&info(9, recoverable), 5), Left::Stuck);
+    }
+
+    /// A volume's image was replaced below its mount: the daemon after the next death made a second device, over the other file, and
+    /// the mounted one waited for ever.
+    #[test]
+    fn a_daemon_that_is_to_take_a_device_over_takes_none_else() {
+        let info = |device, tag, state| DeviceInfo {
+            device,
+            state,
+            server_flags: tag,
+            flags: feature::USER_RECOVERY,
+            ..DeviceInfo::default()
+        };
+        let with = |devices: &[DeviceInfo]| {
+            let mut c = control(true, &[]);
+            c.driver.devices = devices.to_vec();
+            c
+        };
+        let waits = info(0, 5, state::QUIESCED);
+        assert_eq!(take(&mut with(&[waits]), &[0], 5, Some(0)).unwrap(), Some(waits));
+        for unfit in [info(0, 6, state::QUIESCED), info(0, 5, state::DEAD)] {
+            let mut c = with(&[unfit]);
+            assert!(!is_awaited(&mut c, &[0], 5, true).unwrap());
+            let refused = take(&mut c, &[0], 5, Some(0)).unwrap_err();
+            assert!(
+                refused.to_string().contains("/dev/ublkb0 waits for no daemon of this volume"),
+                "{refused}"
+            );
+            assert!(c.driver.asked.iter().all(|(op, _)| *op == cmd::GET_DEV_INFO2), "it is left as it is");
+        }
+        // Who was told of none makes one, where none is left.
+        let mut c = with(&[info(0, 6, state::QUIESCED), info(1, 5, state::DEAD)]);
+        assert_eq!(take(&mut c, &[0, 1], 5, None).unwrap(), None);
+        assert_eq!(c.driver.asked.last().unwrap().0, cmd::DEL_DEV);
+    }
+
+    /// A driver that did not tell was taken for one with no such device.
+    #[test]
+    fn not_being_told_of_a_device_is_an_error() {
+        let asked = |errno, ours| is_awaited(&mut control(true, &[Err(errno)]), &[3], 5, ours);
+        for errno in [libc::EINTR, libc::ENOMEM, libc::EIO] {
+            assert!(asked(errno, false).is_err() && asked(errno, true).is_err(), "{errno}");
+            assert!(take(&mut control(true, &[Err(errno)]), &[3], 5, None).is_err());
+        }
+        // Others' devices need not concern us.
+        assert!(!asked(libc::EACCES, false).unwrap());
+        assert!(asked(libc::EACCES, true).is_err());
+        assert!(!asked(libc::ENODEV, true).unwrap());
+    }
+
+    #[test]
+    fn a_volume_of_another_size_is_not_put_below_a_device() {
+        let volume = crate::service::ExportInfo {
+            size_bytes: 1 << 20,
+            block_bytes: 4096,
+            rotational: true,
+            description: String::new(),
+        };
+        let params = protocol::params(&volume, protocol::Shape { logical_bytes: 512, io_bytes_max: 4096 });
+        assert!(fits("2048\n", &params).is_ok());
+        for other in ["2047\n", "4096\n", "", "x"] {
+            assert!(fits(other, &params).is_err(), "{other}");
+        }
     }
 
     #[test]

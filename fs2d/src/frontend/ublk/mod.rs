@@ -54,6 +54,8 @@ pub struct Options {
     pub queue_depth: u16,
     /// Which volume it is: the same in every daemon of it, and in no other's. [`tag_of`] makes one.
     pub tag: u64,
+    /// The device, by its number, that programs wait for: no other is taken over, and none made.
+    pub device: Option<u32>,
     /// What may be read ahead, KiB.
     pub read_ahead_kb: u32,
 }
@@ -61,7 +63,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Options { queues: cpus.min(4) as u16, queue_depth: 128, tag: 0, read_ahead_kb: 128 }
+        Options { queues: cpus.min(4) as u16, queue_depth: 128, tag: 0, device: None, read_ahead_kb: 128 }
     }
 }
 
@@ -91,25 +93,32 @@ pub fn offer() -> io::Result<Offer> {
     Ok(Offer { recovery: flags & both == both && control.privileged, features: protocol::names(flags) })
 }
 
-/// Whether a former daemon of the volume left a device in which requests may wait.
+/// Whether a former daemon of the volume left a device in which requests may wait; where `device` is told, that one.
 ///
 /// # Errors
-/// As [`offer`].
-pub fn is_awaited(tag: u64) -> io::Result<bool> {
+/// As [`offer`]; what the driver says of a device that may be ours.
+pub fn is_awaited(tag: u64, device: Option<u32>) -> io::Result<bool> {
     let mut control = Control::new(ControlRing::open()?, memory::is_admin());
-    Ok(devices().into_iter().any(|n| is_left(&mut control, n, tag) == Some(Left::Recover)))
+    control::is_awaited(&mut control, &candidates(device), tag, device.is_some())
 }
 
-/// Fails every device of the volume: whoever waits for it gets an error. For devices that no daemon serves,
+/// That a device which was to be taken over is not to be had.
+pub fn not_awaited(device: u32) -> io::Error {
+    control::not_awaited(device)
+}
+
+/// Fails every device of the volume, or `device` alone: whoever waits for it gets an error. For devices that no daemon serves,
 /// and none will. Returns how many there were.
 ///
 /// # Errors
 /// What the driver says.
-pub fn give_up(tag: u64) -> io::Result<usize> {
+pub fn give_up(tag: u64, device: Option<u32>) -> io::Result<usize> {
     let mut control = Control::new(ControlRing::open()?, memory::is_admin());
     let mut found = 0;
-    for device in devices() {
-        if is_left(&mut control, device, tag).is_some_and(|left| left != Left::Foreign) {
+    let told = device.is_some();
+    for device in candidates(device) {
+        let left = control::look(&mut control, device, told)?.map(|info| control::left(&info, tag));
+        if left.is_some_and(|left| left != Left::Foreign) {
             control.stop(device)?;
             found += 1;
             // Who has it mounted keeps it: not waited for.
@@ -128,9 +137,8 @@ fn devices() -> Vec<u32> {
     entries.flatten().filter_map(number).collect()
 }
 
-/// What the device is to us; `None` where the driver does not tell us.
-fn is_left<D: control::Driver>(control: &mut Control<D>, device: u32, tag: u64) -> Option<Left> {
-    control.info(device).ok().flatten().map(|info| control::left(&info, tag))
+fn candidates(device: Option<u32>) -> Vec<u32> {
+    device.map_or_else(devices, |n| vec![n])
 }
 
 /// A device being served.
@@ -162,7 +170,7 @@ impl Server {
         let privileged = memory::is_admin();
         let mut control = Control::new(ControlRing::open()?, privileged);
         let offered = control.features();
-        let former = take(&mut control, options.tag)?;
+        let former = control::take(&mut control, &candidates(options.device), options.tag, options.device)?;
         let wanted = protocol::device_info(
             options.queues.max(1),
             options.queue_depth.clamp(1, uapi::QUEUE_DEPTH_MAX),
@@ -186,12 +194,14 @@ impl Server {
         if !control::sane(&info) {
             return Err(io::Error::other(format!("the kernel made a strange device: {info:?}")));
         }
+        let shape = protocol::Shape { logical_bytes: 512, io_bytes_max: info.io_bytes_max };
+        let params = protocol::params(&service.info(), shape);
         if recovered {
+            let size = PathBuf::from(format!("/sys/block/ublkb{}/size", info.device));
+            let size = std::fs::read_to_string(&size).map_err(|e| said(&size.display().to_string(), e))?;
+            control::fits(&size, &params).map_err(|e| said("taking the device over", e))?;
             making.control.begin_recovery(info.device, NAP).map_err(|e| said("taking the device over", e))?;
         } else {
-            let volume = service.info();
-            let shape = protocol::Shape { logical_bytes: 512, io_bytes_max: info.io_bytes_max };
-            let params = protocol::params(&volume, shape);
             making
                 .control
                 .set_params(info.device, &params)
@@ -338,28 +348,6 @@ impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server").field("info", &self.info).finish_non_exhaustive()
     }
-}
-
-/// What a former daemon left, if it can be taken over.
-fn take(control: &mut Control<ControlRing>, tag: u64) -> io::Result<Option<DeviceInfo>> {
-    let mut found = None;
-    for device in devices() {
-        // Others' devices may not even be looked at.
-        let Ok(Some(info)) = control.info(device) else { continue };
-        match control::left(&info, tag) {
-            Left::Recover => found = Some(info),
-            Left::Remove => control.remove(device)?,
-            Left::Foreign => {}
-            Left::Stuck => {
-                return Err(io::Error::other(format!(
-                    "/dev/ublkb{device} of a former daemon cannot be taken over (state {}); unmount it, and \
-                     remove it with `ublk del -n {device}`",
-                    info.state
-                )));
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// Undoes a device being made.
