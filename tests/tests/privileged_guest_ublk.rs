@@ -209,3 +209,28 @@ fn an_image_that_was_replaced_is_not_served_in_its_place() {
     );
     left.says("Input/output error").says("waits for no daemon of this volume");
 }
+
+#[test]
+fn a_daemon_that_dies_while_its_volume_is_being_mounted_is_followed_by_another() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"
+        mke2fs -q -t ext2 -b 4096 /dev/vda 40000
+        mkfs2 /dev/vda > /dev/null
+        mkdir /tmp/m
+        # On a drive a hundred times as slow mount(2) takes its time.
+        fs2 mount --frontend ublk --drive wd800-repaired --time-scale 100 /dev/vda /tmp/m & mount=$!
+        until [ -e /run/fs2/*.supervised ]; do sleep 0.1; done
+        [ -e /proc/$mount ]
+        if mountpoint -q /tmp/m; then false; fi
+        kill -9 "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)"
+        wait $mount && echo mounted
+        grep 'starting another' /run/fs2/*.log
+        echo x > /tmp/m/x
+        fs2 umount /tmp/m || [ $? = 4 ]
+        # One that fails leaves nothing.
+        mkdir /tmp/n; ! fs2 mount --frontend ublk -o nonsense /dev/vda /tmp/n
+        {GONE}"#
+    ));
+    left.says("mounted").says("starting another");
+}

@@ -8,6 +8,7 @@
 //!
 //! Invariants:
 //! 1. Who ends a daemon has the right to ([`fs2d::runtime::begin_ending`]), so it is ended once and its record outlives it.
+//!    Who mounts a supervised volume has that right until it is mounted.
 //! 2. No daemon is ended while its device is mounted or open, wherever: such a volume is left to whoever notices its last use.
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -99,14 +100,16 @@ fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
 /// # Errors
 /// Where it is mounted or used.
 pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
-    if is_mounted(record) {
-        return Err(VolumeError::Other(format!(
+    let unmounted = || match is_mounted(record) {
+        false => Ok(()),
+        true => Err(VolumeError::Other(format!(
             "{} is in use by process {}, mounted by FS2 on {2}; fs2 umount {2} first",
             record.device.display(),
             record.pid,
             record.dir.display()
-        )));
-    }
+        ))),
+    };
+    unmounted()?;
     let until = Instant::now() + BUSY_PATIENCE;
     while record.path.exists() && is_used(record) {
         if Instant::now() > until {
@@ -120,7 +123,8 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
         std::thread::sleep(NAP);
     }
     match wait_for_right(record)? {
-        Some(_ending) => finish(record.clone()).map(drop),
+        // Who had the right may have been mounting it.
+        Some(_ending) => unmounted().and_then(|()| finish(record.clone()).map(drop)),
         None => Ok(()),
     }
 }

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, Liveness, Reply, Status};
+use fs2d::runtime::begin_ending;
 use fs2d::settings::{FrontendKind, Settings};
 
 pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
@@ -142,6 +143,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             mounted.keep();
             // With autoclear it goes with the unmount.
             loopdev.keep();
+            daemon.keep();
         }
         FrontendKind::Nbd => {
             let options_of_nbd =
@@ -152,28 +154,46 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = nbd.path();
-            let mounted = mount_ext2(&nbd.path(), &dir, options).map_err(io_error("mount"))?;
-            record.write().map_err(io_error(record.path.display().to_string()))?;
-            supervisor::start(&record).inspect_err(|_| record.forget())?;
-            mounted.keep();
+            mount_supervised(&record, options, daemon)?;
             nbd.keep();
         }
         FrontendKind::Ublk => {
             record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
-            let mounted = mount_ext2(&record.block_device, &dir, options).map_err(io_error("mount"))?;
-            record.write().map_err(io_error(record.path.display().to_string()))?;
-            supervisor::start(&record).inspect_err(|_| record.forget())?;
-            mounted.keep();
+            mount_supervised(&record, options, daemon)?;
         }
     }
-    daemon.keep();
     if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
         // Without it, umount(8) unmounts and the daemon notices.
         eprintln!("fs2: /run/mount/utab: {e}");
     }
     Ok((record, status))
+}
+
+/// Mounts a device that outlives its daemon, with a supervisor already beside that: mount(2) waits for the device, and where the
+/// daemon died meanwhile nobody else would start another.
+fn mount_supervised(record: &MountRecord, options: MountOptions, daemon: Daemon) -> Result<(), VolumeError> {
+    record.write().map_err(io_error(record.path.display().to_string()))?;
+    // Held until it is mounted: the supervisor would end what nobody uses.
+    let _ending = begin_ending(&record.path)
+        .map_err(io_error(record.log.display().to_string()))?
+        .ok_or_else(|| VolumeError::Other(format!("{} is being unmounted", record.dir.display())))?;
+    supervisor::start(record).inspect_err(|_| record.forget())?;
+    // From here on it may be another that is to be ended.
+    daemon.keep();
+    match mount_ext2(&record.block_device, &record.dir, options) {
+        Ok(mounted) => {
+            mounted.keep();
+            Ok(())
+        }
+        Err(e) => {
+            if let Err(e) = end::finish(record.clone()) {
+                eprintln!("fs2: {e}");
+            }
+            Err(io_error("mount")(e))
+        }
+    }
 }
 
 /// The block device that a ublk daemon says it serves: "ublk /dev/ublkbN (...)".

@@ -55,7 +55,8 @@ pub(super) fn again(settings: &Settings) -> Settings {
     Settings { record: None, trace: None, require_active: false, again: true, ..settings.clone() }
 }
 
-/// Leaves a supervisor beside a mounted volume whose record is written.
+/// Leaves a supervisor beside the daemon of a volume whose record is written. What is not mounted yet it lets alone as long as
+/// another has the right to end it ([`begin_ending`]).
 pub(super) fn start(record: &MountRecord) -> Result<(), VolumeError> {
     let flag = flag_of(record);
     File::create(&flag).map_err(io_error(flag.display().to_string()))?;
@@ -235,9 +236,10 @@ enum Seen {
 fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, table: Option<&File>) -> Seen {
     // Looked at after each event; where something uses the device unmounted, every second.
     let gone = table.is_some() && !is_mounted(record);
+    // The right first: to look whether it is used claims the device for a moment, in which a mount(2) under way would fail.
     if gone
-        && !is_used(record)
         && let Ok(Some(ending)) = begin_ending(&record.path)
+        && !is_used(record)
     {
         return Seen::Unused(ending);
     }
