@@ -17,6 +17,7 @@ use crate::notify::Manager;
 use crate::runtime;
 use crate::service::Service;
 use crate::settings::{FrontendKind, Settings};
+use crate::signals::Signals;
 use crate::status::status_of;
 use crate::upgrade::{Given, become_program};
 
@@ -238,9 +239,12 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     if serve.frontend == FrontendKind::Ublk {
         // Threads inherit it.
         ublk::become_io_flusher();
+    }
+    // Not before they are caught does anything begin that must be ended in order.
+    let signals = Signals::catch(&stop).map_err(io_error("signals"))?;
+    if serve.frontend == FrontendKind::Ublk {
         resume(serve, &mut settings)?;
     }
-    catch_signals(&stop)?;
     let given = serve.hand_over.and_then(|fd| {
         Given::receive(fd)
             .inspect_err(|why| tracing::warn!("the former daemon's session does not go on: {why}"))
@@ -318,7 +322,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         (Some(program), Frontend::Ublk(device)) => {
             manager.replaced();
             listening.shutdown();
-            return Err(upgrade(&program, *device, &served));
+            return Err(upgrade(&program, *device, &served, signals));
         }
         (_, frontend) => frontend,
     };
@@ -356,13 +360,14 @@ fn bind_metrics(settings: &Settings, handed_over: bool) -> Result<Option<(Place,
 
 /// Becomes another program that goes on with the device. Returns only where that failed: the device then
 /// waits for a daemon that is started again.
-fn upgrade(program: &Path, device: ublk::Server, served: &Served) -> DaemonError {
+fn upgrade(program: &Path, device: ublk::Server, served: &Served, signals: Signals) -> DaemonError {
     tracing::info!("{} goes on as {}", device.path().display(), program.display());
     let number = device.device();
     let connection = device.let_go();
     let left = served.leave(connection).inspect_err(|why| {
         tracing::warn!("the next daemon cannot go on with this session: {why}");
     });
+    signals.leave();
     let failed = become_program(program, number, left.as_deref().ok());
     tracing::error!("{}: {failed}; going on as before", program.display());
     // Not by its path, where a package may have put another.
@@ -528,35 +533,4 @@ fn answer(
             Reply::error("not an absolute path", program.display().to_string(), "")
         }
     }
-}
-
-/// SIGTERM, SIGINT and SIGHUP ask for the end.
-fn catch_signals(stop: &Arc<Stop>) -> Result<(), DaemonError> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let stop = stop.clone();
-    let (ready, caught) = std::sync::mpsc::channel();
-    let listen = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(async {
-            let mut term = signal(SignalKind::terminate())?;
-            let mut int = signal(SignalKind::interrupt())?;
-            let mut hup = signal(SignalKind::hangup())?;
-            let _ = ready.send(());
-            loop {
-                tokio::select! {
-                    _ = term.recv() => {}
-                    _ = int.recv() => {}
-                    _ = hup.recv() => {}
-                }
-                stop.ask();
-            }
-        })
-    };
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || -> std::io::Result<()> { listen() })
-        .map_err(io_error("a thread for signals"))?;
-    // Not before they are caught does anything begin that must be ended in order.
-    let _ = caught.recv_timeout(Duration::from_secs(5));
-    Ok(())
 }

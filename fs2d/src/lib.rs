@@ -40,5 +40,6 @@ pub mod runtime;
 pub mod server;
 pub mod service;
 pub mod settings;
+mod signals;
 mod status;
 mod upgrade;

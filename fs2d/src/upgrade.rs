@@ -6,19 +6,19 @@
 //! since, and goes on; where anything is odd it begins as after a crash, and the volume is served inactive.
 //! docs/format.md has the bytes.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::Command;
 
 use fs2_block::ConnectionId;
 use fs2_engine::HandOver;
 use fs2_store::{Stamp, Store};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::execv;
 
 /// The argument that names the memfd's descriptor.
 const ARGUMENT: &str = "--hand-over=";
@@ -103,7 +103,22 @@ pub(crate) fn become_program(program: &Path, device: u32, left: Option<&[u8]>) -
     if let Some(memfd) = &memfd {
         args.insert(behind, format!("{ARGUMENT}{}", memfd.as_raw_fd()).into());
     }
-    Command::new(program).args(args).exec()
+    exec(program, &args)
+}
+
+/// As `Command::exec`, which would let blocked signals through: one that came meanwhile is for the next program.
+pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
+    let text = |s: &OsStr| CString::new(s.as_bytes());
+    let program = text(program.as_os_str());
+    let args: Result<Vec<CString>, _> =
+        std::iter::once(program.clone()).chain(args.iter().map(|a| text(a))).collect();
+    match (program, args) {
+        (Ok(program), Ok(args)) => match execv(&program, &args) {
+            Err(e) => e.into(),
+            Ok(never) => match never {},
+        },
+        (Err(e), _) | (_, Err(e)) => e.into(),
+    }
 }
 
 fn is_ours(argument: &OsString) -> bool {

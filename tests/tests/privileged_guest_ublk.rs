@@ -234,3 +234,23 @@ fn a_daemon_that_dies_while_its_volume_is_being_mounted_is_followed_by_another()
     ));
     left.says("mounted").says("starting another");
 }
+
+#[test]
+fn a_sigterm_during_an_upgrade_is_heeded_by_the_next_program() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{MOUNTED}
+        echo x > /tmp/m/x
+        daemon=$(pid); fs2 upgrade /tmp/m & upgrade=$!
+        until grep -q 'goes on as' /run/fs2/*.log; do :; done
+        kill -TERM "$daemon"
+        wait $upgrade
+        until_true 20 grep 'is mounted: it is served until it is not' /run/fs2/*.log
+        [ "$(pid)" = "$daemon" ]
+        grep -x x /tmp/m/x
+        umount /tmp/m
+        until_true 20 sh -c '! pgrep -x fs2 && ! ls /run/fs2/*.mount'
+        {GONE}"#
+    ));
+    left.says("is mounted: it is served until it is not");
+}

@@ -1,0 +1,104 @@
+//! SIGTERM, SIGINT and SIGHUP, which ask the daemon to end.
+//!
+//! Invariant 1: they are blocked in every thread ([`Signals::catch`] comes before another is started) and taken by one of their own.
+//! So none ends the process by itself, and one that nobody takes stays pending, also while the process becomes another program:
+//! that takes it when it has got so far.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+use crate::daemon::Stop;
+
+/// See the module.
+pub(crate) struct Signals {
+    /// Whether one was taken.
+    thread: JoinHandle<bool>,
+    enough: Arc<EventFd>,
+}
+
+fn all() -> SigSet {
+    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+}
+
+impl Signals {
+    /// From now on they ask `stop` for the end.
+    pub(crate) fn catch(stop: &Arc<Stop>) -> io::Result<Signals> {
+        let all = all();
+        all.thread_block()?;
+        let taken = SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let enough = Arc::new(EventFd::from_value_and_flags(0, flags)?);
+        let (told, stop) = (enough.clone(), stop.clone());
+        let take = move || {
+            let mut any = false;
+            loop {
+                let of = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                let mut fds = [of(taken.as_raw_fd()), of(told.as_raw_fd())];
+                // SAFETY: the pointer and the count are those of the array, which outlives the call.
+                unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+                if told.read().is_ok() {
+                    return any;
+                }
+                while let Ok(Some(_)) = taken.read_signal() {
+                    any = true;
+                    stop.ask();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("signals".into()).spawn(take)?;
+        Ok(Signals { thread, enough })
+    }
+
+    /// Takes no more, and leaves one that was taken to the program that this process becomes.
+    pub(crate) fn leave(self) {
+        let _ = self.enough.write(1);
+        if self.thread.join().unwrap_or(false) {
+            let _ = kill(Pid::this(), Signal::SIGTERM);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Says to this test that it is the process that is to become another program.
+    const CHILD: &str = "FS2_SIGNALS_CHILD";
+
+    /// A SIGTERM while `fs2 upgrade` replaced the daemon's program was taken by the former, which was about to be no more.
+    #[test]
+    fn who_becomes_another_program_leaves_it_the_signals() {
+        if std::env::var_os(CHILD).is_some() {
+            let stop = Arc::new(Stop::default());
+            let signals = Signals::catch(&stop).unwrap();
+            kill(Pid::this(), Signal::SIGTERM).unwrap();
+            stop.wait(Duration::from_secs(60), || panic!("the signal was not taken"));
+            signals.leave();
+            // And one that comes later.
+            kill(Pid::this(), Signal::SIGINT).unwrap();
+            let args = ["^ShdPnd", "/proc/self/status"].map(Into::into);
+            panic!("{}", crate::upgrade::exec(Path::new("/bin/grep"), &args));
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "signals::tests::who_becomes_another_program_leaves_it_the_signals"]);
+        child.args(["--nocapture"]).env(CHILD, "1");
+        // Keeps 1 in the threads of the test's own harness.
+        // SAFETY: pthread_sigmask is async-signal-safe and touches nothing of the parent's memory.
+        unsafe { child.pre_exec(|| all().thread_block().map_err(io::Error::from)) };
+        let left = child.output().unwrap();
+        let said = String::from_utf8_lossy(&left.stdout);
+        // The bits of SIGTERM (15) and SIGINT (2).
+        assert!(said.contains("ShdPnd:\t0000000000004002"), "{}: {said}", left.status);
+    }
+}
