@@ -12,6 +12,7 @@ use fs2_engine::DetachReport;
 
 use crate::daemon::{DaemonError, Served, Stop, open_with};
 use crate::frontend::{fuse, nbd, ublk};
+use crate::memory;
 use crate::metrics::{Bound, Place};
 use crate::notify::Manager;
 use crate::runtime;
@@ -236,10 +237,9 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> DaemonErr
 fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let stop = Arc::new(Stop::default());
     let mut settings = serve.settings.clone();
-    if serve.frontend == FrontendKind::Ublk {
-        // Threads inherit it.
-        ublk::become_io_flusher();
-    }
+    // Threads inherit it. A kernel's mount may stand on any frontend, if root serves it.
+    let may_be_mounted = serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root();
+    memory::become_io_flusher(may_be_mounted);
     // Not before they are caught does anything begin that must be ended in order.
     let signals = Signals::catch(&stop).map_err(io_error("signals"))?;
     if serve.frontend == FrontendKind::Ublk {

@@ -9,7 +9,6 @@
 //! may be taken from such (docs/safety.md).
 
 mod control;
-mod memory;
 mod protocol;
 mod queue;
 mod ring;
@@ -31,9 +30,8 @@ use queue::{Outbox, Queue};
 use ring::{ControlRing, QueueRing};
 use uapi::{DeviceInfo, feature};
 
+use crate::memory;
 use crate::service::{Service, lane_of};
-
-pub use memory::become_io_flusher;
 
 /// The largest read or write in one request, bytes.
 const IO_BYTES_MAX: u32 = 512 << 10;

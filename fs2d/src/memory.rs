@@ -28,16 +28,21 @@ fn has(capability: u32) -> bool {
 }
 
 /// Whether devices may be made under root's privileges.
-pub(super) fn is_admin() -> bool {
+pub(crate) fn is_admin() -> bool {
     has(SYS_ADMIN)
 }
 
 /// Tells the kernel that this thread, and those it starts from now on, write out what others need freed:
 /// their allocations must not wait for I/O on a file system. And keeps in memory what the process touches.
-/// Warns where that is not permitted. Call it before other threads are started.
-pub fn become_io_flusher() {
+/// Warns where that is not permitted, if the volume `may_be_mounted` on this machine: else nobody waits for the daemon who has memory
+/// that it wants. Call it before other threads are started.
+pub(crate) fn become_io_flusher(may_be_mounted: bool) {
     if !has(SYS_RESOURCE) {
-        tracing::warn!("no CAP_SYS_RESOURCE: under memory pressure the daemon may wait for its own device");
+        if may_be_mounted {
+            tracing::warn!(
+                "no CAP_SYS_RESOURCE: under memory pressure the daemon may wait for its own device"
+            );
+        }
     } else {
         // SAFETY: sets a flag of this thread; no memory is passed.
         let rc = unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
@@ -47,7 +52,9 @@ pub fn become_io_flusher() {
     }
     if !has(IPC_LOCK) {
         // Below the limit, later allocations would fail.
-        tracing::warn!("no CAP_IPC_LOCK: the daemon's memory may be swapped out");
+        if may_be_mounted {
+            tracing::warn!("no CAP_IPC_LOCK: the daemon's memory may be swapped out");
+        }
         return;
     }
     // SAFETY: changes how this process's pages are kept; no memory is passed.
@@ -58,7 +65,7 @@ pub fn become_io_flusher() {
 }
 
 /// A buffer whose pages are there and stay.
-pub(super) fn locked_buffer(bytes: usize) -> AlignedBuf {
+pub(crate) fn locked_buffer(bytes: usize) -> AlignedBuf {
     let mut buffer = AlignedBuf::zeroed(bytes);
     // Touched here, and not when memory is short.
     for page in buffer.chunks_mut(4096) {
