@@ -3,6 +3,7 @@
 //! A device outlives its server where the kernel offers recovery. Which volume it carries is in its
 //! `server_flags`, so that no daemon takes over a device whose mount belongs to another volume.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ pub(super) struct Control<D> {
     driver: D,
     /// Whether devices are made under the privileges of root.
     pub(super) privileged: bool,
+    /// Devices seen that were made without them.
+    unprivileged: BTreeSet<u32>,
 }
 
 fn char_path(device: u32) -> String {
@@ -38,14 +41,15 @@ fn char_path(device: u32) -> String {
 
 impl<D: Driver> Control<D> {
     pub(super) fn new(driver: D, privileged: bool) -> Control<D> {
-        Control { driver, privileged }
+        Control { driver, privileged, unprivileged: BTreeSet::new() }
     }
 
     /// Runs `op` with `bytes` as payload both ways, and `data` inline. Unprivileged devices want their path
-    /// in front of each payload, and GET_DEV_INFO2 wants it always.
+    /// in front of each payload, from root too, and GET_DEV_INFO2 wants it always.
     fn command(&mut self, op: u32, device: u32, data: u64, bytes: &mut [u8]) -> io::Result<i32> {
+        let by_path = !self.privileged || self.unprivileged.contains(&device);
         let with_path =
-            op == cmd::GET_DEV_INFO2 || (!self.privileged && op != cmd::ADD_DEV && op != cmd::GET_FEATURES);
+            op == cmd::GET_DEV_INFO2 || (by_path && op != cmd::ADD_DEV && op != cmd::GET_FEATURES);
         let path = if with_path { char_path(device).into_bytes() } else { Vec::new() };
         let path_len = if path.is_empty() { 0 } else { path.len() as u16 + 1 };
         let mut payload = Payload { bytes: path, path_len };
@@ -94,7 +98,15 @@ impl<D: Driver> Control<D> {
     pub(super) fn info(&mut self, device: u32) -> io::Result<Option<DeviceInfo>> {
         let mut bytes = [0; size_of::<DeviceInfo>()];
         match self.command(cmd::GET_DEV_INFO2, device, 0, &mut bytes) {
-            Ok(_) => parse(&bytes).map(Some),
+            Ok(_) => {
+                let info = parse(&bytes)?;
+                if info.flags & feature::UNPRIVILEGED_DEV != 0 {
+                    self.unprivileged.insert(device);
+                } else {
+                    self.unprivileged.remove(&device);
+                }
+                Ok(Some(info))
+            }
             // ENOENT: its path is gone already.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENOENT)) => Ok(None),
             Err(e) => Err(e),
@@ -341,6 +353,25 @@ mod tests {
         c.set_params(10, &params).unwrap();
         let command = c.driver.asked[0].1;
         assert_eq!(usize::from(command.len), 13 + size_of::<Params>());
+    }
+
+    /// Root could not remove what a user's daemon had left: the kernel wants the path of such a device from everybody.
+    #[test]
+    fn roots_commands_go_by_the_devices_own_flags() {
+        let mut c = control(true, &[]);
+        let of = |device, flags| DeviceInfo { device, flags, ..DeviceInfo::default() };
+        c.driver.devices = vec![of(7, feature::UNPRIVILEGED_DEV), of(8, feature::USER_RECOVERY)];
+        for (device, path_len) in [(7, 12), (8, 0)] {
+            c.info(device).unwrap();
+            c.remove(device).unwrap();
+            let (op, command) = *c.driver.asked.last().unwrap();
+            assert_eq!((op, command.device, command.dev_path_len), (cmd::DEL_DEV, device, path_len));
+        }
+        // Its number went to another's.
+        c.driver.devices[0].flags = 0;
+        c.info(7).unwrap();
+        c.remove(7).unwrap();
+        assert_eq!(c.driver.asked.last().unwrap().1.dev_path_len, 0);
     }
 
     #[test]
