@@ -334,14 +334,15 @@ impl NbdWatch {
         Ok(NbdWatch(genl))
     }
 
-    /// The numbers of the devices that lost a connection since the last call; does not wait.
+    /// Whether the device may have lost a connection since the last call; does not wait. Where the kernel told more than there was
+    /// room for, it may: to give a device connections that it does not need changes nothing.
     ///
     /// # Errors
     /// What the socket says.
-    pub fn dead(&self) -> io::Result<Vec<u32>> {
+    pub fn lost(&self, device: u32) -> io::Result<bool> {
         let events = self.0.events()?;
-        let dead = events.iter().filter(|(command, _)| *command == abi::LINK_DEAD);
-        Ok(dead.filter_map(|(_, attrs)| word(find(attrs, abi::INDEX)?)).collect())
+        let mut dead = events.came.iter().filter(|(command, _)| *command == abi::LINK_DEAD);
+        Ok(events.lost || dead.any(|(_, attrs)| find(attrs, abi::INDEX).and_then(word) == Some(device)))
     }
 }
 

@@ -125,6 +125,15 @@ fn body(payload: &[u8]) -> Option<(u8, &[u8])> {
     Some((*payload.first()?, payload.get(abi::GENL_HEADER_BYTES..)?))
 }
 
+/// What a family told.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    /// Commands and attributes.
+    pub(super) came: Vec<(u8, Vec<u8>)>,
+    /// There were more than the socket had room for.
+    pub(super) lost: bool,
+}
+
 /// A socket that speaks to one family.
 #[derive(Debug)]
 pub(super) struct Genl {
@@ -163,18 +172,7 @@ impl Genl {
     /// # Errors
     /// What the kernel says of the command; `TimedOut` where it says nothing.
     pub(super) fn call(&mut self, command: u8, attrs: &Attrs) -> io::Result<Vec<Vec<u8>>> {
-        self.seq += 1;
-        let len = abi::HEADER_BYTES + abi::GENL_HEADER_BYTES + attrs.0.len();
-        let mut bytes = Vec::with_capacity(len);
-        bytes.extend((len as u32).to_ne_bytes());
-        bytes.extend(self.family.to_ne_bytes());
-        bytes.extend((abi::REQUEST | abi::ACK).to_ne_bytes());
-        bytes.extend(self.seq.to_ne_bytes());
-        bytes.extend(0_u32.to_ne_bytes());
-        // The version of the family; none asks for another than 1.
-        bytes.extend([command, 1, 0, 0]);
-        bytes.extend(&attrs.0);
-        sendto(self.fd.as_raw_fd(), &bytes, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        self.send(command, attrs)?;
         let mut answers = Vec::new();
         loop {
             let datagram = self.receive(MsgFlags::empty())?;
@@ -190,6 +188,22 @@ impl Genl {
                 };
             }
         }
+    }
+
+    fn send(&mut self, command: u8, attrs: &Attrs) -> io::Result<()> {
+        self.seq += 1;
+        let len = abi::HEADER_BYTES + abi::GENL_HEADER_BYTES + attrs.0.len();
+        let mut bytes = Vec::with_capacity(len);
+        bytes.extend((len as u32).to_ne_bytes());
+        bytes.extend(self.family.to_ne_bytes());
+        bytes.extend((abi::REQUEST | abi::ACK).to_ne_bytes());
+        bytes.extend(self.seq.to_ne_bytes());
+        bytes.extend(0_u32.to_ne_bytes());
+        // The version of the family; none asks for another than 1.
+        bytes.extend([command, 1, 0, 0]);
+        bytes.extend(&attrs.0);
+        sendto(self.fd.as_raw_fd(), &bytes, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        Ok(())
     }
 
     /// From now on the group's events arrive; this socket makes no more calls.
@@ -213,20 +227,21 @@ impl Genl {
         Errno::result(r).map(drop).map_err(io::Error::from)
     }
 
-    /// The events that have arrived: commands and attributes. Does not wait.
+    /// The events that have arrived. Does not wait.
     ///
     /// # Errors
     /// What the socket says; that some were lost (`ENOBUFS`) is not among it.
-    pub(super) fn events(&self) -> io::Result<Vec<(u8, Vec<u8>)>> {
-        let mut events = Vec::new();
+    pub(super) fn events(&self) -> io::Result<Events> {
+        let mut events = Events::default();
         loop {
             match self.receive(MsgFlags::MSG_DONTWAIT) {
                 Ok(datagram) => {
                     let ours = messages(&datagram).filter(|m| m.kind == self.family);
-                    events.extend(ours.filter_map(|m| body(m.payload)).map(|(c, attrs)| (c, attrs.to_vec())));
+                    let bodies = ours.filter_map(|m| body(m.payload));
+                    events.came.extend(bodies.map(|(command, attrs)| (command, attrs.to_vec())));
                 }
                 Err(e) if e.kind() == io::ErrorKind::TimedOut => return Ok(events),
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => events.lost = true,
                 Err(e) => return Err(e),
             }
         }
@@ -296,6 +311,28 @@ mod tests {
             assert!(total <= bytes.len() / 4, "{bytes:?}");
             assert!(parse(&bytes).map(|(_, v)| v.len()).sum::<usize>() <= bytes.len());
         }
+    }
+
+    /// The kernel's word that a connection had died was lost unnoticed.
+    #[test]
+    fn events_that_were_lost_are_known_to_be() {
+        let mut genl = Genl::open("nlctrl").expect("every kernel with generic netlink has it");
+        let none = genl.events().unwrap();
+        assert!(none.came.is_empty() && !none.lost);
+        // The least there is; the kernel answers within the call, and does not wait for who does not read.
+        let least = 1_usize;
+        nix::sys::socket::setsockopt(&genl.fd, nix::sys::socket::sockopt::RcvBuf, &least).unwrap();
+        for _ in 0..100 {
+            let ask = Attrs::default().string(abi::FAMILY_NAME, "nlctrl");
+            let sent = genl.send(abi::GET_FAMILY, &ask);
+            // What was lost is told to whoever uses the socket next, once.
+            if sent.is_err_and(|e| e.raw_os_error() != Some(libc::ENOBUFS)) {
+                panic!("the kernel takes no more");
+            }
+        }
+        let events = genl.events().unwrap();
+        assert!(events.lost && events.came.len() < 100, "{events:?}");
+        assert!(!genl.events().unwrap().lost, "said once");
     }
 
     #[test]

@@ -248,9 +248,9 @@ fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, tab
     if daemon.poll(&others.map(|o| o.unwrap_or((-1, 0))), if gone { 1000 } else { -1 }) {
         return Seen::Ended;
     }
-    let dead = watch.map(NbdWatch::dead);
-    match (dead, nbd_number(&record.block_device)) {
-        (Some(Ok(dead)), Some(number)) if dead.contains(&number) => {
+    let lost = watch.zip(nbd_number(&record.block_device)).map(|(watch, number)| watch.lost(number));
+    match lost {
+        Some(Ok(true)) => {
             // The death of all connections is mostly the daemon's: a moment later that is known.
             if daemon.ended_within(Duration::from_millis(200)) {
                 return Seen::Ended;
@@ -260,11 +260,11 @@ fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, tab
                 eprintln!("fs2 supervise: {e}");
             }
         }
-        (Some(Err(e)), _) => {
+        Some(Err(e)) => {
             eprintln!("fs2 supervise: netlink: {e}");
             std::thread::sleep(Duration::from_secs(1));
         }
-        _ => {}
+        Some(Ok(false)) | None => {}
     }
     Seen::Alive
 }
