@@ -195,6 +195,11 @@ pub fn is_mounted(record: &MountRecord) -> bool {
     all.iter().any(|m| m.device == number && number != (0, 0))
 }
 
+/// Whether its directory still shows it, be its device gone.
+pub(super) fn is_in_place(record: &MountRecord) -> bool {
+    mount_at(&record.dir).is_ok_and(|m| m.is_some_and(|m| m.source == record.block_device.as_os_str()))
+}
+
 /// Whether the loop device of a FUSE mount still is on its file.
 fn is_loop_of(record: &MountRecord) -> bool {
     let file = record.carrier.join(fs2d::frontend::fuse::FILE_NAME);

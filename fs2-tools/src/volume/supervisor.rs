@@ -30,7 +30,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::daemon::{Daemon, apart};
-use super::end::{finish, is_mounted, is_used};
+use super::end::{finish, is_in_place, is_mounted, is_used};
 use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
 
@@ -148,7 +148,12 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         let device = ublk::device_of(&record.block_device);
         if tag.is_some_and(|tag| ublk::is_awaited(tag, device).is_ok_and(|awaited| !awaited)) {
             let _ = std::fs::remove_file(&flag);
-            if is_mounted(&record) || is_used(&record) {
+            if is_mounted(&record) || is_in_place(&record) {
+                let what = "the daemon ended and its device with it: it was stopped, or this kernel's ublk keeps none \
+                            for another daemon";
+                return Err(tell_of_the_end(&record, what));
+            }
+            if is_used(&record) {
                 return Ok(());
             }
             return match begin_ending(&record.path) {
@@ -160,17 +165,9 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
             };
         }
         let Some(n) = tries.next(Instant::now()) else {
-            let why = format!(
-                "{}: the daemon ended {TRIES} times in a row; {} fails every request from now on: unmount it, then \
-                 chkfs2 -f -p {}",
-                record.device.display(),
-                record.block_device.display(),
-                record.device.display()
-            );
-            let _ = std::fs::write(record.failure_file(), &why);
-            tell_the_system(&why);
+            let why = tell_of_the_end(&record, &format!("the daemon ended {TRIES} times in a row"));
             give_up(&record, tag);
-            return Err(VolumeError::Other(why));
+            return Err(why);
         };
         eprintln!(
             "fs2 supervise: daemon {} of {} ended; starting another",
@@ -297,6 +294,17 @@ fn reconnect(record: &MountRecord) -> io::Result<()> {
         Some(number) => nbd_reconnect(number, &record.carrier, &record.backend(), record.connections),
         None => Ok(()),
     }
+}
+
+/// Where the device fails from now on: says so in `fs2 status` and in the system's log.
+fn tell_of_the_end(record: &MountRecord, what: &str) -> VolumeError {
+    let (device, block_device) = (record.device.display(), record.block_device.display());
+    let why = format!(
+        "{device}: {what}; {block_device} fails every request from now on: unmount it, then chkfs2 -f -p {device}"
+    );
+    let _ = std::fs::write(record.failure_file(), &why);
+    tell_the_system(&why);
+    VolumeError::Other(why)
 }
 
 /// What waits for the device fails now rather than later.

@@ -81,14 +81,21 @@ impl<D: Driver> Control<D> {
         Some(u64::from_ne_bytes(bytes))
     }
 
-    /// Makes a device and tells what became of `wanted`: fewer queues, other flags, its number.
+    /// Makes a device and tells what became of `wanted`: fewer queues, other flags, its number; and in words what it is without, be it
+    /// that the driver granted it not, or that it was not among what it `offered` and so not asked for.
     ///
     /// # Errors
     /// What the driver says.
-    pub(super) fn add(&mut self, wanted: &DeviceInfo) -> io::Result<DeviceInfo> {
-        let mut bytes = zerocopy::IntoBytes::as_bytes(wanted).to_vec();
+    pub(super) fn add(
+        &mut self,
+        wanted: &DeviceInfo,
+        offered: Option<u64>,
+    ) -> io::Result<(DeviceInfo, Option<String>)> {
+        let asked = DeviceInfo { flags: wanted.flags & offered.unwrap_or(u64::MAX), ..*wanted };
+        let mut bytes = zerocopy::IntoBytes::as_bytes(&asked).to_vec();
         self.command(cmd::ADD_DEV, NEW_DEVICE, 0, &mut bytes)?;
-        parse(&bytes)
+        let made = parse(&bytes)?;
+        Ok((made, difference(wanted, &made)))
     }
 
     /// A device's state; `None` where there is none of this number.
@@ -271,7 +278,7 @@ pub(super) fn fits(sectors: &str, params: &Params) -> io::Result<()> {
 }
 
 /// A line on what the kernel made of what was wanted.
-pub(super) fn difference(wanted: &DeviceInfo, got: &DeviceInfo) -> Option<String> {
+fn difference(wanted: &DeviceInfo, got: &DeviceInfo) -> Option<String> {
     let mut parts = Vec::new();
     if got.queues != wanted.queues {
         parts.push(format!("{} queues instead of {}", got.queues, wanted.queues));
@@ -475,6 +482,11 @@ mod tests {
         let got = DeviceInfo { queues: 2, flags: wanted.flags & !feature::USER_RECOVERY_REISSUE, ..wanted };
         assert_eq!(difference(&wanted, &got).unwrap(), "2 queues instead of 4, without reissue");
         assert_eq!(difference(&wanted, &wanted), None);
+        // What is not offered is not asked for, and was not missed either.
+        let (made, difference) = control(true, &[]).add(&wanted, Some(!feature::USER_RECOVERY)).unwrap();
+        assert_eq!(made.flags, wanted.flags & !feature::USER_RECOVERY);
+        assert_eq!(difference.as_deref(), Some("without recovery"));
+        assert_eq!(control(true, &[]).add(&wanted, None).unwrap(), (wanted, None));
         assert!(sane(&wanted));
         for insane in [
             DeviceInfo { queue_depth: 0, ..wanted },

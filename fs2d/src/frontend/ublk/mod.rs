@@ -154,6 +154,11 @@ pub struct Server {
     connection: Arc<Disconnect>,
 }
 
+fn outlives_its_daemon(info: &DeviceInfo) -> bool {
+    let both = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
+    info.flags & both == both
+}
+
 fn block_path(device: u32) -> PathBuf {
     format!("/dev/ublkb{device}").into()
 }
@@ -176,14 +181,20 @@ impl Server {
             privileged,
             options.tag,
         );
-        let wanted = DeviceInfo { flags: wanted.flags & offered.unwrap_or(u64::MAX), ..wanted };
         let recovered = former.is_some();
         let info = match former {
             Some(info) => info,
             None => {
-                let info = control.add(&wanted).map_err(|e| said("making a ublk device", e))?;
-                if let Some(difference) = control::difference(&wanted, &info) {
+                let made = control.add(&wanted, offered).map_err(|e| said("making a ublk device", e));
+                let (info, difference) = made?;
+                if let Some(difference) = difference {
                     tracing::warn!("ublk device {}: {difference}", info.device);
+                }
+                if privileged && !outlives_its_daemon(&info) {
+                    tracing::warn!(
+                        "{} goes with this daemon: should that die, programs that use the volume get errors",
+                        block_path(info.device).display()
+                    );
                 }
                 info
             }
@@ -314,8 +325,7 @@ impl Server {
 
     /// Whether the kernel keeps the device, and what waits in it, for another daemon.
     pub fn outlives_its_daemon(&self) -> bool {
-        let both = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
-        self.info.flags & both == both
+        outlives_its_daemon(&self.info)
     }
 
     /// Lets the device go to another daemon ([`Server::outlives_its_daemon`]): what is being served is
