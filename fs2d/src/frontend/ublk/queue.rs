@@ -10,7 +10,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 
 use fs2_block::ConnectionId;
 use fs2_store::AlignedBuf;
@@ -74,17 +75,24 @@ pub(super) struct Outbox {
     answers: Mutex<Vec<Answer>>,
     /// The queue looks at the outbox before it sleeps.
     awake: AtomicBool,
+    /// The queue's own thread, once it runs: what that puts in while it waits for a device it looks at itself.
+    owner: OnceLock<ThreadId>,
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Outbox {
     pub(super) fn new(wake: Arc<dyn Fn() + Send + Sync>) -> Arc<Outbox> {
-        Arc::new(Outbox { answers: Mutex::default(), awake: AtomicBool::new(true), wake })
+        Arc::new(Outbox {
+            answers: Mutex::default(),
+            awake: AtomicBool::new(true),
+            owner: OnceLock::new(),
+            wake,
+        })
     }
 
     fn put(&self, answers: &mut Vec<Answer>) {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).append(answers);
-        if !self.awake.swap(true, Ordering::SeqCst) {
+        if !self.awake.swap(true, Ordering::SeqCst) && self.owner.get() != Some(&thread::current().id()) {
             (self.wake)();
         }
     }
@@ -182,6 +190,7 @@ impl<C: Commands> Queue<C> {
     /// that came before have. Calls `given` once the kernel has all tags.
     pub(super) fn run(&mut self, leave: &Leave, given: impl FnOnce()) -> io::Result<()> {
         let (mut events, mut answers) = (Vec::new(), Vec::new());
+        let _ = self.outbox.owner.set(thread::current().id());
         self.commands.turn(false, &mut events)?;
         given();
         loop {

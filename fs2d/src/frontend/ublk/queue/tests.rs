@@ -207,6 +207,24 @@ fn who_leaves_answers_what_came_and_takes_no_more() {
     assert_eq!(q.serving, 0);
 }
 
+/// Each I/O that the queue's own thread waited for cost a write to the eventfd, a turn that read it, and a new poll.
+#[test]
+fn what_the_queues_own_thread_ends_wakes_nobody() {
+    let wakes = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = wakes.clone();
+    let outbox = Outbox::new(Arc::new(move || _ = counted.fetch_add(1, Ordering::SeqCst)));
+    let answer = |tag| vec![Answer { tag: [tag, 0, 0], buffer: AlignedBuf::zeroed(0), result: Ok(()) }];
+    outbox.owner.set(std::thread::current().id()).unwrap();
+    assert!(outbox.may_sleep());
+    outbox.put(&mut answer(0));
+    assert_eq!(wakes.load(Ordering::SeqCst), 0);
+    outbox.take(&mut Vec::new());
+    assert!(outbox.may_sleep());
+    std::thread::scope(|s| s.spawn(|| outbox.put(&mut answer(1))).join().unwrap());
+    assert_eq!(wakes.load(Ordering::SeqCst), 1, "another thread's end does");
+    assert!(!outbox.may_sleep());
+}
+
 /// A driver that loses tags one by one ends the queue only when all are gone.
 #[test]
 fn a_tag_that_is_lost_is_not_used_again() {
