@@ -166,7 +166,7 @@ pub struct Settings {
     #[arg(long, hide = true)]
     pub again: bool,
 
-    /// I/Os at the device at a time [default: 1 on a drive that turns, else 16].
+    /// I/Os at the device at a time [default: 1 on a drive that turns, else 128].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: Option<u16>,
 
