@@ -213,7 +213,8 @@ fn what_the_queues_own_thread_ends_wakes_nobody() {
     let wakes = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = wakes.clone();
     let outbox = Outbox::new(Arc::new(move || _ = counted.fetch_add(1, Ordering::SeqCst)));
-    let answer = |tag| vec![Answer { tag: [tag, 0, 0], buffer: AlignedBuf::zeroed(0), result: Ok(()) }];
+    let answer =
+        |tag| vec![Answer { tag: [tag, 0, 0], buffer: AlignedBuf::zeroed(0), result: Ok(()), lent: None }];
     outbox.owner.set(std::thread::current().id()).unwrap();
     assert!(outbox.may_sleep());
     outbox.put(&mut answer(0));
