@@ -125,7 +125,8 @@ fn so_many_are_begun_and_no_more() {
                     })
                 })
                 .collect();
-            until("all readers", || control.waiting().unwrap() == Some(READERS as u64));
+            // Another test's child that has not begun its program yet has the file too, and its closing is a request.
+            until("all readers", || control.waiting().unwrap() >= Some(READERS as u64));
             until("as many as may be", || service.holding() >= BEGUN_MAX + threads);
             // Time for one too many.
             std::thread::sleep(Duration::from_millis(50));
