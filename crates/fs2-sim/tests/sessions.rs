@@ -271,13 +271,13 @@ fn a_failed_force_unit_access_is_a_failed_flush() {
     assert_eq!(answers, [(flush, true), (id, true)]);
 }
 
-/// What waits in a device's own queue is no time that its access takes, and is waited for: nothing is read ahead meanwhile.
+/// What waits in a device's own queue is waited for: nothing is read ahead meanwhile.
 #[test]
-fn two_at_the_device() {
+fn no_trail_beside_a_request() {
     let mut s = plain();
     let trail = BlockRange::new(1300, 1308);
     let probe = Probe { trail: Some(trail), ..Probe::default() };
-    s.volume.set_policy(Box::new(probe.clone()));
+    s.volume.set_policy(Box::new(probe));
     let ids = [1100, 1500].map(|b| s.submit(Op::Read, b * 1024, 1024, None));
     let first = s.dispatch().unwrap();
     let second = s.dispatch().unwrap();
@@ -288,7 +288,6 @@ fn two_at_the_device() {
     assert_eq!((io.op, io.extent), (IoOp::Read, trail.extent(BlockSize::B1024)));
     s.complete(io);
     assert_eq!(s.run().into_iter().map(|(id, _)| id).collect::<Vec<_>>(), ids);
-    assert_eq!(*probe.measured.lock().unwrap(), [Nanos::from_millis(1); 2], "a millisecond each");
 }
 
 #[test]

@@ -144,7 +144,8 @@ pub struct ReadSeen<'a> {
     pub copy: Option<BlockNo>,
     /// The first copy there was of its first block, read or not.
     pub first_copy: Option<BlockNo>,
-    /// What the device took: to completion, from dispatch or, if later, from when it was through with the access before.
+    /// From dispatch to completion, with the wait in the device's own queue. Measured: without that, places of copies do not seem slow in a
+    /// crowd, more copies are read, and who goes on elsewhere loses more than is gained (docs/policy.md).
     pub measured: Nanos,
     /// What was predicted of that; `None` without a drive profile.
     pub expected: Option<Nanos>,

@@ -369,8 +369,6 @@ impl Volume {
             expected: None,
             control: Control::new(config.control, config.seed),
             ghost,
-            device_free: Nanos(0),
-            began: Nanos(0),
             trail: None,
             pauses: Pauses::new(),
             looked: Nanos(0),

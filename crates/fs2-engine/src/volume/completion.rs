@@ -82,8 +82,6 @@ impl Volume {
         }
         let (sector, bytes) = (io.extent.sector(), io.extent.len());
         let predicted = self.head.completed(op, sector, bytes, io.dispatched, now);
-        self.began = io.dispatched.max(self.device_free);
-        self.device_free = now;
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
             (Purpose::Client { .. }, Op::Read) => AccessKind::Read,
@@ -208,7 +206,7 @@ impl Volume {
                 self.originals_seen(covered, data);
             }
             if self.standing == Standing::Active {
-                self.show_policy((arrived, now), covered, blocks, data, copy);
+                self.show_policy((arrived, io.dispatched, now), covered, blocks, data, copy);
             }
         }
         self.finish(now, seq, outcome.result);
@@ -225,7 +223,7 @@ impl Volume {
 
     fn show_policy(
         &mut self,
-        (arrived, now): (Nanos, Nanos),
+        (arrived, dispatched, now): (Nanos, Nanos, Nanos),
         covered: BlockRange,
         blocks: BlockRange,
         data: Brought<'_>,
@@ -248,7 +246,7 @@ impl Volume {
             hashes: &hashes,
             copy,
             first_copy,
-            measured: now.since(self.began),
+            measured: now.since(dispatched),
             expected: self.expected,
             alone: self.requests.len() == 1,
         };

@@ -136,10 +136,6 @@ pub struct Volume {
     control: Control,
     /// Plain ext2 beside it, where the drive is known.
     ghost: Option<Box<Ghost>>,
-    /// When the device was through with what completed last, and when it began with that: what is sent to it while it is at another waits
-    /// in its own queue.
-    device_free: Nanos,
-    began: Nanos,
     /// When background work was last asked for.
     looked: Nanos,
     offers: room::Offers,

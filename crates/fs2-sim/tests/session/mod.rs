@@ -285,8 +285,6 @@ pub struct Probe {
     pub seen: Arc<Mutex<Vec<Vacant>>>,
     /// Whether a read was shown with what it brought.
     pub captured: Arc<Mutex<Vec<bool>>>,
-    /// What the device took for it, by the engine.
-    pub measured: Arc<Mutex<Vec<Nanos>>>,
     /// Read to nowhere after each read.
     pub trail: Option<BlockRange>,
 }
@@ -300,7 +298,6 @@ impl Policy for Probe {
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
         self.captured.lock().unwrap().push(!seen.hashes.is_empty());
-        self.measured.lock().unwrap().push(seen.measured);
         self.seen.lock().unwrap().push((space.vacant(0), space.has_replica(seen.blocks.first())));
     }
     fn trail(&mut self) -> Option<BlockRange> {
