@@ -28,7 +28,7 @@ mod store;
 mod uring;
 
 pub use adaptors::StoreIo;
-pub use buffer::AlignedBuf;
+pub use buffer::{AlignedBuf, Parts};
 pub use delay::{DelayStore, Observer, Served};
 pub use fault::{Fault, FaultId, FaultKind, FaultStore};
 pub use file::{Direct, FileStore, Lock, OpenError, OpenOptions};
