@@ -446,9 +446,10 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
             };
             std::fs::create_dir_all(&dir).map_err(io_error(dir.display().to_string()))?;
             let threads = if service.answers_from_memory() { FUSE_THREADS_MEMORY } else { FUSE_THREADS };
-            let server = fuse::Server::mount(&dir, service, threads)
+            let server = fuse::Server::mount_with(&dir, service, threads, serve.settings.fuse_ring)
                 .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
-            let place = format!("fuse {}", server.file().display());
+            let ring = if server.is_by_ring() { ", by io_uring" } else { "" };
+            let place = format!("fuse {}{ring}", server.file().display());
             Ok((Frontend::Fuse(server), place))
         }
         FrontendKind::Ublk => {

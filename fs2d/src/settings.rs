@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use fs2_block::Permille;
 use fs2_engine::{DiscardMode, PolicyKind, Watermarks};
 
+use crate::frontend::fuse::RingKind;
 use crate::metrics::Place;
 
 /// Which protocol carries the volume.
@@ -184,6 +185,11 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = IoKind::Auto, value_name = "HOW")]
     pub io: IoKind,
 
+    /// Whether requests of the FUSE frontend come by io_uring. auto: where the kernel offers it (Linux 6.14, after
+    /// `echo Y > /sys/module/fuse/parameters/enable_uring`).
+    #[arg(long, value_enum, default_value_t = RingKind::Auto, value_name = "WHETHER")]
+    pub fuse_ring: RingKind,
+
     /// Wait this many seconds for a former daemon's last I/O to end.
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     pub lock_wait: u64,
@@ -213,6 +219,7 @@ impl Settings {
         put("--rotational=", value_name(&self.rotational));
         put("--direct=", value_name(&self.direct));
         put("--io=", value_name(&self.io));
+        put("--fuse-ring=", value_name(&self.fuse_ring));
         put("--control-sample=", control_text(self.control_sample).into());
         if let Some(degree) = self.degree {
             put("--degree=", degree.to_string().into());

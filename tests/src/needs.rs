@@ -10,6 +10,8 @@ pub enum Need {
     Root,
     /// `/dev/fuse`.
     Fuse,
+    /// A kernel that can offer FUSE requests by io_uring.
+    FuseRing,
     /// `/dev/loop-control`.
     Loop,
     /// A guest with a kernel of its own: qemu, busybox and the kernel that `tests/guest/run --prepare` fetches.
@@ -25,6 +27,9 @@ impl Need {
         match self {
             Need::Root => (!nix::unistd::geteuid().is_root()).then(|| "root (sudo -E cargo test)".into()),
             Need::Fuse => (!opens("/dev/fuse")).then(|| "/dev/fuse (modprobe fuse; package fuse3)".into()),
+            Need::FuseRing => (!opens("/sys/module/fuse/parameters/enable_uring")).then(|| {
+                "/sys/module/fuse/parameters/enable_uring (Linux 6.14, CONFIG_FUSE_IO_URING)".into()
+            }),
             Need::Loop => (!opens("/dev/loop-control")).then(|| "/dev/loop-control (modprobe loop)".into()),
             Need::Guest => crate::guest::lacking(),
             Need::Program(name) => crate::tool(name).is_none().then(|| format!("{name} ({})", origin(name))),

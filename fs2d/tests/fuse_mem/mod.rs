@@ -1,6 +1,8 @@
 //! A volume in memory behind the `Service` face, and what a test over FUSE needs around it.
 #![allow(dead_code, unreachable_pub)] // Each test binary uses its part.
 
+pub mod random;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::Stretch;
-use fs2d::frontend::fuse::{Control, Server};
+use fs2d::frontend::fuse::{Control, RingKind, Server};
 use fs2d::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
 
 /// Bytes of a block of [`MemService`].
@@ -247,8 +249,12 @@ impl Rig {
     }
 
     pub fn of(service: Arc<MemService>, threads: usize) -> Rig {
+        Rig::with(service, threads, RingKind::Off)
+    }
+
+    pub fn with(service: Arc<MemService>, threads: usize, ring: RingKind) -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server::mount(dir.path(), service.clone(), threads).unwrap();
+        let server = Server::mount_with(dir.path(), service.clone(), threads, ring).unwrap();
         let mourner = Mourner::new(server.fuse_connection().unwrap()).unwrap();
         Rig { server, service, _mourner: mourner, _dir: dir }
     }

@@ -13,6 +13,7 @@ use fs2_store::AlignedBuf;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::ring::Outbox;
 use super::wire::{self, InHeader, IoIn, OutHeader};
 
 /// Answers up to this length go out in one piece: each piece costs the kernel a look at its memory.
@@ -88,7 +89,7 @@ impl Device {
         // What an earlier request left there.
         inbox.head.as_mut_bytes()[n.min(size_of::<Head>())..].fill(0);
         inbox.behind = n.saturating_sub(size_of::<Head>());
-        Ok(Some(Reply { device: Some(self.clone()), unique: header.unique }))
+        Ok(Some(Reply { to: To::Device(self.clone()), unique: header.unique }))
     }
 }
 
@@ -121,6 +122,31 @@ impl Inbox {
             overflow: vec![0; bytes_max],
             behind: 0,
         }
+    }
+
+    /// Takes in what came elsewhere: the bytes of `fixed`, then the first `len` of `payload`, which is kept where it need
+    /// not be copied: where it is a write's, or room for a read.
+    pub(super) fn take_in(&mut self, header: InHeader, fixed: &[u8], payload: AlignedBuf, len: usize) {
+        let io_bytes = size_of::<IoIn>();
+        self.head = Head { header, io: IoIn::new_zeroed() };
+        let (start, rest) = fixed.split_at(fixed.len().min(io_bytes));
+        self.head.io.as_mut_bytes()[..start.len()].copy_from_slice(start);
+        if start.len() == io_bytes && rest.is_empty() {
+            self.behind = len;
+            self.body = payload;
+            return;
+        }
+        let mut all = [fixed, &payload[..len]].concat();
+        let behind = all.split_off(all.len().min(io_bytes));
+        self.head.io.as_mut_bytes()[..all.len()].copy_from_slice(&all);
+        self.behind = behind.len();
+        self.body = AlignedBuf::copy_of(&behind);
+    }
+
+    /// Lets go of the memory that the last request may have left.
+    pub(super) fn clear(&mut self) {
+        self.body = AlignedBuf::zeroed(0);
+        self.behind = 0;
     }
 
     /// Sees to it that a payload of `len` bytes has room in the body: in `room`'s buffer, where it has not.
@@ -177,11 +203,25 @@ impl Inbox {
 /// The answer that is owed to a request.
 #[derive(Debug)]
 pub(super) struct Reply {
-    device: Option<Device>,
+    to: To,
     unique: u64,
 }
 
+/// Who is told.
+#[derive(Debug)]
+enum To {
+    Device(Device),
+    /// An entry of a ring, by its number.
+    Entry(Arc<Outbox>, usize),
+    Nobody,
+}
+
 impl Reply {
+    /// What is owed to a ring's entry.
+    pub(super) fn to_entry(outbox: Arc<Outbox>, entry: usize, unique: u64) -> Reply {
+        Reply { to: To::Entry(outbox, entry), unique }
+    }
+
     pub(super) fn ok(self) {
         self.bytes(&[]);
     }
@@ -201,11 +241,15 @@ impl Reply {
 
     /// For a request that has no answer.
     pub(super) fn none(mut self) {
-        self.device = None;
+        self.to = To::Nobody;
     }
 
     fn send(&mut self, errno: i32, payload: &[u8]) {
-        let Some(device) = self.device.take() else { return };
+        let device = match std::mem::replace(&mut self.to, To::Nobody) {
+            To::Device(device) => device,
+            To::Entry(outbox, entry) => return outbox.reply(entry, errno, payload),
+            To::Nobody => return,
+        };
         let len = size_of::<OutHeader>() + payload.len();
         let header = OutHeader { len: len as u32, error: -errno, unique: self.unique };
         let mut short = [0; SHORT_BYTES];

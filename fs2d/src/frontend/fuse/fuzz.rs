@@ -8,16 +8,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fs2_block::{ConnectionId, Extent, Op};
-use fs2_store::{AlignedBuf, Stretch};
+use fs2_store::{AlignedBuf, Parts, Stretch};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
-use zerocopy::IntoBytes;
+use zerocopy::{FromZeros, IntoBytes};
 
 use super::Shared;
 use super::device::{Device, Inbox};
+use super::ring::arrived;
 use super::serving::Serving;
 use super::session::{self, REQUEST_BYTES_MAX};
 use super::volume::VolumeFs;
-use super::wire::op;
+use super::wire::{RingHeader, op};
 use crate::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
 
 /// Bytes of the volume: what is answered fits into a socket.
@@ -196,7 +197,26 @@ impl Kernel {
     }
 }
 
-/// Takes `bytes` as what the kernel sends: `bytes[0]` chooses what serves, then come packets, each with its length
+/// A packet as the kernel lays it out in an entry of a ring: header, fixed part, payload.
+fn in_entry(packet: &[u8], payload: &mut AlignedBuf) -> RingHeader {
+    let (request, rest) = packet.split_at(packet.len().min(HEADER_BYTES));
+    let fixed = match number(packet, OPCODE) as u32 {
+        op::LOOKUP => 0,
+        op::READ | op::WRITE | op::READDIR => IO_BYTES - HEADER_BYTES,
+        _ => 128,
+    };
+    let (fixed, behind) = rest.split_at(rest.len().min(fixed));
+    // What an earlier request left there.
+    let mut header = RingHeader { in_out: [0xa5; 128], op_in: [0xa5; 128], ..RingHeader::new_zeroed() };
+    header.in_out[..request.len()].copy_from_slice(request);
+    header.op_in[..fixed.len()].copy_from_slice(fixed);
+    header.payload_bytes = behind.len() as u32;
+    payload[..behind.len()].copy_from_slice(behind);
+    header
+}
+
+/// Takes `bytes` as what the kernel sends: `bytes[0]` chooses what serves (with bit 5, packets lie in a ring's entries,
+/// and their answers go to the device all the same; with bit 6 a ring is wanted when it is offered), then come packets, each with its length
 /// before it (two bytes, the lesser first; with the highest bit set, the length in the packet's own header is left as it
 /// is, and mended otherwise). Each packet has a number of its own.
 ///
@@ -214,6 +234,8 @@ pub fn fuzz_requests(bytes: &[u8]) {
     let shared = Arc::<Shared>::default();
     let volume = VolumeFs::new(Serving::new(fake.clone(), shared.clone()), shared);
     let mut inbox = Inbox::new(64 << 10);
+    let by_ring = how & 0x20 != 0;
+    let Ok(parts) = Parts::zeroed(if by_ring { 4 } else { 1 }, 64 << 10) else { return };
     let (mut longest, mut agreed, mut unique) = (0, how & 0x10 != 0, 0u64);
     while let Some((head, behind)) = rest.split_at_checked(2) {
         let word = u16::from_le_bytes([head[0], head[1]]);
@@ -231,16 +253,31 @@ pub fn fuzz_requests(bytes: &[u8]) {
         if packet.is_empty() || !kernel.send(&packet) {
             continue;
         }
-        inbox.make_room(longest, |len| volume.room(len));
+        if !by_ring {
+            inbox.make_room(longest, |len| volume.room(len));
+        }
         let whole = packet.len() >= HEADER_BYTES && number(&packet, LEN) == packet.len() as u64;
         let reply = match device.receive(&mut inbox) {
             Ok(reply) => reply.expect("it is mounted"),
             Err(e) => {
                 assert!(!whole && e.kind() == ErrorKind::InvalidData, "{e}");
+                if by_ring {
+                    // Its length may be another's: it is refused, or read as far as it goes.
+                    let mut payload = AlignedBuf::zeroed(64 << 10);
+                    let _ = arrived(&in_entry(&packet, &mut payload), payload, &mut inbox);
+                    inbox.clear();
+                }
                 continue;
             }
         };
         assert!(whole, "that is no request");
+        if by_ring {
+            let lent = parts.lend(unique as usize % 4);
+            let mut payload = lent.unwrap_or_else(|| AlignedBuf::zeroed(64 << 10));
+            let header = in_entry(&packet, &mut payload);
+            let request = arrived(&header, payload, &mut inbox).expect("its length is its parts'");
+            assert_eq!(request.unique, unique);
+        }
         assert_eq!(inbox.head.header.as_bytes(), &packet[..HEADER_BYTES]);
         // Nobody waits for an answer to these: there may be none.
         if !matches!(number(&packet, OPCODE) as u32, op::FORGET | op::BATCH_FORGET) {
@@ -253,11 +290,16 @@ pub fn fuzz_requests(bytes: &[u8]) {
                 let asked = Extent::new(number(&packet, OFFSET), number(&packet, SIZE));
                 assert_eq!((extent, &payload[..]), (asked, &packet[IO_BYTES..]), "what is written was sent");
             }
+            if by_ring {
+                inbox.clear();
+            }
             if !more {
                 break;
             }
         } else {
-            match session::agree(&inbox, reply) {
+            match session::agree(&inbox, reply, &mut |offered| {
+                Ok((how & 0x40 != 0 && offered).then_some(128 << 10))
+            }) {
                 Ok(done) => agreed = done,
                 Err(_) => break,
             }

@@ -19,6 +19,7 @@ mod control;
 mod device;
 mod fuzz;
 mod mount;
+mod ring;
 mod serving;
 mod session;
 mod volume;
@@ -43,6 +44,18 @@ pub use mount::MountIdentity;
 /// The name of the one file.
 pub const FILE_NAME: &str = "volume";
 
+/// Whether requests come by io_uring (Linux 6.14).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum RingKind {
+    /// Where the kernel offers it and this process may, else through /dev/fuse.
+    #[default]
+    Auto,
+    /// Or there is no mount.
+    On,
+    /// Never.
+    Off,
+}
+
 /// How long [`Server::unmount`] waits for a user that is just letting go (a loop device is cleared
 /// by the kernel a moment after its last close). Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
@@ -56,6 +69,7 @@ pub struct Server {
     identity: MountIdentity,
     shared: Arc<Shared>,
     runner: Mutex<Option<JoinHandle<()>>>,
+    by_ring: bool,
 }
 
 /// What the serving threads tell the [`Server`].
@@ -110,6 +124,22 @@ impl Server {
     /// `InvalidInput` for no thread or a `dir` that is none; `PermissionDenied` without the right
     /// to mount; what the kernel says otherwise. Nothing is left mounted.
     pub fn mount(dir: &Path, service: Arc<dyn Service>, threads: usize) -> io::Result<Server> {
+        Server::mount_with(dir, service, threads, RingKind::Off)
+    }
+
+    /// As [`Server::mount`], with requests by io_uring as `ring` says. Where they come by it, one thread for each processor,
+    /// at most four, takes all that are there at once and waits for none of them; `threads` is not used. The requests
+    /// outstanding are bounded by the ring's memory: 32 for each processor, 16 where there are many.
+    ///
+    /// # Errors
+    /// As [`Server::mount`]; `Unsupported` for [`RingKind::On`] where the kernel does not offer it, and then what is to be
+    /// done about it.
+    pub fn mount_with(
+        dir: &Path,
+        service: Arc<dyn Service>,
+        threads: usize,
+        ring: RingKind,
+    ) -> io::Result<Server> {
         if threads == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a FUSE mount needs a thread"));
         }
@@ -129,10 +159,34 @@ impl Server {
         let volume = VolumeFs::new(Serving::new(service, shared.clone()), shared.clone());
         // The kernel itself admits only the mounting user to the mount's paths. Requests that come
         // in without a path (the loop driver's, under the kernel's own user) pass.
-        session::handshake(&device)?;
+        let mut ready = None;
+        session::handshake(&device, |offered| {
+            ready = ring_for(ring, offered)?;
+            Ok(ready.as_ref().map(ring::Ready::payload_bytes))
+        })?;
+        let volume = Arc::new(volume);
+        let ring_threads = match ready.map(|ready| ready.serve(&device, &volume, undo.connection())) {
+            None => None,
+            Some((threads, Ok(()))) => Some(threads),
+            Some((_, Err(e))) if ring == RingKind::On => {
+                return Err(io::Error::new(
+                    e.kind(),
+                    format!("the kernel refuses requests by io_uring: {e}"),
+                ));
+            }
+            // It sends them through /dev/fuse then; these threads end with the connection.
+            Some((_, Err(e))) => {
+                tracing::warn!("requests come through /dev/fuse, not by io_uring: {e}");
+                None
+            }
+        };
+        let by_ring = ring_threads.is_some();
+        // What has no answer comes through /dev/fuse in any case.
+        let threads = if by_ring { 1 } else { threads };
         let theirs = shared.clone();
         let runner = std::thread::Builder::new().name("fuse".into()).spawn(move || {
             let result = session::serve(device, volume, threads);
+            let result = ring_threads.map_or(Ok(()), ring::Threads::join).and(result);
             if let Err(e) = &result {
                 tracing::error!("FUSE session ended: {e}");
             }
@@ -141,10 +195,15 @@ impl Server {
         })?;
         // `server` undoes the mount from here on.
         let identity = undo.keep();
-        let server = Server { dir, identity, shared, runner: Mutex::new(Some(runner)) };
+        let server = Server { dir, identity, shared, runner: Mutex::new(Some(runner)), by_ring };
         // One round trip shows that the threads came up.
         std::fs::metadata(server.file()).map_err(|e| named(e, &server.dir, "the mount does not answer"))?;
         Ok(server)
+    }
+
+    /// Whether requests come by io_uring.
+    pub fn is_by_ring(&self) -> bool {
+        self.by_ring
     }
 
     /// The file that holds the volume.
@@ -269,6 +328,22 @@ impl std::fmt::Debug for Server {
             .field("dir", &self.dir)
             .field("connection", &self.identity.connection())
             .finish()
+    }
+}
+
+/// What takes requests by io_uring, where that is wanted and can be.
+fn ring_for(kind: RingKind, offered: bool) -> io::Result<Option<ring::Ready>> {
+    match (kind, offered) {
+        (RingKind::Off, _) | (RingKind::Auto, false) => Ok(None),
+        (RingKind::On, false) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the kernel offers no requests by io_uring: Linux 6.14 does, after \
+             `echo Y > /sys/module/fuse/parameters/enable_uring`",
+        )),
+        (RingKind::On, true) => ring::Ready::new().map(Some),
+        (RingKind::Auto, true) => Ok(ring::Ready::new()
+            .inspect_err(|e| tracing::warn!("requests come through /dev/fuse, not by io_uring: {e}"))
+            .ok()),
     }
 }
 

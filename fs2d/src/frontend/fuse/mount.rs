@@ -78,6 +78,11 @@ impl Mounted {
         }
     }
 
+    /// As [`MountIdentity::connection`].
+    pub(super) fn connection(&self) -> u32 {
+        self.identity.connection()
+    }
+
     /// Leaves it mounted, to be undone by [`unmount`].
     pub(super) fn keep(mut self) -> MountIdentity {
         self.kept = true;

@@ -15,6 +15,8 @@ use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::AlignedBuf;
 
 use super::Shared;
+use super::device::Reply;
+use super::wire::WriteOut;
 use crate::service::{self, ClientRequest, Service};
 
 /// Requests that no thread stays with. With the daemon's four threads as many are outstanding as with sixteen that stay.
@@ -28,6 +30,39 @@ thread_local! {
     static SPARE: Cell<Option<AlignedBuf>> = const { Cell::new(None) };
     /// Whether the thread takes requests. The service's own threads, which answer some, keep nothing.
     static SERVES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What the service is to do for a request, and what whoever waits for it is told then.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) op: Op,
+    pub(super) extent: Extent,
+    pub(super) flags: Flags,
+    pub(super) buffer: AlignedBuf,
+    pub(super) tell: Tell,
+    pub(super) reply: Reply,
+}
+
+/// What an answer holds where all went well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tell {
+    /// Nothing.
+    End,
+    /// The buffer's bytes.
+    Bytes,
+    /// That so many bytes were written.
+    Written(u32),
+}
+
+impl Tell {
+    fn answer(self, reply: Reply, done: Result<&[u8], i32>) {
+        match (done, self) {
+            (Ok(_), Tell::End) => reply.ok(),
+            (Ok(bytes), Tell::Bytes) => reply.bytes(bytes),
+            (Ok(_), Tell::Written(size)) => reply.value(&WriteOut { size, padding: 0 }),
+            (Err(e), _) => reply.error(e),
+        }
+    }
 }
 
 /// The service, as a mount uses it. Dropped by whoever is last, a thread that ends or an answer: then the mount has
@@ -55,8 +90,12 @@ impl Serving {
         })
     }
 
-    pub(super) fn service(&self) -> &dyn Service {
-        &*self.service
+    pub(super) fn service(&self) -> &Arc<dyn Service> {
+        &self.service
+    }
+
+    pub(super) fn connection(&self) -> ConnectionId {
+        self.connection
     }
 
     /// A buffer of `len` bytes, zeros or what an earlier request left in it.
@@ -85,16 +124,10 @@ impl Serving {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the service do a request. `answer` is called once with the buffer's bytes or the error, from any thread,
-    /// perhaps after this returned; it is dropped where there is no answer.
-    pub(super) fn run(
-        self: &Arc<Serving>,
-        op: Op,
-        extent: Extent,
-        flags: Flags,
-        buffer: AlignedBuf,
-        answer: impl FnOnce(Result<&[u8], i32>) + Send + 'static,
-    ) {
+    /// Has the service do it. The answer is given once, by any thread, perhaps after this returned.
+    pub(super) fn run(self: &Arc<Serving>, work: Work) {
+        let Work { op, extent, flags, buffer, tell, reply } = work;
+        let answer = move |done: Result<&[u8], i32>| tell.answer(reply, done);
         let request = ClientRequest { connection: self.connection, op, extent, flags, buffer };
         if let Some(begun) = Begun::new(self) {
             let owed = Owed { answer, begun };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::device::{Device, Inbox, Reply};
 use super::volume::VolumeFs;
-use super::wire::{self, InitIn, InitOut, init, op};
+use super::wire::{self, InitIn, InitIn2, InitOut, init, op};
 
 /// Bytes of the largest write or read in one request.
 pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -28,23 +28,32 @@ const TURN_REST: u32 = 32;
 const ALONE_MAX: u32 = 8;
 const ALONE_REST: u32 = 32;
 
-/// Agrees with the kernel on what is spoken.
+/// Agrees with the kernel on what is spoken. `ring` is told whether the kernel offers to send requests by io_uring, and
+/// says how many bytes one may carry then, or that it is not wanted; once it is agreed, the kernel waits for the ring.
 ///
 /// # Errors
-/// Where it is too old (before 7.23, Linux 3.15), or speaks something else.
-pub(super) fn handshake(device: &Device) -> io::Result<()> {
+/// Where it is too old (before 7.23, Linux 3.15), or speaks something else; and what `ring` says.
+pub(super) fn handshake(
+    device: &Device,
+    ring: impl FnMut(bool) -> io::Result<Option<u32>>,
+) -> io::Result<()> {
+    let mut ring = ring;
     let mut inbox = Inbox::new(REQUEST_BYTES_MAX as usize);
     let gone = || io::Error::new(ErrorKind::NotConnected, "unmounted before it was served");
     loop {
         let reply = device.receive(&mut inbox)?.ok_or_else(gone)?;
-        if agree(&inbox, reply)? {
+        if agree(&inbox, reply, &mut ring)? {
             return Ok(());
         }
     }
 }
 
 /// Answers what should be an INIT; false where the kernel asks again.
-pub(super) fn agree(inbox: &Inbox, reply: Reply) -> io::Result<bool> {
+pub(super) fn agree(
+    inbox: &Inbox,
+    reply: Reply,
+    ring: &mut dyn FnMut(bool) -> io::Result<Option<u32>>,
+) -> io::Result<bool> {
     let offer = (inbox.head.header.opcode == op::INIT).then(|| inbox.fixed::<InitIn>()).flatten();
     let Some(offer) = offer else {
         if matches!(inbox.head.header.opcode, op::FORGET | op::BATCH_FORGET) {
@@ -67,14 +76,21 @@ pub(super) fn agree(inbox: &Inbox, reply: Reply) -> io::Result<bool> {
         tracing::warn!("this kernel has no asynchronous direct I/O on FUSE: one request at a time");
     }
     let wanted = init::ASYNC_READ | init::BIG_WRITES | init::ASYNC_DIO | init::MAX_PAGES;
+    let more = inbox.fixed::<InitIn2>().filter(|_| offer.flags & init::EXT != 0);
+    let offered = more.is_some_and(|more| more.flags2 & init::OVER_IO_URING != 0);
+    let (bytes_max, by_ring) = match ring(offered)? {
+        Some(bytes_max) if offered => (bytes_max.min(REQUEST_BYTES_MAX), true),
+        _ => (REQUEST_BYTES_MAX, false),
+    };
     reply.value(&InitOut {
-        max_readahead: offer.max_readahead.min(REQUEST_BYTES_MAX),
-        flags: wanted & offer.flags,
+        max_readahead: offer.max_readahead.min(bytes_max),
+        flags: wanted & offer.flags | if by_ring { init::EXT } else { 0 },
+        flags2: if by_ring { init::OVER_IO_URING } else { 0 },
         max_background: BACKGROUND_MAX,
         congestion_threshold: BACKGROUND_MAX / 4 * 3,
-        max_write: REQUEST_BYTES_MAX,
+        max_write: bytes_max,
         time_gran: 1,
-        max_pages: (REQUEST_BYTES_MAX / 4096) as u16,
+        max_pages: (bytes_max / 4096) as u16,
         ..spoken
     });
     Ok(true)
@@ -84,8 +100,7 @@ pub(super) fn agree(inbox: &Inbox, reply: Reply) -> io::Result<bool> {
 ///
 /// # Errors
 /// What ended a thread before that.
-pub(super) fn serve(device: Device, volume: VolumeFs, threads: usize) -> io::Result<()> {
-    let volume = Arc::new(volume);
+pub(super) fn serve(device: Device, volume: Arc<VolumeFs>, threads: usize) -> io::Result<()> {
     let more = (1..threads).map(|_| device.another());
     let devices = more.chain([Ok(device.clone())]).collect::<io::Result<Vec<_>>>()?;
     // Only the threads keep the connection.
@@ -185,7 +200,9 @@ pub(super) fn take(inbox: &mut Inbox, reply: Reply, longest: &mut usize, volume:
         op::READ => *longest = (*longest).max(inbox.head.io.size.min(REQUEST_BYTES_MAX) as usize),
         _ => *longest = (*longest).max(inbox.payload_len()),
     }
-    volume.handle(inbox, reply);
+    if let Some(work) = volume.handle(inbox, reply) {
+        volume.serving().run(work);
+    }
     true
 }
 

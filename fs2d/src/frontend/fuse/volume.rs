@@ -13,7 +13,7 @@ use fs2_store::AlignedBuf;
 use zerocopy::IntoBytes;
 
 use super::device::{Inbox, Reply};
-use super::serving::{Serving, errno};
+use super::serving::{Serving, Tell, Work, errno};
 use super::session::REQUEST_BYTES_MAX;
 use super::wire::{
     self, Attr, AttrOut, Dirent, EntryOut, FallocateIn, LseekIn, OpenOut, SetattrIn, StatfsOut, WriteOut, op,
@@ -85,11 +85,12 @@ impl VolumeFs {
         }
     }
 
-    fn without_payload(&self, op: Op, extent: Extent, flags: Flags, reply: Reply) {
-        self.serving.run(op, extent, flags, AlignedBuf::zeroed(0), |done| match done {
-            Ok(_) => reply.ok(),
-            Err(e) => reply.error(e),
-        });
+    pub(super) fn serving(&self) -> &Arc<Serving> {
+        &self.serving
+    }
+
+    fn without_payload(op: Op, extent: Extent, flags: Flags, reply: Reply) -> Option<Work> {
+        Some(Work { op, extent, flags, buffer: AlignedBuf::zeroed(0), tell: Tell::End, reply })
     }
 
     /// As much of `size` bytes from `offset` as the volume has.
@@ -128,15 +129,18 @@ impl VolumeFs {
         if hole { Ok(size) } else { Err(libc::ENXIO) }
     }
 
-    /// Does a request and answers it, perhaps after this returned.
-    pub(super) fn handle(&self, inbox: &mut Inbox, reply: Reply) {
+    /// Answers a request, or says what the service is to do for it.
+    #[must_use]
+    pub(super) fn handle(&self, inbox: &mut Inbox, reply: Reply) -> Option<Work> {
         let ino = inbox.head.header.nodeid;
         match inbox.head.header.opcode {
-            op::READ => self.read(inbox, reply),
-            op::WRITE => self.write(inbox, reply),
-            op::FALLOCATE => self.fallocate(inbox, reply),
+            op::READ => return self.read(inbox, reply),
+            op::WRITE => return self.write(inbox, reply),
+            op::FALLOCATE => return self.fallocate(inbox, reply),
             // The file has no attributes of its own to save, so fsync and fdatasync are the same.
-            op::FSYNC => self.without_payload(Op::Flush, Extent::default(), Flags::default(), reply),
+            op::FSYNC => {
+                return Self::without_payload(Op::Flush, Extent::default(), Flags::default(), reply);
+            }
             // FLUSH is sent at each close(2), which promises nothing; nothing is buffered here either.
             op::FLUSH | op::FSYNCDIR | op::RELEASEDIR => reply.ok(),
             op::LSEEK => self.lseek(inbox, reply),
@@ -172,67 +176,58 @@ impl VolumeFs {
             // "Not here" once, and the kernel stops asking: for attributes before each write, among others.
             _ => reply.error(libc::ENOSYS),
         }
+        None
     }
 
-    fn read(&self, inbox: &mut Inbox, reply: Reply) {
+    fn read(&self, inbox: &mut Inbox, reply: Reply) -> Option<Work> {
         if inbox.head.header.nodeid != FILE {
-            return reply.error(libc::EISDIR);
+            return refused(reply, libc::EISDIR);
         }
         if inbox.head.io.size > REQUEST_BYTES_MAX {
-            return reply.error(libc::EINVAL);
+            return refused(reply, libc::EINVAL);
         }
         let extent = self.read_extent(inbox.head.io.offset, inbox.head.io.size);
         if extent.is_empty() {
-            return reply.ok();
+            reply.ok();
+            return None;
         }
-        let room = inbox.buffer(extent.len() as usize, |len| self.serving.room(len));
-        self.serving.run(Op::Read, extent, Flags::default(), room, |bytes| match bytes {
-            Ok(bytes) => reply.bytes(bytes),
-            Err(e) => reply.error(e),
-        });
+        let buffer = inbox.buffer(extent.len() as usize, |len| self.serving.room(len));
+        Some(Work { op: Op::Read, extent, flags: Flags::default(), buffer, tell: Tell::Bytes, reply })
     }
 
-    fn write(&self, inbox: &mut Inbox, reply: Reply) {
+    fn write(&self, inbox: &mut Inbox, reply: Reply) -> Option<Work> {
         if inbox.head.header.nodeid != FILE {
-            return reply.error(libc::EISDIR);
+            return refused(reply, libc::EISDIR);
         }
         let size = inbox.head.io.size;
         if size as usize != inbox.payload_len() {
-            return reply.error(libc::EINVAL);
+            return refused(reply, libc::EINVAL);
         }
         // A volume does not grow; a write that would make it grow is refused whole.
         let Some(extent) = self.inner_extent(inbox.head.io.offset, size.into()) else {
-            return reply.error(libc::ENOSPC);
+            return refused(reply, libc::ENOSPC);
         };
-        let written = WriteOut { size, padding: 0 };
         if extent.is_empty() {
-            return reply.value(&written);
+            reply.value(&WriteOut { size, padding: 0 });
+            return None;
         }
         // With direct I/O the kernel leaves O_DSYNC to us (and O_SYNC includes its bit).
         let fua = inbox.head.io.flags & libc::O_DSYNC as u32 != 0;
         // Keeps invariant 2.
-        let payload = inbox.payload(|len| self.serving.room(len));
-        self.serving.run(
-            Op::Write,
-            extent,
-            Flags { fua, ..Flags::default() },
-            payload,
-            move |done| match done {
-                Ok(_) => reply.value(&written),
-                Err(e) => reply.error(e),
-            },
-        );
+        let buffer = inbox.payload(|len| self.serving.room(len));
+        let flags = Flags { fua, ..Flags::default() };
+        Some(Work { op: Op::Write, extent, flags, buffer, tell: Tell::Written(size), reply })
     }
 
-    fn fallocate(&self, inbox: &Inbox, reply: Reply) {
+    fn fallocate(&self, inbox: &Inbox, reply: Reply) -> Option<Work> {
         // Keeps invariant 1: whatever we do not do is EINVAL.
-        let Some(asked) = inbox.fixed::<FallocateIn>() else { return reply.error(libc::EINVAL) };
+        let Some(asked) = inbox.fixed::<FallocateIn>() else { return refused(reply, libc::EINVAL) };
         let extent = self.inner_extent(asked.offset, asked.length);
         let extent = extent.filter(|e| !e.is_empty() && inbox.head.header.nodeid == FILE);
         let (Some(extent), Some((op, flags))) = (extent, fallocate_op(asked.mode as i32)) else {
-            return reply.error(libc::EINVAL);
+            return refused(reply, libc::EINVAL);
         };
-        self.without_payload(op, extent, flags, reply);
+        Self::without_payload(op, extent, flags, reply)
     }
 
     fn lseek(&self, inbox: &Inbox, reply: Reply) {
@@ -313,6 +308,11 @@ impl VolumeFs {
         }
         reply.bytes(&told);
     }
+}
+
+fn refused(reply: Reply, errno: i32) -> Option<Work> {
+    reply.error(errno);
+    None
 }
 
 /// What fallocate(2) in `mode` asks for, if it is something a volume can do.

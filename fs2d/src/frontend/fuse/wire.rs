@@ -45,6 +45,18 @@ pub(super) mod init {
     pub(in super::super) const BIG_WRITES: u32 = 1 << 5;
     pub(in super::super) const ASYNC_DIO: u32 = 1 << 15;
     pub(in super::super) const MAX_PAGES: u32 = 1 << 22;
+    /// There are more of them in `flags2`.
+    pub(in super::super) const EXT: u32 = 1 << 30;
+    /// Of `flags2`: requests by io_uring (bit 41 of both).
+    pub(in super::super) const OVER_IO_URING: u32 = 1 << 9;
+}
+
+/// Commands to the kernel where requests come by io_uring.
+pub(super) mod ring_command {
+    /// Takes an entry's memory, and brings its first request.
+    pub(in super::super) const REGISTER: u32 = 1;
+    /// Takes an answer, and brings the next request.
+    pub(in super::super) const COMMIT_AND_FETCH: u32 = 2;
 }
 
 /// How a file is open.
@@ -98,6 +110,14 @@ pub(super) struct InitIn {
     pub(super) flags: u32,
 }
 
+/// What follows where the flags have [`init::EXT`].
+#[derive(Clone, Copy, Debug, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct InitIn2 {
+    pub(super) first: InitIn,
+    pub(super) flags2: u32,
+}
+
 #[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct InitOut {
@@ -111,9 +131,11 @@ pub(super) struct InitOut {
     pub(super) time_gran: u32,
     pub(super) max_pages: u16,
     pub(super) map_alignment: u16,
-    pub(super) unused: [u32; 8],
+    pub(super) flags2: u32,
+    pub(super) unused: [u32; 7],
 }
 const _: () = assert!(size_of::<InitOut>() == 64);
+const _: () = assert!(std::mem::offset_of!(InitOut, flags2) == 32);
 
 #[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
 #[repr(C)]
@@ -246,3 +268,35 @@ pub(super) struct Dirent {
     pub(super) kind: u32,
 }
 const _: () = assert!(size_of::<Dirent>() == 24);
+
+/// The header of an entry where requests come by io_uring; the rest lies in its payload.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct RingHeader {
+    /// [`InHeader`], and in answers [`OutHeader`].
+    pub(super) in_out: [u8; 128],
+    /// A request's fixed part.
+    pub(super) op_in: [u8; 128],
+    pub(super) flags: u64,
+    /// By which the answer is given.
+    pub(super) commit_id: u64,
+    /// Bytes in the payload, of the request or of the answer.
+    pub(super) payload_bytes: u32,
+    pub(super) padding: u32,
+    pub(super) reserved: u64,
+}
+const _: () = assert!(size_of::<RingHeader>() == 288);
+const _: () = assert!(std::mem::offset_of!(RingHeader, op_in) == 128);
+const _: () = assert!(std::mem::offset_of!(RingHeader, commit_id) == 264);
+const _: () = assert!(std::mem::offset_of!(RingHeader, payload_bytes) == 272);
+
+/// What an io_uring command carries behind its number.
+#[derive(Clone, Copy, Debug, Default, IntoBytes, Immutable)]
+#[repr(C)]
+pub(super) struct RingCommand {
+    pub(super) flags: u64,
+    pub(super) commit_id: u64,
+    pub(super) queue: u16,
+    pub(super) padding: [u8; 6],
+}
+const _: () = assert!(size_of::<RingCommand>() == 24);
