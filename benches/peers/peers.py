@@ -9,6 +9,8 @@ HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parents[1] / "target"))
 BIN = Path(os.environ.get("FS2_BIN", TARGET / "release"))
 TICK = os.sysconf("SC_CLK_TCK")
+# Whether the kernel offers FUSE requests by io_uring.
+FUSE_RING = Path("/sys/module/fuse/parameters/enable_uring")
 # The image of a million replicas: 16 GiB in 128 groups of 4 KiB blocks. Of 32 groups the files' blocks are copied, of 32
 # others not; of each group the first 768 blocks are left to its metadata.
 BLOCK, GROUP, GROUPS, LEAD = 4096, 32768, 128, 768
@@ -20,6 +22,8 @@ def parse():
 parts:
   nbd       fs2d --policy none, nbdkit file, qemu-nbd and nbd-server on a unix socket, fio's nbd engine
   fuse      fs2d --frontend fuse below a loop device, and nbdkit with nbdfuse below one (root)
+  fuse-ring fs2d with --fuse-ring on and off below loop devices, and nbdkit with nbdfuse; sets the kernel's
+            /sys/module/fuse/parameters/enable_uring and puts it back (root, Linux 6.14; not among the default parts)
   ring      fs2d on a loop device over memory, past the page cache: --io uring and --io threads (root)
   policy    fs2d with policies none and fs2, a million replicas in the table, reads beside them and of them; fs2 also
             with its copying stopped
@@ -30,7 +34,7 @@ parts:
 examples:
   run.sh --quick                        one depth, two seconds, three rounds
   run.sh --part nbd --json nbd.json     the whole table, and as JSON""")
-    p.add_argument("--part", action="append", choices=["nbd", "fuse", "ring", "policy", steps.PART, *guest.PARTS],
+    p.add_argument("--part", action="append", choices=["nbd", "fuse", "fuse-ring", "ring", "policy", steps.PART, *guest.PARTS],
                    help="[default: all but the guest's]")
     p.add_argument("--rounds", type=int, help="rounds of each case [default: 5; policy: 9; quick: 3]")
     p.add_argument("--seconds", type=float, help="of each measurement [default: 3; quick: 1]")
@@ -246,9 +250,9 @@ def main():
         return not missing
 
     try:
-        if {"nbd", "fuse"} & set(parts):
+        if {"nbd", "fuse", "fuse-ring"} & set(parts):
             # One each: the servers lock or cache theirs, and writes of one must not be another's.
-            for name in ("fs2d", "nbdkit", "qemu-nbd", "nbd-server"):
+            for name in ("fs2d", "nbdkit", "qemu-nbd", "nbd-server", *(("fs2d-device",) if "fuse-ring" in parts else ())):
                 data_image(work / f"{name}.img", a.size)
         if "nbd" in parts:
             span, servers = (0, a.size), []
@@ -271,10 +275,12 @@ def main():
                 servers.append((server, nbd(sock, "x"), span, True))
             run("nbd", servers, cases(a.quick, False), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
             end()
-        if "fuse" in parts:
-            servers = []
+        for part in [p for p in ("fuse", "fuse-ring") if p in parts]:
+            servers, by_ring = [], part == "fuse-ring"
             if os.geteuid() or not Path("/dev/fuse").exists() or not Path("/dev/loop-control").exists():
-                skipped.append("fuse: needs root, /dev/fuse and loop devices")
+                skipped.append(f"{part}: needs root, /dev/fuse and loop devices")
+            elif by_ring and not FUSE_RING.exists():
+                skipped.append(f"{part}: needs {FUSE_RING} (Linux 6.14, CONFIG_FUSE_IO_URING)")
             else:
                 def loop(file):
                     dev = subprocess.run(["losetup", "--find", "--show", "--direct-io=on", file], check=True, capture_output=True, text=True).stdout.strip()
@@ -283,20 +289,26 @@ def main():
                     for key, value in (("scheduler", "none"), ("rotational", "0"), ("read_ahead_kb", "128")):
                         (queue / key).write_text(value)
                     return [f"--filename={dev}", "--direct=1", "--ioengine=libaio"]
-                ours = work / "ours"
-                ours.mkdir()
-                command = [fs2d, "serve", work / "fs2d.img", "--passive", "--policy", "none", "--frontend", "fuse", "--fuse-dir", ours, "--control", work / "f.ctl", *a.args.split()]
-                server = start("fs2d", [(command, (ours / "volume").exists)])
-                servers.append((server, loop(ours / "volume"), (0, a.size), True))
+                if by_ring:
+                    former = FUSE_RING.read_text()
+                    undo.append(lambda: FUSE_RING.write_text(former))
+                    FUSE_RING.write_text("Y")
+                for name in ("fs2d", "fs2d-device") if by_ring else ("fs2d",):
+                    ours = work / f"{part}-{name}"
+                    ours.mkdir()
+                    command = [fs2d, "serve", work / f"{name}.img", "--passive", "--policy", "none", "--frontend", "fuse", "--fuse-dir", ours, "--control", f"{ours}.ctl",
+                               *(["--fuse-ring", "on" if name == "fs2d" else "off"] if by_ring else []), *a.args.split()]
+                    server = start(name, [(command, (ours / "volume").exists)])
+                    servers.append((server, loop(ours / "volume"), (0, a.size), True))
                 if have("nbdkit", "nbdfuse"):
-                    theirs, sock = work / "theirs", work / "nbdkit2.sock"
+                    theirs, sock = work / f"{part}-theirs", work / f"{part}-nbdkit.sock"
                     theirs.mkdir()
                     commands = [(["nbdkit", "-f", "-U", sock, "file", work / "nbdkit.img"], listens(sock)),
                                 (["nbdfuse", theirs, f"nbd+unix:///?socket={sock}"], (theirs / "nbd").exists)]
                     server = start("nbdkit+nbdfuse", commands)
-                    undo.append(lambda: subprocess.run(["fusermount3", "-u", theirs], capture_output=True))
+                    undo.append(lambda theirs=theirs: subprocess.run(["fusermount3", "-u", theirs], capture_output=True))
                     servers.append((server, loop(theirs / "nbd"), (0, a.size), True))
-                run("fuse", servers, cases(a.quick, True), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
+                run(part, servers, cases(a.quick, True), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
                 while undo:
                     undo.pop()()
             end()
