@@ -326,7 +326,7 @@ impl Turner {
 
     /// The service has done what it was to do.
     fn answered(&mut self, answer: Answer) -> io::Result<()> {
-        let Answer { tag: [n, _, _], buffer, result } = answer;
+        let Answer { tag: [n, _, _], buffer, result, lent: _ } = answer;
         // As it was pushed.
         let n = n as usize;
         let State::Ours { tell, .. } = self.entries[n].state else {
