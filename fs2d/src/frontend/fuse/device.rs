@@ -78,7 +78,8 @@ impl Device {
                 Ok(n) => break n,
                 // ENOENT: who asked was interrupted, and waits no more.
                 Err(nix::Error::ENOENT | nix::Error::EINTR) => {}
-                Err(nix::Error::ENODEV) => return Ok(None),
+                // ECONNABORTED: it ended while the kernel was about to hand a request over (`fuse_dev_do_read`).
+                Err(nix::Error::ENODEV | nix::Error::ECONNABORTED) => return Ok(None),
                 Err(e) => return Err(e.into()),
             }
         };
