@@ -237,9 +237,8 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> DaemonErr
 fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let stop = Arc::new(Stop::default());
     let mut settings = serve.settings.clone();
-    // Threads inherit it. A kernel's mount may stand on any frontend, if root serves it.
-    let may_be_mounted = serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root();
-    memory::become_io_flusher(may_be_mounted);
+    // Threads inherit it.
+    let not_permitted = memory::become_io_flusher();
     // Not before they are caught does anything begin that must be ended in order.
     let signals = Signals::catch(&stop).map_err(io_error("signals"))?;
     if serve.frontend == FrontendKind::Ublk {
@@ -252,6 +251,10 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     });
     let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
     let served = Arc::new(open_with(&serve.device, &settings, given)?);
+    // A kernel's mount may stand on any frontend, if root serves it.
+    if serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root() {
+        not_permitted.iter().for_each(|what| tracing::warn!("{what}"));
+    }
     let end = |e| {
         served.end();
         e

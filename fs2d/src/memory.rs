@@ -34,34 +34,32 @@ pub(crate) fn is_admin() -> bool {
 
 /// Tells the kernel that this thread, and those it starts from now on, write out what others need freed:
 /// their allocations must not wait for I/O on a file system. And keeps in memory what the process touches.
-/// Warns where that is not permitted, if the volume `may_be_mounted` on this machine: else nobody waits for the daemon who has memory
-/// that it wants. Call it before other threads are started.
-pub(crate) fn become_io_flusher(may_be_mounted: bool) {
+/// Says what of that is not permitted, which matters where the volume is mounted on this machine: else nobody waits for the daemon who
+/// has memory that it wants. Call it before other threads are started.
+pub(crate) fn become_io_flusher() -> Vec<String> {
+    let mut not = Vec::new();
     if !has(SYS_RESOURCE) {
-        if may_be_mounted {
-            tracing::warn!(
-                "no CAP_SYS_RESOURCE: under memory pressure the daemon may wait for its own device"
-            );
-        }
+        not.push(
+            "no CAP_SYS_RESOURCE: under memory pressure the daemon may wait for its own device".to_owned(),
+        );
     } else {
         // SAFETY: sets a flag of this thread; no memory is passed.
         let rc = unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
         if rc != 0 {
-            tracing::warn!("PR_SET_IO_FLUSHER: {}", io::Error::last_os_error());
+            not.push(format!("PR_SET_IO_FLUSHER: {}", io::Error::last_os_error()));
         }
     }
     if !has(IPC_LOCK) {
         // Below the limit, later allocations would fail.
-        if may_be_mounted {
-            tracing::warn!("no CAP_IPC_LOCK: the daemon's memory may be swapped out");
-        }
-        return;
+        not.push("no CAP_IPC_LOCK: the daemon's memory may be swapped out".to_owned());
+        return not;
     }
     // SAFETY: changes how this process's pages are kept; no memory is passed.
     let rc = unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
     if rc != 0 {
-        tracing::warn!("mlockall: {}", io::Error::last_os_error());
+        not.push(format!("mlockall: {}", io::Error::last_os_error()));
     }
+    not
 }
 
 /// A buffer whose pages are there and stay.

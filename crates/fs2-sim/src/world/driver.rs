@@ -160,6 +160,9 @@ impl World {
         };
         if result.is_err() {
             self.session.failed(kind, device);
+            let forced = matches!(io.op, IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. });
+            // A client's is a flush as well.
+            self.session.flush_failed |= forced && matches!(kind, Kind::Write | Kind::Zeroes);
             self.hurt(kind, &io);
         }
         let takes = self.takes(kind);
