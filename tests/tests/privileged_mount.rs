@@ -144,11 +144,15 @@ fn undo_leaves_no_copy_of_a_file() {
         tree.compare(&mnt);
     }
     // Copies are made when the volume rests, which on a busy machine it does only now.
-    for _ in 0..600 {
-        if mounted.status()["replicas"].as_u64() > Some(100) {
+    // They are of directories and indirect blocks, too: until no more come.
+    let mut before = None;
+    for _ in 0..120 {
+        let replicas = mounted.status()["replicas"].as_u64();
+        if replicas > Some(100) && replicas == before {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        before = replicas;
+        std::thread::sleep(std::time::Duration::from_millis(500));
     }
     mounted.umount().ended(0);
     assert!(copies() > 100, "{} copies: the test shows nothing", copies());
