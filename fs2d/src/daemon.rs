@@ -208,6 +208,7 @@ pub(crate) fn open_with(
     let direct = how_direct(device, settings);
     let file = FileStore::open(device, OpenOptions { direct, ..options })?;
     let cached = !file.is_direct() && !file.is_device();
+    let settle = file.is_direct();
     let written_since = runtime::written_since(device, &file);
     // Under the lock: nobody has written since, or it says so.
     let given = given.and_then(|g| g.for_store(&file));
@@ -256,6 +257,7 @@ pub(crate) fn open_with(
         degree: settings.degree.unwrap_or_else(|| settings.policy.degree()),
         discard: settings.discard.mode(),
         punch: settings.discard == DiscardKind::Pass,
+        settle: settle || modelled,
         distrust: settings.trust == TrustKind::Verify,
         control: settings.control_sample,
         paranoid: settings.paranoid,

@@ -5,6 +5,8 @@
 //!   platter is: a wrong geometry or speed never looks like knowledge.
 //! * H3: a completion that contradicts the belief corrects it; belief about the drive's cache
 //!   gives way to the time an access took.
+//! * H4: a write that ended sooner than the platters could is in a write cache, whatever the profile says, and shows neither arm nor
+//!   platter. Once it may have been written the arm is somewhere else, and half a turn is expected until it is seen again.
 
 use fs2_block::{Nanos, Op, Sector};
 
@@ -35,7 +37,18 @@ pub struct Head {
     seek_doubt: f64,
     hits: u64,
     misses: u64,
+    /// Share of late writes that ended before the platters could have had them.
+    cached_writes: f64,
+    /// One past the last sector that is in the drive's write cache as far as is known, where the profile has none.
+    unwritten: Option<u64>,
+    /// The drive has written what its cache held since the arm was seen last.
+    adrift: bool,
 }
+
+/// Weight of a write in the share of those the drive's cache takes (guess).
+const CACHED_RATE: f64 = 1.0 / 16.0;
+/// A write cache is written after so long a rest (guess; drives differ).
+const WRITTEN_AFTER: Nanos = Nanos::from_millis(50);
 
 /// Weight of a miss in the running mean. Guess: some hundred misses make a mean.
 const MEAN_RATE: f64 = 1.0 / 128.0;
@@ -72,6 +85,9 @@ impl Head {
             seek_doubt: SEEK_DOUBT,
             hits: 0,
             misses: 0,
+            cached_writes: 0.0,
+            unwritten: None,
+            adrift: false,
         }
     }
 
@@ -101,10 +117,31 @@ impl Head {
         }
         let start = now.max(self.belief.free_at());
         let (mut service, effect) = self.belief.plan(now, op, sector, sectors, self.spindle.phase(start));
-        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
-            service.rotation = self.expected_rotation(&service);
-        }
+        self.expect(&mut service, effect);
         service
+    }
+
+    /// Makes of what is planned what is expected.
+    fn expect(&self, service: &mut Service, effect: Effect) {
+        match effect {
+            Effect::Written { .. } if self.caches_writes() => {
+                (service.seek, service.rotation) = (Nanos(0), Nanos(0));
+            }
+            Effect::Read { .. } | Effect::Written { .. } => {
+                service.rotation = self.expected_rotation(service);
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the drive mostly answers writes before they are on its platters, by their times or by its profile.
+    pub fn caches_writes(&self) -> bool {
+        self.cached_writes > 0.5 || self.profile().caches_writes()
+    }
+
+    /// Whether the arm may have been elsewhere since it was seen.
+    fn is_adrift(&self, now: Nanos) -> bool {
+        self.adrift || self.unwritten.is_some() && now.since(self.belief.free_at()) > WRITTEN_AFTER
     }
 
     /// The mean of the wait over what is not known of the angle.
@@ -118,7 +155,7 @@ impl Head {
 
     /// The wait in a planned access to the platters; `None` where the angle is not known.
     fn wait(&self, service: &Service) -> Option<Wait> {
-        if self.knowledge == Knowledge::SeekOnly {
+        if self.knowledge == Knowledge::SeekOnly || self.is_adrift(service.start) {
             return None;
         }
         let turn = self.profile().turn().0 as f64;
@@ -167,9 +204,8 @@ impl Head {
         let phase = self.spindle.phase(start);
         let (planned, effect) = self.belief.plan(start, op, sector, sectors, phase);
         let mut predicted = planned;
-        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
-            predicted.rotation = self.expected_rotation(&planned);
-        }
+        self.expect(&mut predicted, effect);
+        let adrift = self.is_adrift(start);
         self.belief.free_at = completed_at;
         let moves = matches!(op, Op::Read | Op::Write | Op::WriteZeroes) && sectors > 0;
         if self.belief.fixed.geometry.is_none() || !moves {
@@ -208,10 +244,24 @@ impl Head {
             }
             return predicted;
         }
+        if let Effect::Written { .. } = effect {
+            // One that goes on where the arm is may be as quick.
+            let cached = taken < self.least_miss(&media) && (media.seek > Nanos(0) || self.caches_writes());
+            self.cached_writes += (f64::from(u8::from(cached)) - self.cached_writes) * CACHED_RATE;
+            if cached || self.caches_writes() {
+                // Keeps H4. One that waited for room in the cache shows as little.
+                self.adrift = adrift || !cached;
+                self.unwritten = Some(end);
+                self.belief.cache.written(first, end);
+                return predicted;
+            }
+        }
         self.misses += 1;
-        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) {
+        if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) && !adrift {
             self.learn_seek_doubt(&planned, taken);
         }
+        // The arm is seen; what the cache holds may be written later.
+        self.adrift = false;
         let effect = match op {
             Op::Read => {
                 let reuse = if let Effect::Read { reuse, .. } = effect { reuse } else { None };
@@ -234,6 +284,24 @@ impl Head {
             self.spindle.observe(completed_at, phase);
         }
         predicted
+    }
+
+    /// A flush was dispatched and has completed: the arm is where the drive wrote last.
+    pub fn flushed(&mut self, dispatched_at: Nanos, completed_at: Nanos) {
+        let start = dispatched_at.max(self.belief.free_at());
+        let completed_at = completed_at.max(start);
+        let waited = self.belief.wait_for(start, Op::Flush, Sector(0), 0);
+        self.belief.free_at = completed_at;
+        let least = Nanos(self.profile().turn().0 / 32);
+        if let Some(end) = self.unwritten.take() {
+            let ahead = self.belief.ahead(completed_at);
+            self.belief.cache.stop(ahead);
+            // In which order it wrote is not known: where the last write was is a guess.
+            self.belief.head = end;
+            self.adrift = true;
+        } else if waited > Nanos(0) || completed_at.since(start) > least {
+            self.adrift = true;
+        }
     }
 
     /// A read that took less than this beyond overhead and transfer did not move the arm: half

@@ -374,6 +374,11 @@ impl DriveProfile {
         self
     }
 
+    /// Whether it has a write-back cache, by what is known of it.
+    pub fn caches_writes(&self) -> bool {
+        self.disk().is_some_and(|d| d.write_cache.is_some())
+    }
+
     /// The same drive spinning down after so many idle seconds, or never.
     ///
     /// # Panics

@@ -86,6 +86,9 @@ pub struct EngineConfig {
     pub discard: DiscardMode,
     /// Whether an evicted replica's space is given back to a sparse backing.
     pub punch: bool,
+    /// Copies are flushed where the drive seems to cache writes, so that it writes them while nobody waits. Not where a flush
+    /// writes more than the drive's own cache: behind a page cache.
+    pub settle: bool,
     /// No request for this long: background work may begin.
     pub idle_after: Nanos,
     /// The table's changed pages are written this often.
@@ -118,6 +121,7 @@ impl Default for EngineConfig {
             degree: 1,
             discard: DiscardMode::Memory,
             punch: false,
+            settle: false,
             // Measured on real traces: 15 ms without a request is followed by more of it.
             idle_after: Nanos::from_millis(15),
             table_flush_every: Nanos::from_millis(5_000),

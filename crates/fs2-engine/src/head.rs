@@ -9,7 +9,14 @@ pub struct Head {
     model: Option<fs2_disk::Head>,
     /// One past the last sector touched.
     last: Sector,
+    /// Without a profile: share of late writes that took less than [`CACHED_WRITE`].
+    quick_writes: f64,
 }
+
+/// Without a profile: a write that took less is in the drive's cache. A guess: a tenth of a turn at 7200 rpm.
+const CACHED_WRITE: Nanos = Nanos(800_000);
+/// Weight of a write in their share (guess).
+const QUICK_RATE: f64 = 1.0 / 16.0;
 
 /// Without a profile: what an access to the far end of a volume is taken to cost, in ms. A guess in
 /// the middle of the drives of `fs2-disk`; only the order of candidates depends on it.
@@ -29,7 +36,7 @@ impl Head {
 
     /// The same with a profile that may be believed only so far.
     pub fn with_knowledge(profile: Option<DriveProfile>, knowledge: Knowledge) -> Head {
-        Head { model: profile.map(|p| fs2_disk::Head::new(p, knowledge)), last: Sector(0) }
+        Head { model: profile.map(|p| fs2_disk::Head::new(p, knowledge)), last: Sector(0), quick_writes: 0.0 }
     }
 
     /// One past the sector touched last.
@@ -59,7 +66,23 @@ impl Head {
     ) -> Option<fs2_disk::Service> {
         let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
         self.last = Sector(sector.0 + u64::from(sectors));
+        if op == Op::Write {
+            let quick = f64::from(u8::from(completed.since(dispatched) < CACHED_WRITE));
+            self.quick_writes += (quick - self.quick_writes) * QUICK_RATE;
+        }
         self.model.as_mut().map(|m| m.completed(op, sector, sectors, dispatched, completed))
+    }
+
+    /// A flush of the device ended.
+    pub fn flushed(&mut self, dispatched: Nanos, completed: Nanos) {
+        if let Some(m) = &mut self.model {
+            m.flushed(dispatched, completed);
+        }
+    }
+
+    /// Whether the drive mostly answers writes before they are on its platters.
+    pub fn caches_writes(&self) -> bool {
+        self.model.as_ref().map_or(self.quick_writes > 0.5, fs2_disk::Head::caches_writes)
     }
 
     /// Predicted service time of a read, in ms.

@@ -87,7 +87,7 @@ pub(super) struct Args {
     /// Replay this trace first, once, and report nothing of it
     #[arg(long, value_name = "TRACE", value_delimiter = ',')]
     train: Vec<PathBuf>,
-    /// What the engine is told about the drive: equal, mismatched or seek-only
+    /// What the engine is told about the drive: equal, mismatched, seek-only, nothing, or equal but for a write-cache
     #[arg(long, value_name = "BELIEF", default_value = "equal")]
     belief: Belief,
     /// Move the volume's block groups apart until it fills the drive, or so many times as far

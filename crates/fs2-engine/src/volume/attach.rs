@@ -350,6 +350,7 @@ impl Volume {
             flush_waiting: Vec::new(),
             flush_active: None,
             flush_failed: false,
+            unsettled: None,
             write_failed: false,
             distrusted: false,
             late_discards: Vec::new(),

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
 use super::home::MarkState;
-use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume};
+use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume, Waiter};
 use crate::config::{COPY_BLOCKS_MAX, LONG_REST, MERGED_IN_PAUSES};
 use crate::io::Brought;
 use crate::log::Log;
@@ -196,6 +196,7 @@ impl Volume {
             return false;
         }
         !self.alarm.is_empty()
+            || self.unsettled.is_some() && !self.flush_failed
             || (self.may_copy() && self.log.has_work())
             || !self.punches.is_empty()
             || self.mark == MarkState::Erased { old_slot: true } && self.table_write_possible()
@@ -237,6 +238,9 @@ impl Volume {
             return None;
         }
         self.looked = now;
+        if let Some(io) = self.settle_copies(now) {
+            return Some(io);
+        }
         if !self.is_idle(now) || !(self.policy.eager() || self.requests.is_empty()) {
             return None;
         }
@@ -257,6 +261,24 @@ impl Volume {
             self.background = Some(io.id);
         }
         io
+    }
+
+    /// Has the drive write the copy just made, which is in its cache only: else it does so while somebody reads.
+    fn settle_copies(&mut self, now: Nanos) -> Option<Io> {
+        let copied = self.unsettled?.since;
+        // At once if nobody came meanwhile: the time for it was counted in.
+        let quiet = self.last_activity < copied || self.is_idle(now);
+        if !quiet || !self.requests.is_empty() || self.flush_active.is_some() || self.flush_failed {
+            return None;
+        }
+        let purpose = Purpose::Flush(vec![Waiter::Settled]);
+        let io = self.dispatch(now, Target::Volume, IoOp::Flush, Extent::default(), IoData::None, purpose);
+        self.flush_active = Some(io.id);
+        if now.since(self.last_activity) < LONG_REST {
+            self.disturbance.begins(&self.head);
+        }
+        self.background = Some(io.id);
+        Some(io)
     }
 
     /// For reads of clients' blocks by the engine itself.

@@ -9,8 +9,8 @@ use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 use super::background::View;
 use super::home::MarkState;
 use super::{
-    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
-    Waiter,
+    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target,
+    Unsettled, Volume, Waiter,
 };
 use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
@@ -75,6 +75,10 @@ impl Volume {
         let op = match io.op {
             IoOp::Read => Op::Read,
             IoOp::Write { .. } => Op::Write,
+            IoOp::Flush if io.target == Target::Volume => {
+                self.head.flushed(io.dispatched, now);
+                return;
+            }
             _ => return,
         };
         if io.target != Target::Volume {
@@ -82,6 +86,9 @@ impl Volume {
         }
         let (sector, bytes) = (io.extent.sector(), io.extent.len());
         let predicted = self.head.completed(op, sector, bytes, io.dispatched, now);
+        if let Some(ghost) = self.ghost.as_mut().filter(|_| op == Op::Write && self.head.caches_writes()) {
+            ghost.writes_are_cached();
+        }
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
             (Purpose::Client { .. }, Op::Read) => AccessKind::Read,
@@ -113,7 +120,13 @@ impl Volume {
 
     fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
         if self.background == Some(id) {
-            self.pauses.own_took(now.since(io.dispatched));
+            let took = now.since(io.dispatched);
+            if matches!(io.purpose, Purpose::Copy(_)) && self.config.settle && self.head.caches_writes() {
+                self.unsettled = Some(Unsettled { took, since: now });
+            } else {
+                let before = self.unsettled.take().map_or(Nanos(0), |u| u.took);
+                self.pauses.own_took(took + before);
+            }
             let open = self.requests.values().map(|p| (p.arrived, p.kind == Kind::Read));
             if self.disturbance.own_ended(now, open) {
                 self.requests.values_mut().for_each(|p| p.charged = now.since(p.arrived));
@@ -135,6 +148,7 @@ impl Volume {
             Purpose::Flush(waiters) => {
                 if self.flush_active == Some(id) {
                     self.flush_active = None;
+                    self.unsettled = None;
                 }
                 self.flush_done(waiters, outcome.result, io.target);
             }
@@ -538,6 +552,7 @@ impl Volume {
             Waiter::MarkErased if self.flush_failed => self.mark = MarkState::Stuck,
             Waiter::MarkErased => self.erase_failed(),
             Waiter::Detach => self.detach_flushed(result),
+            Waiter::Settled => {}
         }
     }
 

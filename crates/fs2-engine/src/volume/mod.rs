@@ -56,7 +56,9 @@ use ghost::Ghost;
 use home::{Home, MarkState};
 use patience::Patience;
 use pauses::Pauses;
-use state::{Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Urgent, Waiter};
+use state::{
+    Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Unsettled, Urgent, Waiter,
+};
 
 /// Whether replicas are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +112,8 @@ pub struct Volume {
     flush_waiting: Vec<Waiter>,
     flush_active: Option<IoId>,
     flush_failed: bool,
+    /// A copy was made that is to be flushed.
+    unsettled: Option<Unsettled>,
     write_failed: bool,
     /// A foreign writer or a broken invariant was seen.
     distrusted: bool,

@@ -69,6 +69,17 @@ pub(super) enum Waiter {
     Client(RequestId),
     MarkErased,
     Detach,
+    /// The engine itself: what it copied is on the platters.
+    Settled,
+}
+
+/// A copy that the drive has in its write cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unsettled {
+    /// What writing it there took.
+    pub(super) took: Nanos,
+    /// When that was.
+    pub(super) since: Nanos,
 }
 
 #[derive(Clone, Debug)]

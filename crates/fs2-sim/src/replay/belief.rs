@@ -18,11 +18,16 @@ pub enum Belief {
     Mismatched,
     /// The drive's profile, but no knowledge of the platter's angle.
     SeekOnly,
+    /// No profile: addresses only, as where a volume is mounted without one.
+    Nothing,
+    /// The drive's profile; and the drive takes writes into a cache of 8 MiB, which it says nothing of.
+    WriteCache,
 }
 
 impl Belief {
     /// Every belief, in the order of reports.
-    pub const ALL: [Belief; 3] = [Belief::Equal, Belief::Mismatched, Belief::SeekOnly];
+    pub const ALL: [Belief; 5] =
+        [Belief::Equal, Belief::Mismatched, Belief::SeekOnly, Belief::Nothing, Belief::WriteCache];
 
     /// The name on command lines.
     pub fn name(self) -> &'static str {
@@ -30,14 +35,17 @@ impl Belief {
             Belief::Equal => "equal",
             Belief::Mismatched => "mismatched",
             Belief::SeekOnly => "seek-only",
+            Belief::Nothing => "nothing",
+            Belief::WriteCache => "write-cache",
         }
     }
 
     /// The profile the engine gets for this drive, and how much of it to believe.
-    pub fn about(self, drive: &DriveProfile) -> (DriveProfile, Knowledge) {
+    pub fn about(self, drive: &DriveProfile) -> (Option<DriveProfile>, Knowledge) {
         match self {
-            Belief::Equal => (drive.clone(), Knowledge::Full),
-            Belief::SeekOnly => (drive.clone(), Knowledge::SeekOnly),
+            Belief::Equal | Belief::WriteCache => (Some(drive.clone()), Knowledge::Full),
+            Belief::SeekOnly => (Some(drive.clone()), Knowledge::SeekOnly),
+            Belief::Nothing => (None, Knowledge::Full),
             Belief::Mismatched => {
                 let other =
                     if drive.name() == "nearline-hc310" { "wd800-repaired" } else { "nearline-hc310" };
@@ -46,8 +54,16 @@ impl Belief {
                     Ok(other) => told.with_layout_of(&other),
                     Err(_) => told,
                 };
-                (told, Knowledge::Full)
+                (Some(told), Knowledge::Full)
             }
+        }
+    }
+
+    /// The drive there is, where one of this profile was asked for.
+    pub fn drive(self, drive: DriveProfile) -> DriveProfile {
+        match self {
+            Belief::WriteCache => drive.with_write_cache(WRITE_CACHE_KIB, WRITE_CACHE_IDLE_MS),
+            _ => drive,
         }
     }
 
@@ -70,6 +86,10 @@ impl FromStr for Belief {
         })
     }
 }
+
+/// The write cache nobody told of: 8 MiB, as a drive of 2005 has, and the rest after which it is written. Guesses.
+const WRITE_CACHE_KIB: u32 = 8 << 10;
+const WRITE_CACHE_IDLE_MS: f64 = 50.0;
 
 /// Sectors that are remapped together: 1 MiB. A guess; single sectors would make every other long read
 /// two, which no drive in use does.

@@ -166,6 +166,8 @@ impl Plan {
             degree: 1 + rng.below(3) as u8,
             discard,
             punch: rng.below(3) == 0,
+            // Not drawn, either.
+            settle: seed % 3 == 1,
             idle_after: us([100, 2_000, 15_000][rng.below(3) as usize]),
             table_flush_every: us([1_000, 50_000, 5_000_000][rng.below(3) as usize]),
             log_bytes_max: [64 << 10, 64 << 20][rng.below(2) as usize],

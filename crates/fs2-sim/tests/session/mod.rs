@@ -62,6 +62,8 @@ pub struct Session {
     buffers: std::collections::BTreeMap<u64, Vec<u8>>,
     /// Fails an I/O where it says so.
     pub fail: fn(&Io) -> Option<i32>,
+    /// What an I/O takes.
+    pub takes: Nanos,
     /// Every I/O that was done.
     pub done: Vec<(IoOp, Extent)>,
 }
@@ -74,7 +76,8 @@ impl Session {
         let (volume, _) = Volume::attach(&mut device, None, config, &AttachOptions::default()).unwrap();
         let (fail, now) = ((|_| None) as fn(&Io) -> Option<i32>, Nanos::from_millis(1_000_000));
         let table = Vec::new();
-        Session { volume, device, table, now, next: 1, buffers: Default::default(), fail, done: Vec::new() }
+        let (buffers, takes) = (Default::default(), Nanos::from_millis(1));
+        Session { volume, device, table, now, next: 1, buffers, fail, takes, done: Vec::new() }
     }
 
     /// With an empty table on a device of its own.
@@ -153,9 +156,9 @@ impl Session {
         self.volume.poll_dispatch(self.now)
     }
 
-    /// Does an I/O and completes it, a millisecond later.
+    /// Does an I/O and completes it, a millisecond later or as [`Session::takes`] says.
     pub fn complete(&mut self, io: Io) {
-        self.now += Nanos::from_millis(1);
+        self.now += self.takes;
         self.done.push((io.op, io.extent));
         if let Some(errno) = (self.fail)(&io) {
             return self.volume.complete(self.now, io.id, Outcome::failed(errno));

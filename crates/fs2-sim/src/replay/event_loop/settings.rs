@@ -77,6 +77,7 @@ impl Settings {
             engine: EngineConfig {
                 drive: Some(drive.clone()),
                 degree: PolicyKind::Fs2.degree(),
+                settle: true,
                 ..EngineConfig::default()
             },
             drive,
@@ -94,7 +95,8 @@ impl Settings {
     /// The same with an engine that is told this about the drive.
     pub fn with_belief(mut self, belief: Belief, seed: u64) -> Settings {
         let (profile, knowledge) = belief.about(&self.drive);
-        (self.engine.drive, self.engine.knowledge) = (Some(profile), knowledge);
+        (self.engine.drive, self.engine.knowledge) = (profile, knowledge);
+        self.drive = belief.drive(self.drive);
         self.secrets = belief.secrets(seed);
         self
     }
