@@ -19,6 +19,7 @@ use super::ghost::Ghost;
 use super::home::{Home, MarkState};
 use super::patience::Patience;
 use super::pauses::Pauses;
+use super::write_cache::WriteCache;
 use super::{Contents, Standing, Target, Volume};
 use crate::config::EngineConfig;
 use crate::head::Head;
@@ -350,7 +351,7 @@ impl Volume {
             flush_waiting: Vec::new(),
             flush_active: None,
             flush_failed: false,
-            unsettled: None,
+            write_cache: WriteCache::default(),
             write_failed: false,
             distrusted: false,
             late_discards: Vec::new(),

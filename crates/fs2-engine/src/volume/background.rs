@@ -178,7 +178,8 @@ impl Volume {
 
     /// How long a rest must be at the least before the engine does anything of its own, and at which risk.
     fn rest_least(&self) -> (Nanos, f64) {
-        let least = self.config.idle_after;
+        // What the drive has still to write of its clients' a flush would wait for.
+        let least = self.config.idle_after.max(self.write_cache.written_after());
         self.disturbance.risk_allowed().map_or((least.max(LONG_REST), 1.0), |risk| (least, risk))
     }
 
@@ -196,7 +197,7 @@ impl Volume {
             return false;
         }
         !self.alarm.is_empty()
-            || self.unsettled.is_some() && !self.flush_failed
+            || self.write_cache.has_copy() && !self.flush_failed
             || (self.may_copy() && self.log.has_work())
             || !self.punches.is_empty()
             || self.mark == MarkState::Erased { old_slot: true } && self.table_write_possible()
@@ -265,7 +266,7 @@ impl Volume {
 
     /// Has the drive write the copy just made, which is in its cache only: else it does so while somebody reads.
     fn settle_copies(&mut self, now: Nanos) -> Option<Io> {
-        let copied = self.unsettled?.since;
+        let copied = self.write_cache.copied_at()?;
         // At once if nobody came meanwhile: the time for it was counted in.
         let quiet = self.last_activity < copied || self.is_idle(now);
         if !quiet || !self.requests.is_empty() || self.flush_active.is_some() || self.flush_failed {

@@ -44,6 +44,7 @@ impl Volume {
             active: false,
             arrived: now,
             sampled: None,
+            behind_own: Nanos(0),
             charged: Nanos(0),
             original_only: false,
             tainted: false,
@@ -556,7 +557,8 @@ impl Volume {
         if let Some(ghost) = &mut self.ghost
             && matches!(p.kind, Kind::Read | Kind::Write)
         {
-            ghost.answered(p.kind == Kind::Read, now.since(p.arrived));
+            // Keeps G2.
+            ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own));
         }
         Crowd::went(&mut self.crowd, &self.requests, seq, p.blocks);
         let mut after = p.ack_after;

@@ -9,8 +9,8 @@ use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 use super::background::View;
 use super::home::MarkState;
 use super::{
-    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target,
-    Unsettled, Volume, Waiter,
+    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
+    Waiter,
 };
 use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
@@ -89,6 +89,9 @@ impl Volume {
         if let Some(ghost) = self.ghost.as_mut().filter(|_| op == Op::Write && self.head.caches_writes()) {
             ghost.writes_are_cached();
         }
+        if op == Op::Write && self.config.settle && self.head.caches_writes() {
+            self.write_cache.written(self.head.mean_positioning_ms());
+        }
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
             (Purpose::Client { .. }, Op::Read) => AccessKind::Read,
@@ -122,18 +125,14 @@ impl Volume {
         if self.background == Some(id) {
             let took = now.since(io.dispatched);
             if matches!(io.purpose, Purpose::Copy(_)) && self.config.settle && self.head.caches_writes() {
-                self.unsettled = Some(Unsettled { took, since: now });
+                self.write_cache.copied(now, took);
             } else {
-                let before = self.unsettled.take().map_or(Nanos(0), |u| u.took);
-                self.pauses.own_took(took + before);
+                self.pauses.own_took(took + self.write_cache.copy_took());
             }
+            self.requests.values_mut().for_each(|p| p.behind_own = now.since(p.arrived));
             let open = self.requests.values().map(|p| (p.arrived, p.kind == Kind::Read));
             if self.disturbance.own_ended(now, open) {
                 self.requests.values_mut().for_each(|p| p.charged = now.since(p.arrived));
-            }
-            if let Some(ghost) = &mut self.ghost {
-                let reads = self.requests.values().filter(|p| p.kind == Kind::Read);
-                ghost.disturbed(reads.map(|p| now.since(p.arrived).as_millis_f64()).sum());
             }
             self.background = None;
         }
@@ -148,7 +147,7 @@ impl Volume {
             Purpose::Flush(waiters) => {
                 if self.flush_active == Some(id) {
                     self.flush_active = None;
-                    self.unsettled = None;
+                    self.write_cache.flushed();
                 }
                 self.flush_done(waiters, outcome.result, io.target);
             }

@@ -124,6 +124,7 @@ mod tests {
             active: false,
             arrived: Nanos(0),
             sampled: None,
+            behind_own: Nanos(0),
             charged: Nanos(0),
             original_only: false,
             tainted: false,

@@ -92,7 +92,7 @@ impl Volume {
             self.digest_purpose(&u.purpose, h);
         }
         (self.background.map(|io| self.rank(io)), self.flush_active.map(|io| self.rank(io))).hash(h);
-        self.unsettled.is_some().hash(h);
+        self.write_cache.has_copy().hash(h);
     }
 
     fn digest_purpose(&self, purpose: &Purpose, h: &mut DefaultHasher) {

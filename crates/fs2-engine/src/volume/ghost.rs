@@ -190,17 +190,11 @@ impl Ghost {
         self.gate.clean = 0;
     }
 
-    /// Reads waited so many ms for the engine's own work, all together.
-    pub(super) fn disturbed(&mut self, ms: f64) {
-        // Keeps G2.
-        self.gate.add(-ms / self.outstanding(), 0.0);
-    }
-
     fn outstanding(&self) -> f64 {
         self.queue.len().max(1) as f64
     }
 
-    /// One that had arrived was answered, so long after that.
+    /// One that had arrived was answered, so long after that or after the engine's own work that it waited for.
     pub(super) fn answered(&mut self, reads: bool, took: Nanos) {
         let outstanding = self.outstanding();
         let Some(next) = self.queue.pop(self.clock, &self.disk) else { return };

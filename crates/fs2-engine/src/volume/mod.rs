@@ -29,6 +29,7 @@ mod room;
 mod state;
 mod tail;
 mod unread;
+mod write_cache;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -56,9 +57,8 @@ use ghost::Ghost;
 use home::{Home, MarkState};
 use patience::Patience;
 use pauses::Pauses;
-use state::{
-    Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Unsettled, Urgent, Waiter,
-};
+use state::{Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Urgent, Waiter};
+use write_cache::WriteCache;
 
 /// Whether replicas are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,8 +112,7 @@ pub struct Volume {
     flush_waiting: Vec<Waiter>,
     flush_active: Option<IoId>,
     flush_failed: bool,
-    /// A copy was made that is to be flushed.
-    unsettled: Option<Unsettled>,
+    write_cache: WriteCache,
     write_failed: bool,
     /// A foreign writer or a broken invariant was seen.
     distrusted: bool,
@@ -293,6 +292,7 @@ impl Volume {
         if self.requests.is_empty() {
             rested = now.since(self.last_activity);
             self.pauses.ended(rested);
+            self.write_cache.rested(rested);
         }
         self.last_activity = now;
         self.patience.arrived(self.reads_for_nobody());

@@ -30,7 +30,8 @@ pub(super) struct Pending {
     pub(super) active: bool,
     /// When it arrived.
     pub(super) arrived: Nanos,
-    /// How long it waited behind work in a pause.
+    /// How long it waited behind work of the engine's own, and behind such work in a pause.
+    pub(super) behind_own: Nanos,
     pub(super) charged: Nanos,
     /// A read that has a copy and counts in the control sample: served how.
     pub(super) sampled: Option<Arm>,
@@ -71,15 +72,6 @@ pub(super) enum Waiter {
     Detach,
     /// The engine itself: what it copied is on the platters.
     Settled,
-}
-
-/// A copy that the drive has in its write cache.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unsettled {
-    /// What writing it there took.
-    pub(super) took: Nanos,
-    /// When that was.
-    pub(super) since: Nanos,
 }
 
 #[derive(Clone, Debug)]
