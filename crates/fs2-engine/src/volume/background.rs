@@ -269,6 +269,10 @@ impl Volume {
         let copied = self.write_cache.copied_at()?;
         // At once if nobody came meanwhile: the time for it was counted in.
         let quiet = self.last_activity < copied || self.is_idle(now);
+        let more = now.since(self.last_activity) >= LONG_REST && self.may_copy() && self.log.has_work();
+        if more && self.write_cache.may_wait() {
+            return None;
+        }
         if !quiet || !self.requests.is_empty() || self.flush_active.is_some() || self.flush_failed {
             return None;
         }

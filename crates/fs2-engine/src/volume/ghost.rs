@@ -327,19 +327,21 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let extent = Extent::new((random >> 33) % 16_000_000 * 4096, 4096);
             ghost.arrived(rested, Op::Read, extent);
-            (now, extent)
+            (now, extent, Nanos(0))
         };
         (0..clients).for_each(|_| open.push_back(came(&mut ghost, now, Nanos(0))));
         for _ in 0..3000 {
-            let (arrived, extent) = open.pop_front().unwrap();
+            let (arrived, extent, mut behind_own) = open.pop_front().unwrap();
             now = drive.serve(now, Op::Read, extent.sector(), 8).end() + Nanos::from_millis(late);
             if own > 0 {
-                // It waited for the engine first.
-                now += Nanos::from_millis(own);
-                ghost.disturbed((own * clients) as f64);
+                // All waited for the engine first.
+                let own = Nanos::from_millis(own);
+                now += own;
+                behind_own += own;
+                open.iter_mut().for_each(|(.., behind)| *behind += own);
             }
             ghost.redirected();
-            ghost.answered(true, now.since(arrived));
+            ghost.answered(true, now.since(arrived + behind_own));
             open.push_back(came(&mut ghost, now, Nanos(0)));
         }
         ghost

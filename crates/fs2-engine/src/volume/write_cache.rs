@@ -1,6 +1,7 @@
 //! What a drive that caches writes has still to write: what clients wrote, and the last copy.
 //!
-//! - W1: a copy is flushed before the engine does anything else of its own, unless a client comes: the drive writes it while nobody waits.
+//! - W1: a copy in a pause is flushed before the engine does anything else of its own, unless a client comes, and at most 2 MiB of them in a
+//!   longer rest: the drive writes them while nobody waits.
 //! - W2: that flush waits for no client's write that the drive had not the time to write by itself.
 
 use fs2_block::Nanos;
@@ -11,13 +12,16 @@ const WRITTEN_AFTER: Nanos = Nanos::from_millis(50);
 /// No more than this is taken to be left: what clients write without rest is written meanwhile, too. Guess.
 const LEFT_MAX: Nanos = Nanos::from_millis(5000);
 
+/// Copies of at most 256 KiB that are flushed together in a long rest. Guess.
+const TOGETHER: u32 = 8;
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteCache {
     /// What the drive needs to write what it has of its clients.
     left: Nanos,
-    /// When the last copy was written, where nothing was flushed since, and what that took.
-    copied: Option<(Nanos, Nanos)>,
+    /// Copies since the last flush: when the last one was written, what all took, how many.
+    copied: Option<(Nanos, Nanos, u32)>,
 }
 
 impl WriteCache {
@@ -28,7 +32,8 @@ impl WriteCache {
 
     /// A copy did, which took so long.
     pub(super) fn copied(&mut self, now: Nanos, took: Nanos) {
-        self.copied = Some((now, took));
+        let (_, before, count) = self.copied.unwrap_or_default();
+        self.copied = Some((now, before + took, count + 1));
     }
 
     /// Nothing was asked of the drive for so long.
@@ -52,13 +57,60 @@ impl WriteCache {
         self.copied.is_some()
     }
 
+    /// Whether more may follow it in a long rest before they are flushed: a turn is lost for each flush.
+    pub(super) fn may_wait(&self) -> bool {
+        self.copied.is_some_and(|(.., count)| count < TOGETHER)
+    }
+
     /// When that was written.
     pub(super) fn copied_at(&self) -> Option<Nanos> {
-        self.copied.map(|(at, _)| at)
+        self.copied.map(|(at, ..)| at)
     }
 
     /// What writing it took: its flush is part of the same work.
     pub(super) fn copy_took(&self) -> Nanos {
-        self.copied.map_or(Nanos(0), |(_, took)| took)
+        self.copied.map_or(Nanos(0), |(_, took, _)| took)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(n: u64) -> Nanos {
+        Nanos::from_millis(n)
+    }
+
+    #[test]
+    fn clients_writes_take_their_time_in_rests_only() {
+        let mut cache = WriteCache::default();
+        assert_eq!(cache.written_after(), ms(0));
+        (0..4).for_each(|_| cache.written(8.0));
+        assert_eq!(cache.written_after(), ms(82));
+        cache.rested(ms(40));
+        assert_eq!(cache.written_after(), ms(82), "the drive does not begin so soon");
+        cache.rested(ms(70));
+        assert_eq!(cache.written_after(), ms(62));
+        cache.rested(ms(70));
+        assert_eq!(cache.written_after(), ms(0));
+        (0..100_000).for_each(|_| cache.written(8.0));
+        assert_eq!(cache.written_after(), LEFT_MAX + WRITTEN_AFTER);
+        cache.flushed();
+        assert_eq!(cache.written_after(), ms(0));
+    }
+
+    #[test]
+    fn copies_are_flushed_some_together() {
+        let mut cache = WriteCache::default();
+        assert!(!cache.has_copy() && !cache.may_wait());
+        for n in 1..TOGETHER {
+            cache.copied(ms(n.into()), ms(2));
+            assert!(cache.has_copy() && cache.may_wait());
+        }
+        cache.copied(ms(90), ms(2));
+        assert!(!cache.may_wait());
+        assert_eq!((cache.copied_at(), cache.copy_took()), (Some(ms(90)), ms(16)));
+        cache.flushed();
+        assert!(!cache.has_copy());
     }
 }
