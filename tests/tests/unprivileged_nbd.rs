@@ -12,7 +12,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use fs2_tests::{
-    Need, Rng, Scratch, Served, debugfs, dump, e2fsck_clean, file_digest, mke2fs, needs, run, run_within,
+    Ask, NbdClient, Need, Rng, Scratch, Served, debugfs, dump, e2fsck_clean, file_digest, mke2fs, needs, run,
+    run_within,
 };
 
 const BYTES: u64 = 96 << 20;
@@ -115,6 +116,18 @@ fn an_inactive_volume_is_a_plain_device_to_every_client() {
 
 #[test]
 fn an_active_volume_gives_every_block_that_is_not_free() {
+    gives_every_block_that_is_not_free(&[], "page cache, ");
+}
+
+/// What the page cache hides: I/O is waited for, here by threads, as where there is no io_uring.
+#[test]
+fn an_active_volume_by_threads_gives_every_block_that_is_not_free() {
+    gives_every_block_that_is_not_free(BY_THREADS, "direct, threads, depth 128");
+}
+
+const BY_THREADS: &[&str] = &["--direct", "on", "--rotational", "no", "--io", "threads"];
+
+fn gives_every_block_that_is_not_free(options: &[&str], data_path: &str) {
     if !ready(&["nbdinfo", "nbdcopy", "qemu-img"]) {
         return;
     }
@@ -123,7 +136,10 @@ fn an_active_volume_gives_every_block_that_is_not_free() {
     scratch.run("mkfs2", [&image]).ended(0);
     let before = scratch.path("before");
     fs::copy(&image, &before).unwrap();
-    let served = Served::new(&scratch, &image, &["--policy", "torture", "--paranoid", "--require-active"]);
+    let options = [&["--policy", "torture", "--paranoid", "--require-active"], options].concat();
+    let served = Served::new(&scratch, &image, &options);
+    let said = served.status()["data_path"].to_string();
+    assert!(said.contains(data_path), "{said}");
     let uri = served.uri();
     let info = run(Command::new("nbdinfo").args(["--json", &uri])).ended(0).json();
     assert_eq!(info["exports"][0]["export-size"], BYTES);
@@ -190,12 +206,21 @@ fn an_active_volume_that_is_overwritten_whole_holds_what_was_written() {
 
 #[test]
 fn fio_verifies_what_it_wrote() {
+    fio_verifies(&[]);
+}
+
+#[test]
+fn fio_verifies_what_threads_wrote() {
+    fio_verifies(BY_THREADS);
+}
+
+fn fio_verifies(options: &[&str]) {
     if !ready(&["fio"]) {
         return;
     }
     let scratch = Scratch::new();
     let image = image(&scratch);
-    let served = Served::new(&scratch, &image, &[]);
+    let served = Served::new(&scratch, &image, options);
     let mut fio = Command::new("fio");
     fio.current_dir(scratch.dir()).args([
         "--name=nbd",
@@ -217,6 +242,95 @@ fn fio_verifies_what_it_wrote() {
     let done = run_within(&mut fio, Duration::from_secs(600)).ended(0);
     assert!(done.out.contains("\"error\" : 0"), "{}{}", done.out, done.err);
     served.stop().ended(0);
+}
+
+/// Writes that share blocks with their neighbours, all at once: each reads the edges of its blocks first.
+#[test]
+fn neighbours_in_a_block_lose_nothing() {
+    if !ready(&[]) {
+        return;
+    }
+    let seed = 17;
+    println!("seed {seed}");
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    for options in [BY_THREADS, &["--direct", "on", "--rotational", "no"]] {
+        let served = Served::new(&scratch, &image, options);
+        let mut clients = [(); 2].map(|()| NbdClient::connect(served.socket()).unwrap());
+        let mut mirror = fs::read(&image).unwrap();
+        let mut rng = Rng::new(seed);
+        for _ in 0..60 {
+            let mut sent = [0, 0];
+            let mut at = rng.below(BYTES - (1 << 20)) as usize;
+            for piece in 0..40 {
+                let len = 1 + rng.below(if piece % 4 == 0 { 20_000 } else { 700 }) as usize;
+                let bytes = rng.bytes(len);
+                mirror[at..at + len].copy_from_slice(&bytes);
+                clients[piece % 2].send(Ask::Write { fua: piece % 8 == 0 }, at as u64, len, &bytes).unwrap();
+                sent[piece % 2] += 1;
+                at += len;
+            }
+            for (client, sent) in clients.iter_mut().zip(sent) {
+                (0..sent).for_each(|_| drop(client.receive().unwrap()));
+            }
+        }
+        for at in (0..mirror.len()).step_by(1 << 20) {
+            let read = clients[0].call(Ask::Read, at as u64, 1 << 20, &[]).unwrap();
+            assert!(read == mirror[at..at + (1 << 20)], "{options:?}: in the MiB at {at}");
+        }
+        drop(clients);
+        served.stop().ended(0);
+    }
+}
+
+/// What the device cannot do is that request's error, and nobody else's.
+#[test]
+fn a_device_that_fails_fails_the_request() {
+    if !ready(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let bytes = fs::read(&image).unwrap();
+    for (options, data_path) in [
+        (BY_THREADS, "direct, threads, "),
+        (&["--direct", "on", "--rotational", "no"], "direct, "),
+        (&["--direct", "off"], "page cache, "),
+    ] {
+        let served = Served::new(&scratch, &image, options);
+        let said = served.status()["data_path"].to_string();
+        assert!(said.contains(data_path), "{said}");
+        let mut client = NbdClient::connect(served.socket()).unwrap();
+        // Cut below the daemon: what was there ends in the middle of a request, or before it.
+        let backing = File::options().write(true).open(&image).unwrap();
+        backing.set_len(BYTES / 2 + 4096).unwrap();
+        for len in [4096, 128 << 10] {
+            // Many at once, so that several threads have one; every other fails.
+            for i in 0..64_u64 {
+                client.send(Ask::Read, BYTES / 2 * (i % 2) + 8192 * i - 4096 * (i % 2), len, &[]).unwrap();
+            }
+            let mut failed = 0;
+            for _ in 0..64 {
+                match client.receive() {
+                    Ok((cookie, data)) => {
+                        let i = (cookie - 1) % 64;
+                        assert_eq!(i % 2, 0, "{options:?}: read beyond the end");
+                        assert!(data == bytes[8192 * i as usize..][..len]);
+                    }
+                    Err(e) if e.raw_os_error() == Some(libc::EIO) => failed += 1,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            assert_eq!(failed, 32, "{options:?}");
+        }
+        backing.set_len(BYTES).unwrap();
+        backing.write_all_at(&bytes[BYTES as usize / 2..], BYTES / 2).unwrap();
+        backing.sync_all().unwrap();
+        let at = BYTES / 2 + 65_536;
+        assert!(client.call(Ask::Read, at, 65_536, &[]).unwrap() == bytes[at as usize..][..65_536]);
+        drop(client);
+        served.stop().ended(0);
+    }
 }
 
 /// What must not become of a server: bytes of nobody's protocol end their own connection and nothing else.
