@@ -27,8 +27,9 @@ parts:
   ring      fs2d on a loop device over memory, past the page cache: --io uring and --io threads (root)
   policy    fs2d with policies none and fs2, a million replicas in the table, reads beside them and of them; fs2 also
             with its copying stopped
-  steps     the same volume, policies fs2 (copying stopped) and none, by a client that sends so many reads at once and
-            takes all answers before it sends more: what remains is the daemon's own time (not among the default parts)
+  steps     the same volume and reads, policies fs2 (copying stopped) and none, and as a plain device, by a client that
+            sends so many reads at once and takes all answers before it sends more: what remains is the daemon's own time
+            (not among the default parts)
   guest-ublk    in the guest of tests/guest/run: fs2d's ublk device and rublk's loop (not among the default parts)
   guest-nbd     there: fs2 mount --frontend nbd, and nbdkit file with the kernel's client (not among the default parts)
 examples:
@@ -320,14 +321,20 @@ def main():
                 guest.host(part, a, a.rounds or (3 if a.quick else 5), seconds, skipped, results)
         if steps.PART in parts:
             image, servers = million(work, mkfs2), []
-            for name, more in (("fs2, no copying", ["--policy", "fs2", "--host-reserve", "100%"]), ("none", ["--policy", "none"])):
+            active = ["--space", "30%", "--require-active"]
+            for name, more in (("fs2, no copying", ["--policy", "fs2", "--host-reserve", "100%", *active]), ("none", ["--policy", "none", *active]), ("plain", ["--passive"])):
                 copy = work / f"million-{len(servers)}.img"
                 subprocess.run(["cp", "--sparse=always", image, copy], check=True)
-                server, target = serve(name, copy, *more, "--space", "30%", "--require-active")
+                server, target = serve(name, copy, *more)
                 servers.append((server, target[-1].rsplit("=", 1)[1]))
             print("\nsteps: medians of turns; processor time a request")
-            for depth in (1, 32):
-                steps.run(servers, depth, BLOCK, PLAIN[0] * GROUP, len(PLAIN) * GROUP, interval, results)
+            for title, groups in (("no hits", PLAIN), ("hits", COPIED)):
+                print(f" {title}")
+                for depth in (1, 32):
+                    steps.run(title, servers, depth, BLOCK, groups[0] * GROUP, len(groups) * GROUP, interval, results)
+            for server, sock in servers:
+                told = json.loads(subprocess.run([BIN / "fs2", "status", "--json", "--control", f"{sock}.ctl"], check=True, capture_output=True).stdout)
+                print(f" {server.name}: {told['reads']} reads, {told['reads_from_replica']} from replicas")
             end()
         if "policy" in parts:
             image = million(work, mkfs2)

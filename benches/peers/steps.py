@@ -39,7 +39,7 @@ class Client:
         return int((self.thread / "schedstat").read_text().split()[0])
 
 
-def run(servers, depth, block, first, blocks, interval, results):
+def run(title, servers, depth, block, first, blocks, interval, results):
     """servers: (Server, its socket); reads of `blocks` blocks from `first` on."""
     rng = random.Random(7)
     read = lambda n: struct.pack(">IHHQQI", 0x25609513, 0, 0, n, (first + rng.randrange(blocks)) * block, block)
@@ -72,4 +72,4 @@ def run(servers, depth, block, first, blocks, interval, results):
         ratio = interval([a / b for a, b in zip(ours, rows[name])])
         line = f"  reads at once: {depth:3} {name:16} {statistics.median(rows[name]):7.0f} ns"
         print(line + ("" if name == clients[0][0] else f"   time x{ratio[0]:.3f} [{ratio[1]:.3f}, {ratio[2]:.3f}]"), flush=True)
-        results.append({"part": PART, "case": f"{depth} at once", "server": name, "turns": rows[name], "time_ratio": ratio})
+        results.append({"part": PART, "case": f"{title}, {depth} at once", "server": name, "turns": rows[name], "time_ratio": ratio})
