@@ -44,6 +44,12 @@ fn cache() -> PathBuf {
     DIR.get_or_init(find).clone()
 }
 
+/// A line that looks like an assertion and is none: bash ends a case for no failure before `&&`, and for none that `!` inverts.
+fn hollow(script: &str) -> Option<&str> {
+    let asserts = |line: &&str| line.starts_with("! ") || line.starts_with('[') && line.contains("] && ");
+    script.lines().map(str::trim).filter(|line| !line.contains("||")).find(asserts)
+}
+
 fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("guest/run")
 }
@@ -101,9 +107,15 @@ impl Guest {
     /// Boots, runs `script` with bash in `/tmp/share`, which must end with 0, and waits for the guest's end.
     ///
     /// # Panics
-    /// Where the case fails, hangs, or the kernel complains; with the case's output and the console's end.
+    /// Where the case fails, hangs, or the kernel complains; with the case's output and the console's end. Where a line of the
+    /// case would assert nothing.
     #[track_caller]
     pub fn run(self, script: &str) -> Left {
+        assert_eq!(
+            hollow(script),
+            None,
+            "bash ends no case for that: one assertion a command, and `not` of the prelude"
+        );
         let share = self.share.path().to_owned();
         let case = share.join("case");
         let text = format!("#!/bin/bash\nset -euo pipefail\n. /tmp/share/prelude\n{script}");
@@ -164,5 +176,25 @@ impl Left {
         let log = self.log();
         assert!(log.contains(text), "the case does not say '{text}':\n{log}");
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_bash_lets_pass_is_found() {
+        for bad in ["! pgrep fs2", "true\n  [ 1 = 2 ] && [ 3 = 3 ]", "[ -e x ] && echo there"] {
+            assert!(hollow(bad).is_some(), "{bad}");
+        }
+        for good in [
+            "not pgrep fs2",
+            "[ 1 = 2 ]; [ 3 = 3 ]",
+            "! pgrep fs2 || { ps; return 1; }",
+            "(cd x && [ -e y ])",
+        ] {
+            assert_eq!(hollow(good), None);
+        }
     }
 }

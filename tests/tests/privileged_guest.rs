@@ -20,9 +20,9 @@ fn the_guest_boots_with_its_modules_and_the_machines_programs() {
         r#"
         uname -r
         cut -d' ' -f1 /proc/modules | sort | tr '\n' ' '
-        [ -b /dev/vda ] && [ -b /dev/nbd0 ] && [ -c /dev/ublk-control ]
-        fs2 --version && mke2fs -q -t ext2 /dev/vda && e2fsck -fn /dev/vda > /dev/null
-        mkdir /tmp/m && mount -t ext2 -o discard /dev/vda /tmp/m && touch /tmp/m/x && umount /tmp/m
+        [ -b /dev/vda ]; [ -b /dev/nbd0 ]; [ -c /dev/ublk-control ]
+        fs2 --version; mke2fs -q -t ext2 /dev/vda; e2fsck -fn /dev/vda > /dev/null
+        mkdir /tmp/m; mount -t ext2 -o discard /dev/vda /tmp/m; touch /tmp/m/x; umount /tmp/m
         echo out > result
         "#,
     );

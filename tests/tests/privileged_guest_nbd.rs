@@ -5,7 +5,7 @@ use fs2_tests::{Guest, Need, needs, tool};
 
 /// A volume of ours with files on /dev/vda, their digests in /tmp/sums.
 const VOLUME: &str = r#"
-mke2fs -q -t ext2 /dev/vda ${SIZE:-} && mkdir /tmp/m && mount -t ext2 /dev/vda /tmp/m
+mke2fs -q -t ext2 /dev/vda ${SIZE:-}; mkdir /tmp/m; mount -t ext2 /dev/vda /tmp/m
 for dir in 0 1 2 3 4 5 6; do mkdir /tmp/m/d$dir && (cd /tmp/m/d$dir && head -c 900000 /dev/urandom | split -b $((50001 + dir * 30000))); done
 (cd /tmp/m && find . -type f -exec md5sum {} + | sort) > /tmp/sums
 umount /tmp/m
@@ -13,7 +13,7 @@ mkfs2 -q /dev/vda
 same() { (cd /tmp/m && find . -path ./lost+found -prune -o -path ./new -prune -o -type f -exec md5sum {} + | sort) | cmp - /tmp/sums; }
 left() { # nothing is left of a mount
     [ -z "$(ls /run/fs2 | grep -v stamp)" ] || { ls -la /run/fs2; return 1; }
-    [ ! -e /sys/block/nbd0/pid ]
+    [ ! -e /sys/block/nbd0/pid ] || { cat /sys/block/nbd0/pid; return 1; }
     ! pgrep -x fs2 || { ps axf; return 1; }
 }
 "#;
@@ -37,8 +37,8 @@ fn mounted_without_nbd_client() {
         &["nbd"],
         r#"VOLUME
         fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | tee said
-        grep -q 'nbd on /dev/nbd0' said && grep -q '^active' said
-        findmnt /tmp/m && grep -q 'discard' /proc/mounts
+        grep -q 'nbd on /dev/nbd0' said; grep -q '^active' said
+        findmnt /tmp/m; grep -q 'discard' /proc/mounts
         # PF_MEMALLOC_NOIO, which PR_SET_IO_FLUSHER sets: the first daemon, too, does not wait for writes of its own.
         flags=$(cut -d' ' -f9 "/proc/$(status pid /tmp/m)/stat"); [ $((flags & 0x80000)) != 0 ]
         for setting in rotational:1 scheduler:'[none]' read_ahead_kb:128 discard_granularity:512 write_cache:'write back' fua:1; do
@@ -46,26 +46,26 @@ fn mounted_without_nbd_client() {
         done
         same; same
         fs2 status /tmp/m
-        mkdir /tmp/m/new && dd if=/dev/urandom of=/tmp/m/new/big bs=64k count=400 conv=fsync status=none
+        mkdir /tmp/m/new; dd if=/dev/urandom of=/tmp/m/new/big bs=64k count=400 conv=fsync status=none
         sum=$(md5sum < /tmp/m/new/big)
-        rm -r /tmp/m/d0 && sed -i '\#^[0-9a-f]*  ./d0/#d' /tmp/sums
+        rm -r /tmp/m/d0; sed -i '\#^[0-9a-f]*  ./d0/#d' /tmp/sums
         fs2 trim /tmp/m
         [ "$(status discards /tmp/m)" -gt 0 ]
         [ "$(status copies_written /tmp/m)" -gt 0 ]
-        fs2 umount /tmp/m && left
+        fs2 umount /tmp/m; left
         e2fsck -fn /dev/vda
         # Again, with four connections: clean, so active, and what was copied is there.
         fs2 mount --frontend nbd --connections 4 --policy torture /dev/vda /tmp/m | tee said
         grep -q '^active' said
         [ "$(grep -c 'NBD connection [0-9]* of process' /run/fs2/*.log)" = 4 ]
-        same && [ "$sum" = "$(md5sum < /tmp/m/new/big)" ]
+        same; [ "$sum" = "$(md5sum < /tmp/m/new/big)" ]
         for i in 1 2 3 4 5 6; do (cat /tmp/m/d$i/* | md5sum > /tmp/out.$i) & done; wait
         # A plain umount, while another mount stands: the daemon ends with that one.
-        mkdir /tmp/o && mount --bind /tmp/m /tmp/o
-        umount /tmp/m && sleep 1 && [ -e /sys/block/nbd0/pid ] && cat /tmp/o/d1/* > /dev/null
+        mkdir /tmp/o; mount --bind /tmp/m /tmp/o
+        umount /tmp/m; sleep 1; [ -e /sys/block/nbd0/pid ]; cat /tmp/o/d1/* > /dev/null
         umount -i /tmp/o
         for i in $(seq 100); do left > /dev/null && break; sleep 0.2; done; left
-        e2fsck -fn /dev/vda && chkfs2 -f -n /dev/vda
+        e2fsck -fn /dev/vda; chkfs2 -f -n /dev/vda
         "#,
     );
 }
@@ -82,7 +82,7 @@ fn programs_survive_the_daemons_death() {
         daemon() { fs2 status --json /tmp/m 2> /dev/null | grep -o '"pid":[0-9]*' | cut -d: -f2; }
         same
         until_true 30 [ "$(status copies_written /tmp/m)" -gt 0 ]
-        mkdir /tmp/m/new && sync
+        mkdir /tmp/m/new; sync
         (for seed in $(seq 100); do
             fsx -N 1000 -S "$seed" /tmp/m/new/fsx > fsx.out 2>&1 || { echo "fsx: $?"; cat fsx.out; touch failed; break; }
             [ ! -e enough ] || [ "$seed" -lt 2 ] || { echo "fsx: $seed times 1000 operations"; break; }
@@ -107,18 +107,18 @@ fn programs_survive_the_daemons_death() {
         touch enough
         wait
         echo "killed $killed times"
-        [ ! -e failed ] && same
+        [ ! -e failed ]; same
         grep 'fs2 supervise' /run/fs2/*.log
         # Frozen until the next clean attach: nothing is copied, no replica read, whatever is freed.
         rm /tmp/m/new/fsx && fs2 trim /tmp/m > /dev/null || true
         fs2 status /tmp/m | head -n 8
         fs2 status /tmp/m | grep -q 'inactive'
-        [ "$(status copies_written /tmp/m)" = 0 ] && [ "$(status reads_from_replica /tmp/m)" = 0 ]
+        [ "$(status copies_written /tmp/m)" = 0 ]; [ "$(status reads_from_replica /tmp/m)" = 0 ]
         [ "$(status reads /tmp/m)" -gt 0 ]
         fs2 umount /tmp/m || [ $? = 4 ]; left
         chkfs2 -f -p /dev/vda || [ $? = 1 ]
         fs2 mount --frontend nbd --policy torture /dev/vda /tmp/m | grep '^active'
-        same && fs2 umount /tmp/m && left
+        same; fs2 umount /tmp/m; left
         "#,
     );
 }
@@ -146,21 +146,21 @@ fn a_full_volume_gives_its_space_back() {
         (cd /tmp/m/new && md5sum *) > /tmp/new.sums
         echo "97 % after $n files: $(status copies_written /tmp/m) copied, $(status reclaimed /tmp/m) reclaimed, $(status invalidated /tmp/m) invalidated"
         [ $n -gt 8 ]
-        [ "$(status copies_written /tmp/m)" -gt 1000 ] && [ $(($(status invalidated /tmp/m) + $(status reclaimed /tmp/m))) -gt 1000 ]
+        [ "$(status copies_written /tmp/m)" -gt 1000 ]; [ $(($(status invalidated /tmp/m) + $(status reclaimed /tmp/m))) -gt 1000 ]
         echo 1 > /proc/sys/vm/drop_caches
-        same && (cd /tmp/m/new && md5sum --quiet -c /tmp/new.sums)
+        same; (cd /tmp/m/new && md5sum --quiet -c /tmp/new.sums)
         fs2 status /tmp/m | sed -n '/^space/,/^$/p'
         # What is freed is known to be free again, by discards.
         before=$(status discards /tmp/m)
         (cd /tmp/m/new && rm $(seq 1 2 "$n") && md5sum *) > /tmp/new.sums
-        sync && fstrim /tmp/m
+        sync; fstrim /tmp/m
         [ "$(status discards /tmp/m)" -gt "$before" ]
         copied=$(status copies_written /tmp/m)
         more() { echo 1 > /proc/sys/vm/drop_caches; same; [ "$(status copies_written /tmp/m)" -gt $((copied + 100)) ]; }
         until_true 100 more
         (cd /tmp/m/new && md5sum --quiet -c /tmp/new.sums)
-        fs2 umount /tmp/m && left
-        e2fsck -fn /dev/vda && chkfs2 -f -n /dev/vda
+        fs2 umount /tmp/m; left
+        e2fsck -fn /dev/vda; chkfs2 -f -n /dev/vda
         "#,
     );
 }
@@ -172,21 +172,21 @@ fn auto_takes_what_the_kernel_has_and_says_why() {
         &["loop"],
         r#"SIZE=64M VOLUME
         # Neither loaded nor to be had: the machine's modprobe finds no modules of this kernel.
-        ! fs2 mount --frontend nbd /dev/vda /tmp/m > said 2>&1
-        grep 'no NBD driver' said && ! pgrep -x fs2
+        not fs2 mount --frontend nbd /dev/vda /tmp/m > said 2>&1
+        grep 'no NBD driver' said; not pgrep -x fs2
         fs2 mount /dev/vda /tmp/m | tee said
-        grep -q '(fuse on /dev/loop0' said && grep -q '^by fuse: .*no NBD driver' said
-        same && fs2 umount /tmp/m && left
+        grep -q '(fuse on /dev/loop0' said; grep -q '^by fuse: .*no NBD driver' said
+        same; fs2 umount /tmp/m; left
         # To be had: it is loaded on demand.
         printf '#!/bin/sh\n[ $2 != ublk_drv ] || [ -e /tmp/ublk ] || exit 1\nbusybox insmod /tmp/modules/$2.ko\n' > modprobe
         chmod +x modprobe; PATH=/tmp/share:$PATH
         fs2 mount /dev/vda /tmp/m | tee said
-        grep -q '(nbd on /dev/nbd0' said && grep -q '^by nbd: no ublk' said
-        same && fs2 umount /tmp/m && left
+        grep -q '(nbd on /dev/nbd0' said; grep -q '^by nbd: no ublk' said
+        same; fs2 umount /tmp/m; left
         touch /tmp/ublk
         fs2 mount /dev/vda /tmp/m | tee said
         grep -q '(ublk on /dev/ublkb0' said
-        same && fs2 umount /tmp/m && left
+        same; fs2 umount /tmp/m; left
         "#,
     );
 }
@@ -199,21 +199,21 @@ fn a_daemon_that_cannot_live_fails_the_device() {
     let script = r#"SIZE=64M VOLUME
         fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
         # No later daemon can start: a directory stands where its control socket must.
-        ctl=$(echo /run/fs2/*.ctl) && rm "$ctl" && mkdir "$ctl"
+        ctl=$(echo /run/fs2/*.ctl); rm "$ctl"; mkdir "$ctl"
         pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)
         echo 1 > /proc/sys/vm/drop_caches
         kill -KILL "$pid"
         # Waits for five tries, then fails.
-        ! cat /tmp/m/d1/* > /dev/null 2> said
-        head -n 3 said && grep -q 'Input/output error' said
+        not cat /tmp/m/d1/* > /dev/null 2> said
+        head -n 3 said; grep -q 'Input/output error' said
         grep 'fs2' /run/fs2/*.log
         [ "$(grep -c 'fs2 supervise: try' /run/fs2/*.log)" = 5 ]
         until_true 60 grep -q 'fails every request from now on: unmount it, then chkfs2 -f -p /dev/vda' /run/fs2/*.log
         fs2 umount /tmp/m || [ $? = 4 ]
-        rmdir "$ctl" && left
+        rmdir "$ctl"; left
         chkfs2 -f -p /dev/vda || [ $? = 1 ]
         fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
-        same && fs2 umount /tmp/m && left
+        same; fs2 umount /tmp/m; left
         "#;
     let guest = Guest::new(&["nbd"]).seconds(300).tolerates("EXT4-fs error");
     println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());

@@ -40,20 +40,20 @@ fn a_daemon_is_replaced_while_programs_write() {
         for n in 1 2 3; do
             fs2 upgrade /tmp/m
             [ "$(pid)" = "$daemon" ]
-            [ -e /proc/$fsx ] && [ -e /proc/$dd ] && echo "programs live after upgrade $n"
+            [ -e /proc/$fsx ]; [ -e /proc/$dd ]; echo "programs live after upgrade $n"
         done
         fs2 status /tmp/m | grep 'state *active'
         touch /tmp/enough
         wait $dd; wait $fsx || {{ cat /tmp/fsx.log; false; }}
         [ "$(failures)" = 0 ]
-        ! grep -e 'does not go on' -e 'starting another' /run/fs2/*.log
+        not grep -e 'does not go on' -e 'starting another' /run/fs2/*.log
         echo "replicas after: $(status replicas /tmp/m)"
         echo 3 > /proc/sys/vm/drop_caches
         cmp /tmp/random /tmp/m/dd
         (cd /tmp/m && md5sum --quiet -c /tmp/before)
         # Discards are believed as before: of blocks written before the upgrade too.
         rm /tmp/m/dd; fstrim /tmp/m
-        ! fs2 upgrade --program /bin/false /tmp/m
+        not fs2 upgrade --program /bin/false /tmp/m
         # A program that is no daemon: the supervisor starts the former again, and programs wait for it.
         ln -s /bin/true /tmp/not-a-daemon; fs2 upgrade --program /tmp/not-a-daemon /tmp/m || echo "code $?"
         (cd /tmp/m && md5sum --quiet -c /tmp/before)
@@ -66,10 +66,10 @@ fn a_daemon_is_replaced_while_programs_write() {
 
 /// Nothing of it is left: no device, no process, no file but the stamp.
 const GONE: &str = r#"
-    ! mountpoint -q /tmp/m
+    not mountpoint -q /tmp/m
     until_true 10 sh -c '! ls /dev/ublkb* /dev/ublkc* 2> /dev/null'
-    ! pgrep -x fs2
-    ! ls /run/fs2 | grep -v stamp
+    not pgrep -x fs2
+    ls /run/fs2 > /tmp/gone; not grep -v stamp /tmp/gone
     e2fsck -fn /dev/vda > /dev/null
 "#;
 
@@ -97,7 +97,7 @@ fn files_are_the_same_and_the_device_is_as_the_volume() {
         # To 97 %, and then to the end.
         blocks=$(stat -f -c %f /tmp/m); dd if=/dev/zero of=/tmp/m/fill bs=4096 count=$((blocks - 40000 * 3 / 100)) status=none
         [ "$(stat -f -c %f /tmp/m)" -lt $((40000 * 4 / 100)) ]
-        ! dd if=/dev/zero of=/tmp/m/more bs=1M status=none
+        not dd if=/dev/zero of=/tmp/m/more bs=1M status=none
         rm /tmp/m/fill /tmp/m/more; (cd /tmp/m && md5sum --quiet -c /tmp/before)
         fs2 umount /tmp/m
         {GONE}
@@ -142,7 +142,7 @@ fn programs_outlive_a_killed_daemon() {
             old=$(pid); kill -9 "$old"
             until_true 60 sh -c "fs2 status /tmp/m > /dev/null 2>&1"
             [ "$(pid)" != "$old" ]
-            [ -e /proc/$fsx ] && echo "fsx lives after kill $kill"
+            [ -e /proc/$fsx ]; echo "fsx lives after kill $kill"
         done
         wait $dd; wait $fsx || {{ cat /tmp/fsx.log; false; }}
         tail -n 1 /tmp/fsx.log
@@ -178,9 +178,9 @@ fn a_daemon_that_cannot_be_kept_alive_lets_programs_fail() {
         code=0; fs2 status /tmp/m || code=$?; [ $code = 2 ]
         dmesg | grep -F 'fs2['
         code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
-        ! mountpoint -q /tmp/m
-        ! ls /dev/ublkb* 2> /dev/null
-        ! pgrep -x fs2
+        not mountpoint -q /tmp/m
+        not ls /dev/ublkb* 2> /dev/null
+        not pgrep -x fs2
         e2fsck -fp /tmp/elsewhere || [ $? = 1 ]
         "#,
     );
@@ -202,9 +202,9 @@ fn an_image_that_was_replaced_is_not_served_in_its_place() {
         code=0; dd if=/dev/zero of=/tmp/m/y bs=64k count=20 conv=fsync || code=$?; [ $code = 1 ]
         until_true 60 test -s /run/fs2/*.failed
         grep 'waits for no daemon of this volume' /run/fs2/*.log
-        ! ls /dev/ublkb1 2> /dev/null
+        not ls /dev/ublkb1 2> /dev/null
         code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
-        ! pgrep -x fs2
+        not pgrep -x fs2
         "#,
     );
     left.says("Input/output error").says("waits for no daemon of this volume");
@@ -224,12 +224,12 @@ fn a_daemon_that_dies_while_its_volume_is_being_mounted_is_followed_by_another()
         [ -e /proc/$mount ]
         if mountpoint -q /tmp/m; then false; fi
         kill -9 "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)"
-        wait $mount && echo mounted
+        wait $mount; echo mounted
         grep 'starting another' /run/fs2/*.log
         echo x > /tmp/m/x
         fs2 umount /tmp/m || [ $? = 4 ]
         # One that fails leaves nothing.
-        mkdir /tmp/n; ! fs2 mount --frontend ublk -o nonsense /dev/vda /tmp/n
+        mkdir /tmp/n; not fs2 mount --frontend ublk -o nonsense /dev/vda /tmp/n
         {GONE}"#
     ));
     left.says("mounted").says("starting another");
