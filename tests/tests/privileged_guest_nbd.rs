@@ -123,6 +123,78 @@ fn programs_survive_the_daemons_death() {
     );
 }
 
+/// Once the kernel had given up its last connection and the first try to make others was in vain, nobody tried again: the daemon
+/// went on, and the device failed every request five minutes later.
+#[test]
+fn programs_outlast_a_daemon_that_stands_still() {
+    guest(
+        &[],
+        &["nbd"],
+        r#"SIZE=64M VOLUME
+        # No io_uring here: I/O is by threads.
+        echo 2 > /proc/sys/kernel/io_uring_disabled
+        fs2 mount --frontend nbd --policy torture --rotational no /dev/vda /tmp/m | grep '^active'
+        fs2 status /tmp/m | grep 'data path *direct, threads, depth 128'
+        # Half a minute otherwise.
+        echo 2000 > /sys/block/nbd0/queue/io_timeout
+        same; same
+        [ "$(status copies_written /tmp/m)" -gt 0 ]
+        pid=$(status pid /tmp/m)
+        mkdir /tmp/m/new; head -c 4000000 /dev/urandom > /tmp/random; sync
+        trap 'kill -CONT "$pid" 2> /dev/null || true' EXIT; kill -STOP "$pid"
+        (dd if=/tmp/random of=/tmp/m/new/dd bs=64k conv=fsync status=none && touch written) &
+        (echo 1 > /proc/sys/vm/drop_caches; same && touch read) &
+        # Its connection is given up, and the first try to make another has waited for ten seconds in vain.
+        until_true 60 grep -q 'fs2 supervise: .*handshake failed' /run/fs2/*.log
+        dmesg | grep -F 'Dead connection, failed to find a fallback'
+        sleep 5
+        [ ! -e written ]; [ ! -e read ]
+        kill -CONT "$pid"
+        until_true 60 test -e written -a -e read
+        wait
+        grep 'fs2 supervise' /run/fs2/*.log
+        [ "$(status pid /tmp/m)" = "$pid" ]; fs2 status /tmp/m | grep 'state *active'
+        # Nobody was told of an error.
+        dmesg > said; not grep 'I/O error' said
+        sync; echo 1 > /proc/sys/vm/drop_caches
+        cmp /tmp/random /tmp/m/new/dd; same
+        fs2 umount /tmp/m; left
+        e2fsck -fn /dev/vda; chkfs2 -f -n /dev/vda
+        "#,
+    );
+}
+
+/// Five minutes without any connection, and requests fail; until the daemon goes on.
+#[test]
+fn a_daemon_that_stands_still_for_long_lets_programs_fail() {
+    if !needs(&[Need::Root, Need::Guest]) {
+        return;
+    }
+    let script = r#"SIZE=64M VOLUME
+        fs2 mount --frontend nbd --policy none /dev/vda /tmp/m | grep '^active'
+        echo 2000 > /sys/block/nbd0/queue/io_timeout
+        pid=$(status pid /tmp/m)
+        trap 'kill -CONT "$pid" 2> /dev/null || true' EXIT; kill -STOP "$pid"
+        echo 1 > /proc/sys/vm/drop_caches
+        begun=$SECONDS
+        not cat /tmp/m/d1/* > /dev/null 2> said
+        took=$((SECONDS - begun)); echo "failed after $took s"
+        head -n 3 said; grep -q 'Input/output error' said
+        [ $took -ge 300 ]; [ $took -lt 330 ]
+        grep 'fs2 supervise' /run/fs2/*.log
+        kill -CONT "$pid"
+        until_true 60 grep 'has its connections again' /run/fs2/*.log
+        (cd /tmp/m && grep ' ./d1/' /tmp/sums | md5sum --quiet -c -)
+        fs2 umount /tmp/m || [ $? = 4 ]; left
+        chkfs2 -f -p /dev/vda || [ $? = 1 ]
+        fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
+        same; fs2 umount /tmp/m; left
+        "#;
+    let guest =
+        Guest::new(&["nbd"]).seconds(600).tolerates("EXT4-fs error").tolerates("blocked for more than");
+    println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());
+}
+
 #[test]
 fn a_full_volume_gives_its_space_back() {
     guest(

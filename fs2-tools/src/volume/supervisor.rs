@@ -124,8 +124,11 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
     let mut tries = Tries::of_one_that_serves(Instant::now());
     // Not by its number each time: that of one which ended may be another's now.
     let mut daemon = Process::of(record.pid);
+    let mut owed = false;
     loop {
-        match daemon.as_ref().map(|daemon| watched(&record, daemon, watch.as_ref(), table.as_ref())) {
+        let seen =
+            daemon.as_ref().map(|daemon| watched(&record, daemon, watch.as_ref(), table.as_ref(), &mut owed));
+        match seen {
             Some(Seen::Unused(_ending)) => {
                 eprintln!("fs2 supervise: {} was unmounted by its last user", record.block_device.display());
                 // Nobody waits for this process then.
@@ -136,7 +139,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
                 return ended.map(drop);
             }
             Some(Seen::Alive) => continue,
-            Some(Seen::Ended) | None => {}
+            Some(Seen::Ended) | None => owed = false,
         }
         // Those that this process started would stay zombies, also one that took its time to end.
         while waitpid(None, Some(WaitPidFlag::WNOHANG)).is_ok_and(|seen| seen != WaitStatus::StillAlive) {}
@@ -229,8 +232,15 @@ enum Seen {
     Unused(Ending),
 }
 
-/// Waits for the daemon's end, a connection's, or a change of the mount table.
-fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, table: Option<&File>) -> Seen {
+/// Waits for the daemon's end, a connection's, or a change of the mount table. `owed`: the device lost a connection, and the
+/// daemon, which lives, gave it none in its place yet: it stands still, and is asked again.
+fn watched(
+    record: &MountRecord,
+    daemon: &Process,
+    watch: Option<&NbdWatch>,
+    table: Option<&File>,
+    owed: &mut bool,
+) -> Seen {
     // Looked at after each event; where something uses the device unmounted, every second.
     let gone = table.is_some() && !is_mounted(record);
     // The right first: to look whether it is used claims the device for a moment, in which a mount(2) under way would fail.
@@ -242,26 +252,37 @@ fn watched(record: &MountRecord, daemon: &Process, watch: Option<&NbdWatch>, tab
     }
     let others =
         [watch.map(|w| (w.as_fd().as_raw_fd(), libc::POLLIN)), table.map(|t| (t.as_raw_fd(), libc::POLLPRI))];
-    if daemon.poll(&others.map(|o| o.unwrap_or((-1, 0))), if gone { 1000 } else { -1 }) {
+    if daemon.poll(&others.map(|o| o.unwrap_or((-1, 0))), if gone || *owed { 1000 } else { -1 }) {
         return Seen::Ended;
     }
     let lost = watch.zip(nbd_number(&record.block_device)).map(|(watch, number)| watch.lost(number));
     match lost {
-        Some(Ok(true)) => {
+        Some(Ok(lost)) if lost || *owed => {
             // The death of all connections is mostly the daemon's: a moment later that is known.
             if daemon.ended_within(Duration::from_millis(200)) {
                 return Seen::Ended;
             }
-            eprintln!("fs2 supervise: {} lost a connection", record.block_device.display());
-            if let Err(e) = reconnect(record) {
-                eprintln!("fs2 supervise: {e}");
+            if !*owed {
+                eprintln!("fs2 supervise: {} lost a connection", record.block_device.display());
+            }
+            match reconnect(record) {
+                Ok(()) if *owed => {
+                    eprintln!("fs2 supervise: {} has its connections again", record.block_device.display());
+                    *owed = false;
+                }
+                Ok(()) => {}
+                Err(e) if !*owed => {
+                    eprintln!("fs2 supervise: {e}; trying again");
+                    *owed = true;
+                }
+                Err(_) => {}
             }
         }
         Some(Err(e)) => {
             eprintln!("fs2 supervise: netlink: {e}");
             std::thread::sleep(Duration::from_secs(1));
         }
-        Some(Ok(false)) | None => {}
+        Some(Ok(_)) | None => {}
     }
     Seen::Alive
 }
