@@ -122,6 +122,61 @@ fn files_are_the_same_and_the_device_is_as_the_volume() {
     left.says("(ublk on /dev/ublkb0").says("2 queues of 128; completion in task, recovery");
 }
 
+/// What the device below makes wait is begun by each queue's own thread on its own ring. The kernel counts a thread's I/O: by a
+/// call of read or write, or by none.
+#[test]
+fn each_queue_has_its_ring_on_a_device_that_does_not_turn() {
+    let (Some(guest), Some(fsx)) = (guest(), tool("fsx")) else {
+        needs(&[Need::Program("fsx")]);
+        return;
+    };
+    if !needs(&[Need::Program("fio")]) {
+        return;
+    }
+    let left = guest.file(&fsx).run(&format!(
+        r#"
+        mke2fs -q -t ext2 -b 4096 /dev/vda 60000
+        mkfs2 /dev/vda > /dev/null
+        mkdir -p /tmp/m
+        fs2 mount --frontend ublk --io uring --rotational no --policy torture -o noatime /dev/vda /tmp/m
+        sums() {{ (cd /tmp/m && find . -type f -print0 | sort -z | xargs -0 md5sum); }}
+        count() {{ # THREAD WHAT
+            for t in /proc/"$(status pid /tmp/m)"/task/*; do [ "$(cat $t/comm)" != "$1" ] || sed -n "s/^$2: //p" $t/io; done
+        }}
+        fs2 status /tmp/m | tee said
+        grep 'data path *direct, io_uring, depth 128' said; grep '2 queues of 128' said
+        [ "$(ls /sys/block/ublkb0/mq | wc -l)" = 2 ]
+        cp -r /usr/share/doc/b* /tmp/m/; sums > before; sync
+        for n in 1 2 3; do echo 3 > /proc/sys/vm/drop_caches; (cd /tmp/m && md5sum --quiet -c /tmp/share/before); done
+        until_true 30 [ "$(status copies_written /tmp/m)" -gt 100 ]
+        # Of every size, many at a time, from both processors, and each has a queue.
+        (until [ -e enough ]; do fsx -N 500 -S 9 /tmp/m/fsx > fsx.log 2>&1 || touch failed; done) & fsx=$!
+        fio --name=x --directory=/tmp/m --size=16m --io_size=14m --numjobs=2 --cpus_allowed=0,1 --cpus_allowed_policy=split \
+            --ioengine=libaio --iodepth=16 --direct=1 --rw=randwrite --bsrange=512-64k --blockalign=512 --randseed=4 --fsync=64 \
+            --verify=crc32c --do_verify=1 --verify_fatal=1 > fio.log 2>&1 || {{ cat fio.log; false; }}
+        touch enough; wait $fsx; [ ! -e failed ] || {{ cat fsx.log; false; }}
+        echo 3 > /proc/sys/vm/drop_caches; (cd /tmp/m && md5sum --quiet -c /tmp/share/before)
+        for n in 0 1; do
+            r=$(count ublk-$n read_bytes) w=$(count ublk-$n write_bytes) calls=$(($(count ublk-$n syscr) + $(count ublk-$n syscw)))
+            echo "queue $n: $r bytes read, $w written, $calls calls"
+            [ "$r" -gt 5000000 ]; [ "$w" -gt 5000000 ]; [ "$calls" -lt 1000 ]
+        done
+        status reads_from_replica /tmp/m
+        [ "$(status reads_from_replica /tmp/m)" -gt 100 ]; [ "$(status hash_mismatches /tmp/m)" = 0 ]
+        fs2 umount /tmp/m
+        {GONE}
+        chkfs2 -f -n /dev/vda
+        # Turning, there is one head for all, and one dispatcher.
+        fs2 mount --frontend ublk --require-active -o noatime /dev/vda /tmp/m
+        fs2 status /tmp/m | grep 'data path *direct, threads, depth 1, rotational'
+        (cd /tmp/m && md5sum --quiet -c /tmp/share/before)
+        [ "$(count ublk-0 read_bytes)" = 0 ]; [ "$(count ublk-1 read_bytes)" = 0 ]
+        fs2 umount /tmp/m"#
+    ));
+    println!("{}", left.log());
+    left.says("queue 1: ");
+}
+
 #[test]
 fn programs_outlive_a_killed_daemon() {
     let (Some(guest), Some(fsx)) = (guest(), tool("fsx")) else {
