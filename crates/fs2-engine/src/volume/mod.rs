@@ -283,10 +283,11 @@ impl Volume {
         }
     }
 
-    /// A request arrives. `payload` is what a write brings, in memory no client can change.
+    /// A request arrives. `payload` is what a write brings, in memory no client can change; `None` where nobody has it and
+    /// it is not wanted ([`Volume::wants_payload`]).
     ///
     /// # Panics
-    /// Where a write's payload has not the extent's length: a driver's error.
+    /// Where a write's payload is wanted and missing, or has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
         let mut rested = Nanos(0);
         if self.requests.is_empty() {
@@ -317,8 +318,18 @@ impl Volume {
         } else {
             let kind = self.kind_of(&request);
             if kind == Kind::Write && self.contents == Contents::Bytes {
-                let len = payload.map_or(0, <[u8]>::len) as u64;
-                assert_eq!(len, request.extent.len(), "a write's payload is as long as its extent");
+                match payload {
+                    Some(bytes) => assert_eq!(
+                        bytes.len() as u64,
+                        request.extent.len(),
+                        "a write's payload is as long as its extent"
+                    ),
+                    None => assert!(
+                        !self.wants_payload(request.extent),
+                        "a write to {} without the payload that is looked at",
+                        request.extent
+                    ),
+                }
             }
             self.request_arrives(now, rested, request, kind, payload);
         }
