@@ -80,6 +80,11 @@ fn page_aligned(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(4096) && len.is_multiple_of(4096)
 }
 
+/// Whether a file system says by this that it has no splicing.
+fn refuses_splice(e: &io::Error) -> bool {
+    sys::unsupported(e) || e.raw_os_error() == Some(libc::EINVAL)
+}
+
 /// O_DIRECT's demands on offsets and lengths that are tried where the kernel does not tell them.
 const USUAL_ALIGN: u32 = 4096;
 
@@ -107,6 +112,7 @@ pub struct FileStore {
     /// The kernel tells what of a file is in memory, and takes its pages into a socket as they are.
     lends: bool,
     no_lending: AtomicBool,
+    no_pouring: AtomicBool,
     no_nowait: AtomicBool,
     no_dsync: AtomicBool,
     no_discard: AtomicBool,
@@ -155,6 +161,7 @@ impl FileStore {
             in_memory: false,
             lends: false,
             no_lending: AtomicBool::new(false),
+            no_pouring: AtomicBool::new(false),
             no_nowait: AtomicBool::new(false),
             no_dsync: AtomicBool::new(false),
             no_discard: AtomicBool::new(false),
@@ -442,13 +449,35 @@ impl Store for FileStore {
             }
         }
         let lent = pipe.refer(&self.file, offset, len);
-        if let Err(e) = &lent
-            && (sys::unsupported(e) || e.raw_os_error() == Some(libc::EINVAL))
-        {
+        if lent.as_ref().is_err_and(refuses_splice) {
             // Its file system has no such thing.
             self.no_lending.store(true, Ordering::Relaxed);
         }
         lent.map(|()| true)
+    }
+
+    fn write_pipe(&self, offset: u64, pipe: &mut Pipe) -> io::Result<()> {
+        let len = pipe.len();
+        self.check_write(offset, len as u64)?;
+        if self.takes_pipe(offset, len as u64) {
+            match pipe.pour(&self.file, offset) {
+                // Its file system has no such thing.
+                Err(e) if pipe.len() == len && refuses_splice(&e) => {
+                    self.no_pouring.store(true, Ordering::Relaxed);
+                }
+                done => return done,
+            }
+        }
+        let mut bytes = AlignedBuf::zeroed(len);
+        pipe.take_out(&mut bytes)?;
+        self.write_at(offset, &bytes, false)
+    }
+
+    fn takes_pipe(&self, offset: u64, len: u64) -> bool {
+        // As `try_write`.
+        self.is_cached()
+            && (self.in_memory || page_aligned(offset, len as usize))
+            && !self.no_pouring.load(Ordering::Relaxed)
     }
 
     fn lends(&self) -> bool {
