@@ -11,9 +11,9 @@
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
-use fs2_block::Nanos;
+use fs2_block::{Extent, Nanos};
 use fs2_engine::{IoData, IoOp, Target};
-use fs2_store::{AlignedBuf, Ring, RingEnd, RingIo, RingOp};
+use fs2_store::{AlignedBuf, Pipe, Ring, RingEnd, RingIo, RingOp};
 
 use super::{Core, Errno, Job, Owed, Server, Waiter, failed_below};
 use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
@@ -33,7 +33,7 @@ pub(super) struct MachineLane {
 /// What the lane has in hand.
 struct Work {
     sink: Arc<dyn Sink>,
-    pushed: Vec<(ClientRequest, Tag)>,
+    pushed: Vec<(ClientRequest, Tag, Option<Pipe>)>,
     /// Dispatched, and by which tag its client knows what may be lent to it.
     jobs: Vec<(Job, Option<Tag>)>,
     ring: Option<Box<dyn Ring>>,
@@ -96,7 +96,7 @@ impl Work {
     fn fly(&mut self, mut job: Job) -> Option<Job> {
         let Some(ring) = &mut self.ring else { return Some(job) };
         let op = match (job.io.op, &job.io.data) {
-            _ if job.io.target != Target::Volume => return Some(job),
+            _ if job.io.target != Target::Volume || job.lent.is_some() => return Some(job),
             (IoOp::Read, _) => RingOp::Read,
             (IoOp::Write { fua }, IoData::Client(_)) => RingOp::Write { fua },
             _ => return Some(job),
@@ -150,8 +150,13 @@ impl Work {
                 let mut left = Vec::new();
                 for (mut job, to_lend) in self.jobs.drain(..) {
                     // Keeps L3.
-                    job.lent = to_lend.and_then(|tag| server.lend(&job, tag, &*self.sink));
-                    let done = if job.lent.is_some() { Some(Ok(())) } else { server.try_now(&mut job) };
+                    let lent = to_lend.and_then(|tag| server.lend(&job, tag, &*self.sink));
+                    let done = if lent.is_some() {
+                        job.lent = lent;
+                        Some(Ok(()))
+                    } else {
+                        server.try_now(&mut job)
+                    };
                     match done {
                         Some(result) => self.done.push((job, result)),
                         None => left.push(job),
@@ -185,7 +190,18 @@ impl Work {
 
 impl Lane for MachineLane {
     fn push(&mut self, request: ClientRequest, tag: Tag) {
-        self.work.pushed.push((request, tag));
+        self.work.pushed.push((request, tag, None));
+    }
+
+    fn takes_pipe(&self, extent: Extent) -> bool {
+        let server = &self.server;
+        server.takes_pipes
+            && server.store.takes_pipe(extent.offset(), extent.len())
+            && server.may_pipe(&server.lock(), extent)
+    }
+
+    fn push_piped(&mut self, request: ClientRequest, tag: Tag, pipe: Pipe) {
+        self.work.pushed.push((request, tag, Some(pipe)));
     }
 
     fn run(&mut self) {
@@ -196,8 +212,8 @@ impl Lane for MachineLane {
         let mut core = server.lock();
         let now = server.now();
         let mut pushed = std::mem::take(&mut work.pushed);
-        for (request, tag) in pushed.drain(..) {
-            let waiter = Waiter::Sink(work.sink.clone(), tag, None);
+        for (request, tag, pipe) in pushed.drain(..) {
+            let waiter = Waiter::Sink(work.sink.clone(), tag, pipe);
             if let Err((waiter, buffer, errno)) = server.take(&mut core, now, request, waiter) {
                 work.owe(waiter, buffer, Err(errno));
             }

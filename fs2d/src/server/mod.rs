@@ -4,7 +4,7 @@
 //!
 //! - S1: the volume changes only under the one lock; no I/O is done and no client called under it.
 //! - S2: at most `depth` I/Os are dispatched and not completed; `poll_dispatch` is called only while there are fewer.
-//! - S3: a request's buffer is in its slot, or with the thread that does its I/O, never both.
+//! - S3: a request's buffer, or the pipe its payload came in, is in its slot, or with the thread that does its I/O, never both.
 //! - S4: every request is answered once, also when the machine is shutting down.
 //! - S5: whoever leaves the machine has tried to dispatch after its last change: nothing that may start is left
 //!   to nobody. What a thread dispatches and does not do itself it hands to a worker.
@@ -12,6 +12,7 @@
 
 mod begin;
 mod lane;
+mod pages;
 mod slab;
 mod trace;
 
@@ -48,7 +49,7 @@ pub struct Drive {
 enum Waiter {
     /// A closure.
     Completion(Completion),
-    /// A lane's sink, the request's tag there, and what a read brought that has no place in its buffer.
+    /// A lane's sink, the request's tag there, and what has no place in its buffer: what a read brought, or a write's payload.
     Sink(Arc<dyn Sink>, Tag, Option<Pipe>),
     /// A thread in [`Service::call`].
     Caller(Arc<CallSlot>),
@@ -112,12 +113,22 @@ struct Client {
     arrived: Nanos,
 }
 
+impl Client {
+    /// The payload that came in a pipe.
+    fn take_pipe(&mut self) -> Option<Pipe> {
+        match &mut self.waiter {
+            Waiter::Sink(_, _, pipe) => pipe.take(),
+            _ => None,
+        }
+    }
+}
+
 /// An I/O that was dispatched, and its memory.
 struct Job {
     io: Io,
     buffer: AlignedBuf,
     dispatched: Nanos,
-    /// What a read brought, where it is not in the buffer.
+    /// What a read brought, or a write's payload, where it is not in the buffer.
     lent: Option<Pipe>,
 }
 
@@ -152,6 +163,8 @@ pub struct Server {
     tries: bool,
     /// Whether what is read may be lent to clients, and not copied.
     lends: bool,
+    /// Whether what is written may come in pipes.
+    takes_pipes: bool,
     start: Instant,
     connections: AtomicU32,
     clients_cut: AtomicU64,
@@ -161,10 +174,6 @@ pub struct Server {
 
 /// A worker looks after so long at the latest, whatever the machine says.
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
-
-/// Smaller reads are copied, and their answers go out together. Measured at depth 8 (docs/performance.md): with reads of 16
-/// and 32 KiB a client gets 0.8 and 0.9 of the rate by lending, with 64 KiB about the same in 0.6 to 0.7 of the time.
-const LENT_BYTES_MIN: u64 = 64 << 10;
 
 /// Workers at most: what is done from memory or by a lane's own ring needs none.
 const WORKERS_MAX: usize = 16;
@@ -199,6 +208,7 @@ impl Server {
             work: Condvar::new(),
             tries: store.tries() && !drive.rotational,
             lends: store.lends() && !drive.rotational,
+            takes_pipes: store.tries() && !drive.rotational,
             store,
             table,
             drive,
@@ -353,7 +363,7 @@ impl Server {
                 return self.answer(core);
             }
             drop(core);
-            let result = self.perform(&job.io, &mut job.buffer);
+            let result = self.perform(&mut job);
             core = self.lock();
             self.complete(&mut core, self.now(), job, result);
             self.calm(&core);
@@ -367,12 +377,14 @@ impl Server {
         }
         let io = core.volume.poll_dispatch(dispatched)?;
         core.at_device += 1;
-        let buffer = match (&io.op, &io.data) {
-            (_, IoData::Client(id)) => core.clients.get_mut(*id).and_then(|c| c.buffer.take()),
-            (IoOp::Read, IoData::None) => Some(AlignedBuf::zeroed(io.extent.len() as usize)),
-            _ => None,
+        let (buffer, lent) = match (&io.op, &io.data) {
+            (_, IoData::Client(id)) => {
+                core.clients.get_mut(*id).map_or((None, None), |c| (c.buffer.take(), c.take_pipe()))
+            }
+            (IoOp::Read, IoData::None) => (Some(AlignedBuf::zeroed(io.extent.len() as usize)), None),
+            _ => (None, None),
         };
-        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched, lent: None })
+        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched, lent })
     }
 
     /// An I/O ended: tells the machine and puts the memory back.
@@ -382,7 +394,7 @@ impl Server {
         if core.trace.is_some() {
             self.trace(core, dispatched, now, &io, result);
         }
-        if lent.is_some() {
+        if lent.is_some() && io.op == IoOp::Read {
             core.volume.complete_unread(now, io.id);
         } else {
             let data = if io.op == IoOp::Read && result.is_ok() { &buffer[..] } else { &[] };
@@ -392,8 +404,8 @@ impl Server {
             && let Some(client) = core.clients.get_mut(id)
         {
             client.buffer = Some(buffer);
-            if let Waiter::Sink(_, _, to_lend) = &mut client.waiter {
-                *to_lend = lent;
+            if let Waiter::Sink(_, _, pipe) = &mut client.waiter {
+                *pipe = lent;
             }
         }
     }
@@ -441,7 +453,8 @@ impl Server {
         }
     }
 
-    fn perform(&self, io: &Io, buffer: &mut AlignedBuf) -> Result<(), i32> {
+    fn perform(&self, job: &mut Job) -> Result<(), i32> {
+        let Job { io, buffer, lent, .. } = job;
         let store: &dyn Store = match (&io.target, &self.table) {
             (Target::Table, Some(table)) => &**table,
             _ => &*self.store,
@@ -451,7 +464,10 @@ impl Server {
             IoOp::Read => store.read_at(at, buffer),
             IoOp::Write { fua } => match &io.data {
                 IoData::Engine(bytes) => store.write_at(at, bytes, fua),
-                _ => store.write_at(at, buffer, fua),
+                _ => match lent {
+                    Some(pipe) => store.write_pipe(at, pipe),
+                    None => store.write_at(at, buffer, fua),
+                },
             },
             IoOp::WriteZeroes { no_hole, fua } => {
                 store.write_zeroes(at, len, no_hole).and_then(|()| if fua { store.flush() } else { Ok(()) })
@@ -464,7 +480,7 @@ impl Server {
 
     /// Does an I/O from memory; `None` where a device would have to be waited for.
     fn try_now(&self, job: &mut Job) -> Option<Result<(), i32>> {
-        let Job { io, buffer, .. } = job;
+        let Job { io, buffer, lent, .. } = job;
         if !self.tries || io.target != Target::Volume {
             return None;
         }
@@ -472,42 +488,16 @@ impl Server {
         let done = match (io.op, &io.data) {
             (IoOp::Read, _) => self.store.try_read(at, buffer),
             (IoOp::Write { fua: false }, IoData::Engine(bytes)) => self.store.try_write(at, bytes),
-            (IoOp::Write { fua: false }, _) => self.store.try_write(at, buffer),
+            (IoOp::Write { fua: false }, _) => match lent {
+                Some(pipe) => self.store.write_pipe(at, pipe).map(|()| true),
+                None => self.store.try_write(at, buffer),
+            },
             _ => return None,
         };
         match done {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
             Err(e) => Some(Err(failed_below(io, &e))),
-        }
-    }
-
-    /// Whether what `job` reads may be lent to a client of `sink`; by which tag the client knows it.
-    fn may_lend(&self, core: &Core, job: &Job, sink: &Arc<dyn Sink>) -> Option<Tag> {
-        let (IoOp::Read, IoData::Client(id)) = (job.io.op, &job.io.data) else { return None };
-        if !self.lends || job.io.extent.len() < LENT_BYTES_MIN || job.io.target != Target::Volume {
-            return None;
-        }
-        match &core.clients.get(*id)?.waiter {
-            Waiter::Sink(to, tag, _) if Arc::ptr_eq(to, sink) => {
-                (!core.volume.wants_bytes(&job.io)).then_some(*tag)
-            }
-            _ => None,
-        }
-    }
-
-    /// What `job` reads, if it is in memory and the client of `sink` takes it so.
-    fn lend(&self, job: &Job, tag: Tag, sink: &dyn Sink) -> Option<Pipe> {
-        let (at, len) = (job.io.extent.offset(), job.io.extent.len() as usize);
-        let mut pipe = sink.pipe(tag, len)?;
-        match self.store.try_lend(at, len, &mut pipe) {
-            Ok(true) => Some(pipe),
-            Ok(false) => {
-                sink.unused(pipe);
-                None
-            }
-            // Nobody has seen anything of it. What is wrong shows when it is read, and only what is.
-            Err(_) => None,
         }
     }
 
@@ -552,12 +542,20 @@ impl Server {
     ) -> Result<(), (Waiter, AlignedBuf, Errno)> {
         let ClientRequest { connection, op, extent, flags, buffer } = request;
         let wanted = if matches!(op, Op::Read | Op::Write) { extent.len() } else { 0 };
-        if core.stopping || buffer.len() as u64 != wanted {
+        let piped = match &waiter {
+            Waiter::Sink(_, _, Some(pipe)) => Some(pipe.len()),
+            _ => None,
+        };
+        let whole = match piped {
+            Some(len) => op == Op::Write && len as u64 == wanted && self.may_pipe(core, extent) && !flags.fua,
+            None => buffer.len() as u64 == wanted,
+        };
+        if core.stopping || !whole {
             let errno = if core.stopping { libc::ESHUTDOWN } else { libc::EINVAL };
             return Err((waiter, buffer, Errno(errno)));
         }
         let request = Request { id: core.clients.next_id(), connection, op, extent, flags };
-        let payload = (op == Op::Write).then_some(&buffer[..]);
+        let payload = (op == Op::Write && piped.is_none()).then_some(&buffer[..]);
         core.volume.submit(now, request, payload);
         core.clients.insert(Client { request, buffer: Some(buffer), waiter, arrived: now });
         Ok(())

@@ -18,15 +18,14 @@ use std::time::{Duration, Instant};
 use fs2_block::{ConnectionId, Extent, Op};
 use fs2_store::{AlignedBuf, Pipe, Stretch};
 
-use super::asking::{ASKED_MAX, Asking, REST_ASKED_MAX};
+use super::asking::{ASKED_MAX, Asking};
 use super::codec::{
     CloseReason, Command, Export, Limits, Refusal, ReplyHead, Request, Session, Step, WireError, wire,
 };
+use super::input::{INPUT_BYTES, Input};
 use super::outbox::{Answers, Outbox, Reply, Tail};
+use super::payload::Payload;
 use crate::service::{Answer, ClientRequest, Errno, Lane, Service, Sink, Tag, lane_of};
-
-/// Bytes read ahead: an option of 64 KiB fits, and so do 60 writes of 4 KiB. A guess beyond that.
-const INPUT_BYTES: usize = 256 << 10;
 
 /// How old the knowledge that the client is there may be (C4). Guess: far below any client's time-out, far
 /// above what a batch of requests takes.
@@ -180,7 +179,7 @@ impl Connection {
     }
 
     /// Before the thread waits for the client: keeps C3 and C6.
-    fn before_input(&self, batch: &mut Batch) -> Result<(), End> {
+    pub(super) fn before_input(&self, batch: &mut Batch) -> Result<(), End> {
         self.begin(batch)?;
         self.outbox.flush();
         while batch.lane.is_pending() {
@@ -237,6 +236,15 @@ impl Connection {
 
     fn fill(&self, input: &mut Input, batch: &mut Batch) -> Result<(), End> {
         let got = loop {
+            if input.is_head_by_head() && batch.requests > 0 {
+                // What has arrived leaves its socket before what was gathered is written: the client fills it meanwhile.
+                match input.fill(|buf| self.receive(&mut [IoSliceMut::new(buf)], false, None)) {
+                    // An end is seen again when what came before it has begun.
+                    Ok(0) => {}
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                    got => break got?,
+                }
+            }
             self.before_input(batch)?;
             let wait = !batch.lane.is_pending();
             if wait && batch.begun > 1 {
@@ -252,7 +260,8 @@ impl Connection {
         let now = Instant::now();
         match batch.begun {
             0 => {}
-            1 => batch.asking.one(now.duration_since(batch.seen)),
+            // Head by head it is always one, whatever the client has sent.
+            1 if !input.is_head_by_head() => batch.asking.one(now.duration_since(batch.seen)),
             _ => batch.asking.several(),
         }
         batch.begun = 0;
@@ -265,7 +274,12 @@ impl Connection {
     }
 
     /// What has arrived. With `wait`, waits for it: asleep, but where it is `asked` for, so long.
-    fn receive(&self, bufs: &mut [IoSliceMut<'_>], wait: bool, asked: Option<Duration>) -> io::Result<usize> {
+    pub(super) fn receive(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        wait: bool,
+        asked: Option<Duration>,
+    ) -> io::Result<usize> {
         let socket = &self.outbox.socket;
         if let Some(asked) = asked {
             let since = Instant::now();
@@ -307,20 +321,27 @@ impl Connection {
         let owed = Owed { cookie: request.cookie, structured, cost_bytes };
         match request.command {
             Command::Submit { op, extent, flags } => {
-                // At most 32 MiB: the session saw to it.
-                let mut buffer = self.outbox.pool.take(cost_bytes as usize, &mut batch.stash);
-                if op == Op::Write
-                    && let Err(end) = self.payload(&mut buffer, input, batch)
-                {
-                    // Keeps C1 and C2.
-                    self.outbox.withdraw(1, cost_bytes);
-                    return Err(end);
-                }
+                let payload = if op == Op::Write {
+                    self.payload(extent, flags, input, batch).inspect_err(|_| {
+                        // Keeps C1 and C2.
+                        self.outbox.withdraw(1, cost_bytes);
+                    })?
+                } else {
+                    input.ahead();
+                    // At most 32 MiB: the session saw to it.
+                    Payload::Memory(self.outbox.pool.take(cost_bytes as usize, &mut batch.stash))
+                };
+                let (buffer, pipe) = match payload {
+                    Payload::Memory(buffer) => (buffer, None),
+                    Payload::Piped(pipe) => (AlignedBuf::zeroed(0), Some(pipe)),
+                };
                 let read = (op == Op::Read).then_some(extent);
-                batch.lane.push(
-                    ClientRequest { connection: self.id, op, extent, flags, buffer },
-                    tag(request.cookie, read, cost_bytes),
-                );
+                let tag = tag(request.cookie, read, cost_bytes);
+                let request = ClientRequest { connection: self.id, op, extent, flags, buffer };
+                match pipe {
+                    Some(pipe) => batch.lane.push_piped(request, tag, pipe),
+                    None => batch.lane.push(request, tag),
+                }
                 batch.requests += 1;
                 batch.bytes += cost_bytes;
                 if batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
@@ -343,37 +364,6 @@ impl Connection {
         }
         Ok(())
     }
-
-    /// Takes a write's payload: what has arrived is copied, the rest is received in its place.
-    fn payload(&self, buffer: &mut AlignedBuf, input: &mut Input, batch: &mut Batch) -> Result<(), End> {
-        let have = buffer.len().min(input.bytes().len());
-        buffer[..have].copy_from_slice(&input.bytes()[..have]);
-        input.take(have);
-        let (mut at, mut asked) = (have, Some(REST_ASKED_MAX));
-        while at < buffer.len() {
-            self.before_input(batch)?;
-            let wait = !batch.lane.is_pending();
-            let rest = &mut buffer[at..];
-            let wanted = rest.len();
-            let mut got = 0;
-            let filled = input.fill(|ahead| {
-                let bufs = &mut [IoSliceMut::new(rest), IoSliceMut::new(ahead)];
-                // Once: a client far away sends a payload in many parts.
-                got = self.receive(bufs, wait, asked.take().filter(|_| wait))?;
-                Ok(got.saturating_sub(wanted))
-            });
-            match filled {
-                Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => continue,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(End::SendsNoMore),
-                filled => filled?,
-            };
-            if got == 0 {
-                return Err(if self.outbox.is_stopping() { End::Stopped } else { End::Eof });
-            }
-            at += got.min(wanted);
-        }
-        Ok(())
-    }
 }
 
 impl From<io::Error> for End {
@@ -388,8 +378,8 @@ impl From<io::Error> for End {
 }
 
 /// What a connection's thread has gathered since it last ran the machine.
-struct Batch {
-    lane: Box<dyn Lane>,
+pub(super) struct Batch {
+    pub(super) lane: Box<dyn Lane>,
     requests: usize,
     bytes: u64,
     /// Requests begun since input was last received.
@@ -399,7 +389,7 @@ struct Batch {
     /// When the client was last known to be there.
     seen: Instant,
     /// Buffers at hand.
-    stash: Vec<AlignedBuf>,
+    pub(super) stash: Vec<AlignedBuf>,
 }
 
 /// Lets a client run that shares the thread's processor. One with several requests in flight is about to send more:
@@ -439,19 +429,19 @@ pub(super) fn data_head([cookie, offset, _]: Tag, len: usize, structured: bool) 
     if structured { ReplyHead::data(cookie, offset, len as u32) } else { ReplyHead::simple(cookie, None) }
 }
 
-/// The reply to a request that ended.
-pub(super) fn reply_to(answer: Answer, structured: bool) -> (Reply, Option<AlignedBuf>) {
+/// The reply to a request that ended, and what is to be used again.
+pub(super) fn reply_to(answer: Answer, structured: bool) -> (Reply, Option<AlignedBuf>, Option<Pipe>) {
     let Answer { tag, buffer, result, lent } = answer;
     let [cookie, _, last] = tag;
     let (cost_bytes, reads) = (last >> 1, last & 1 != 0);
     let owed = Owed { cookie, structured, cost_bytes };
     match result {
-        Err(Errno(e)) => (owed.error(WireError::from_errno(e), None), Some(buffer)),
+        Err(Errno(e)) => (owed.error(WireError::from_errno(e), None), Some(buffer), lent),
         Ok(()) if reads => match lent {
-            Some(pipe) => (owed.lent(tag, pipe), Some(buffer)),
-            None => (owed.data(tag, buffer), None),
+            Some(pipe) => (owed.lent(tag, pipe), Some(buffer), None),
+            None => (owed.data(tag, buffer), None, None),
         },
-        Ok(()) => (owed.success(), Some(buffer)),
+        Ok(()) => (owed.success(), Some(buffer), lent),
     }
 }
 
@@ -537,41 +527,6 @@ fn status_bytes(extent: Extent, stretches: &[Stretch], limit: usize) -> Vec<u8> 
         .collect()
 }
 
-/// Bytes received and not yet used.
-struct Input {
-    buffer: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-impl Input {
-    fn new() -> Input {
-        Input { buffer: vec![0; INPUT_BYTES].into_boxed_slice(), start: 0, end: 0 }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..self.end]
-    }
-
-    fn take(&mut self, n: usize) {
-        self.start += n;
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-
-    /// Lets `receive` fill the free end; there is always room, since no step needs a whole buffer.
-    fn fill(&mut self, receive: impl FnOnce(&mut [u8]) -> io::Result<usize>) -> io::Result<usize> {
-        if self.start > self.buffer.len() / 2 || self.end == self.buffer.len() {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        let n = receive(&mut self.buffer[self.end..])?;
-        self.end += n;
-        Ok(n)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -592,28 +547,5 @@ mod tests {
         assert_eq!(pairs(&[s(1 << 40, false)], 9), [(1000, 0)]);
         assert_eq!(pairs(&[], 9), [(1000, 0)]);
         assert_eq!(pairs(&[s(0, true)], 9), [(1000, 0)]);
-    }
-
-    #[test]
-    fn input_always_has_room() {
-        let mut input = Input::new();
-        let mut byte = 0u8;
-        let mut expect = 0u8;
-        for round in 0..2000usize {
-            input
-                .fill(|room| {
-                    assert!(!room.is_empty());
-                    let n = room.len().min(1 + round * 7919 % 60_000);
-                    room[..n].iter_mut().for_each(|b| (*b, byte) = (byte, byte.wrapping_add(1)));
-                    Ok(n)
-                })
-                .unwrap();
-            let keep = round % 28;
-            for &b in &input.bytes()[..input.bytes().len().saturating_sub(keep)] {
-                assert_eq!(b, expect);
-                expect = expect.wrapping_add(1);
-            }
-            input.take(input.bytes().len().saturating_sub(keep));
-        }
     }
 }

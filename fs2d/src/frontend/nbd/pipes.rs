@@ -1,7 +1,7 @@
-//! Pipes for answers that nobody copies, used again: making one takes longer than sending by one.
+//! Pipes for answers and payloads that nobody copies, used again: making one takes longer than sending by one.
 //!
 //! A server has [`PIPES_MAX`] of them at most, whoever holds them: in an answer that a client does not take, a pipe holds
-//! two descriptors and references to pages of the volume's file. Who gets none has its read copied.
+//! two descriptors and references to pages of the volume's file. Who gets none has its read or write copied.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +9,9 @@ use fs2_store::Pipe;
 
 /// Of a server. 128 descriptors, where a process has 1024 unless told otherwise; eight clients with eight large reads each.
 const PIPES_MAX: usize = 64;
+
+/// Bytes in a pipe that is used again. A guess: a head, and a little.
+const LEFT_MAX: usize = 4096;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -34,7 +37,8 @@ impl Pipes {
 
     /// Takes a pipe back; what is left in it is dropped.
     pub(super) fn put(&self, mut pipe: Pipe) {
-        if pipe.clear().is_ok() {
+        // One that is full, of a write that failed, is emptied faster by its end.
+        if pipe.len() <= LEFT_MAX && pipe.clear().is_ok() {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(pipe);
         }
     }

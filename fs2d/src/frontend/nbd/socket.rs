@@ -123,6 +123,20 @@ impl Socket {
         self.patiently(|| pipe.send(self.as_fd(), all))
     }
 
+    /// Whether there is input, or will be none any more. With `wait`, waits for that as long as the timeout.
+    pub(super) fn has_input(&self, wait: bool) -> io::Result<bool> {
+        let mut byte = [0];
+        let flags = if wait { MsgFlags::MSG_PEEK } else { MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT };
+        loop {
+            match socket::recv(self.fd.as_raw_fd(), &mut byte, flags) {
+                Ok(_) => return Ok(true),
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
     /// What the kernel keeps for the other side, in bytes of its own counting; 0 where it does not say.
     fn unsent(&self) -> libc::c_int {
         let mut bytes: libc::c_int = 0;
