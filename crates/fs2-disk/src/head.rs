@@ -5,8 +5,8 @@
 //!   platter is: a wrong geometry or speed never looks like knowledge.
 //! * H3: a completion that contradicts the belief corrects it; belief about the drive's cache
 //!   gives way to the time an access took.
-//! * H4: a write that ended sooner than the platters could is in a write cache, whatever the profile says, and shows neither arm nor
-//!   platter. Once it may have been written the arm is somewhere else, and half a turn is expected until it is seen again.
+//! * H4: where most writes far from the arm end sooner than the platters could, they are in a write cache, whatever the profile says, and
+//!   show neither arm nor platter. Once one may have been written the arm is somewhere else, and half a turn is expected until it is seen again.
 
 use fs2_block::{Nanos, Op, Sector};
 
@@ -37,7 +37,7 @@ pub struct Head {
     seek_doubt: f64,
     hits: u64,
     misses: u64,
-    /// Share of late writes that ended before the platters could have had them.
+    /// Share of late writes far from the arm that ended before the platters could have had them.
     cached_writes: f64,
     /// One past the last sector that is in the drive's write cache as far as is known, where the profile has none.
     unwritten: Option<u64>,
@@ -45,6 +45,8 @@ pub struct Head {
     adrift: bool,
 }
 
+/// So many sectors from where the arm was seen, 32 MiB, no access is without a seek on any drive of today.
+const FAR: u64 = 1 << 16;
 /// Weight of a write in the share of those the drive's cache takes (guess).
 const CACHED_RATE: f64 = 1.0 / 16.0;
 /// A write cache is written after so long a rest (guess; drives differ).
@@ -245,12 +247,14 @@ impl Head {
             return predicted;
         }
         if let Effect::Written { .. } = effect {
-            // One that goes on where the arm is may be as quick.
-            let cached = taken < self.least_miss(&media) && (media.seek > Nanos(0) || self.caches_writes());
-            self.cached_writes += (f64::from(u8::from(cached)) - self.cached_writes) * CACHED_RATE;
-            if cached || self.caches_writes() {
+            // One near the arm may be as quick, above all where the profile has tracks that the drive has not.
+            let quick = taken.0 < self.profile().turn().0 / 32;
+            if first.abs_diff(self.belief.head) > FAR {
+                self.cached_writes += (f64::from(u8::from(quick)) - self.cached_writes) * CACHED_RATE;
+            }
+            if self.caches_writes() {
                 // Keeps H4. One that waited for room in the cache shows as little.
-                self.adrift = adrift || !cached;
+                self.adrift = adrift || !quick;
                 self.unwritten = Some(end);
                 self.belief.cache.written(first, end);
                 return predicted;
