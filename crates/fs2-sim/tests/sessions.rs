@@ -3,7 +3,7 @@
 
 mod session;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Flags, Nanos, Op, Permille};
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Permille};
 use fs2_engine::{AttachOptions, Inactive, Target, Volume};
 use fs2_engine::{DiscardMode, EIO, ENOSPC, EngineConfig, IoOp, Standing, WatermarkState, Watermarks};
 use fs2_sim::glue::Scripted;
@@ -230,6 +230,34 @@ fn a_clean_end_is_trusted_by_the_next_beginning() {
             s.read(1501, 1).unwrap();
         }
         assert!(!s.detach().0, "no mark after a failed {what:?}");
+    }
+}
+
+/// A world found it: after a failed flush copies went on landing in blocks that the file system may have in use, for
+/// what tells of that is refused from then on.
+#[test]
+fn once_a_flush_failed_nothing_lands_in_free_blocks() {
+    for fails in [false, true] {
+        let mut s = copied(EngineConfig { punch: true, ..config() });
+        s.write(1500, 1, 1).unwrap();
+        s.idle(10_000).idle(10_000);
+        // One waits to be copied, and two to be punched.
+        let evict = Some(BlockRange::new(1301, 1303));
+        s.policy(Scripted { capture: true, target: Some(1310), evict, ..Scripted::default() }).value(1104);
+        s.volume.handle_timeout(s.now);
+        if fails {
+            s.fail = |io| (io.op == IoOp::Flush).then_some(EIO);
+        }
+        assert_eq!(s.other(Op::Flush, 0, 0).is_err(), fails);
+        s.fail = |_| None;
+        // One is read later.
+        s.value(1105);
+        s.done.clear();
+        s.idle(10_000).idle(10_000);
+        let near = |at: &Extent| (1300 * BLOCK as u64..1400 * BLOCK as u64).contains(&at.offset());
+        let landed: Vec<_> = s.done.iter().filter(|(op, at)| *op != IoOp::Read && near(at)).collect();
+        assert_eq!(landed.is_empty(), fails, "{landed:?}");
+        assert_eq!(s.replicas().len() > 2, !fails);
     }
 }
 

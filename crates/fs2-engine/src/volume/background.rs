@@ -231,7 +231,8 @@ impl Volume {
     }
 
     pub(super) fn may_copy(&self) -> bool {
-        self.standing == Standing::Active && self.copying && !self.copies_off && !self.host_short
+        let may = self.copying && !self.copies_off && !self.host_short && !self.flush_failed;
+        may && self.standing == Standing::Active
     }
 
     pub(super) fn dispatch_background(&mut self, now: Nanos) -> Option<Io> {
@@ -487,7 +488,7 @@ impl Volume {
     }
 
     pub(super) fn want_punch(&mut self, range: BlockRange) {
-        if self.config.punch && self.standing == Standing::Active {
+        if self.config.punch && self.standing == Standing::Active && !self.flush_failed {
             self.punches.push_back(range);
         }
     }

@@ -531,12 +531,15 @@ impl Volume {
         }
     }
 
-    /// Latches: what the device dropped cannot be had back by flushing again.
+    /// Latches: what the device dropped cannot be had back by flushing again. Nor does anything of the engine's own land in free blocks
+    /// from now on: changes of bitmaps are refused, so that a file system may have blocks in use that nobody here is told of.
     fn flush_failed(&mut self) {
         if self.planted(Plant::FlushForgets) {
             return;
         }
         self.flush_failed = true;
+        self.log.clear();
+        self.punches.clear();
         let late: BTreeSet<Waiter> = std::mem::take(&mut self.flush_waiting).into_iter().collect();
         for w in late {
             self.wake(w, Err(EIO));
