@@ -33,7 +33,9 @@ VARIANTS = {
     "laptop-5400": ["--drive", "laptop-5400"],
     "as above": [],
     "second copies: as it is": [],
-    **{f"space {n} %": ["--space", f"{n}%"] for n in (1, 2, 10)},
+    **{f"space {n} %": ["--space", f"{n}%"] for n in (1, 2, 10, 20, 40)},
+    "free blocks drawn instead, 40 % in use": ["--used", "40%"],
+    **{f"{n} % in use": ["--used", f"{n}%"] for n in (60, 80, 86, 88)},
     **{f"{n} s between runs": ["--idle-between", f"{n}s"] for n in (10, 1)},
     **{f"cache {n} x {kib} KiB": ["--drive", f"DRIVE:{n},{kib}"] for n, kib in ((8, 64), (2, 32))},
     **{f"depth {n}, {n} clients, SPTF": ["--depth", str(n), "--clients", str(n), "--scheduler", "sptf"] for n in (4, 32)},
@@ -41,8 +43,8 @@ VARIANTS = {
 # Of these there are tables of every scheme.
 COMPARED = ["", "mismatched", "nearline-hc310", "laptop-5400"]
 SCHEMES = {"none", "organ-pipe", "abr", "hot-files", "alis-heat", "alis-run", "borg", "sr-array", "fs2-static", "fs2-2005", "fs2", "B2o"}
-# Rows of the older designs, and of a belief that `run` does not offer.
-NOT_MADE = {"before item 10", "the same, believed to be 16 x 256 KiB"}
+# Rows of the older designs, of a belief that `run` does not offer, and of what is `none`.
+NOT_MADE = {"90 % and more", "before item 10", "the same, believed to be 16 x 256 KiB"}
 
 
 class Unknown(Exception):
@@ -82,7 +84,8 @@ class Replays:
         if trace in SERVERS:
             files = [self.args.traces / f"{trace}.load.gz"]
         else:
-            files = [self.args.traces / f"{trace}.blkparse.txt.zst", "--event", "D", "--free-map", self.args.traces / f"{trace}.dumpe2fs.txt.zst"]
+            files = [self.args.traces / f"{trace}.blkparse.txt.zst", "--event", "D"]
+            files += [] if "--used" in options else ["--free-map", self.args.traces / f"{trace}.dumpe2fs.txt.zst"]
             files += ["--split", SPLIT[trace]] if trace in SPLIT else []
         return self.start(" ".join([trace, *VARIANTS[variant]]), ["run", *files, *policies, *options])
 

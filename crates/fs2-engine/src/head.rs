@@ -9,6 +9,8 @@ pub struct Head {
     model: Option<fs2_disk::Head>,
     /// One past the last sector touched.
     last: Sector,
+    /// Others are at the drive, which serves them in its own order.
+    in_company: bool,
     /// Without a profile: share of late writes that took less than [`CACHED_WRITE`].
     quick_writes: f64,
 }
@@ -36,7 +38,22 @@ impl Head {
 
     /// The same with a profile that may be believed only so far.
     pub fn with_knowledge(profile: Option<DriveProfile>, knowledge: Knowledge) -> Head {
-        Head { model: profile.map(|p| fs2_disk::Head::new(p, knowledge)), last: Sector(0), quick_writes: 0.0 }
+        Head {
+            model: profile.map(|p| fs2_disk::Head::new(p, knowledge)),
+            last: Sector(0),
+            in_company: false,
+            quick_writes: 0.0,
+        }
+    }
+
+    /// Whether the next access goes to a drive that has others to serve: then nobody knows from where it will be served.
+    pub fn goes_in_company(&mut self, others: bool) {
+        self.in_company = others;
+    }
+
+    /// See [`Head::goes_in_company`].
+    pub fn in_company(&self) -> bool {
+        self.in_company
     }
 
     /// One past the sector touched last.

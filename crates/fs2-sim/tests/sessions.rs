@@ -233,6 +233,23 @@ fn a_clean_end_is_trusted_by_the_next_beginning() {
     }
 }
 
+#[test]
+fn a_policy_is_told_that_the_drive_has_others_to_serve() {
+    let mut s = copied(config());
+    let probe = Probe::default();
+    s.volume.set_policy(Box::new(probe.clone()));
+    let block = |n: u64| (n * BLOCK as u64, BLOCK as u64);
+    let mut told = Vec::new();
+    for (at, len) in [block(1100), block(1101), block(1102)] {
+        s.submit(Op::Read, at, len, None);
+        told.push(s.dispatch().unwrap());
+    }
+    told.into_iter().for_each(|io| s.complete(io));
+    s.run();
+    s.value(1103);
+    assert_eq!(*probe.in_company.lock().unwrap(), [false, true, true, false]);
+}
+
 /// A world found it: after a failed flush copies went on landing in blocks that the file system may have in use, for
 /// what tells of that is refused from then on.
 #[test]

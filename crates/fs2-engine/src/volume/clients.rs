@@ -419,6 +419,8 @@ impl Volume {
             copies.clear();
             copies.extend(self.copies_of(blocks));
             let (arm, counts) = if copies.is_empty() { (Arm::Chosen, false) } else { self.control.next() };
+            let others = self.in_flight.values().any(|io| matches!(io.purpose, Purpose::Client { .. }));
+            self.head.goes_in_company(others);
             let choice = match copies.is_empty() || arm == Arm::Home || !self.gate_open() {
                 true => None,
                 false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),

@@ -288,6 +288,8 @@ pub struct Probe {
     pub seen: Arc<Mutex<Vec<Vacant>>>,
     /// Whether a read was shown with what it brought.
     pub captured: Arc<Mutex<Vec<bool>>>,
+    /// Whether a read that has copies went to a drive with others to serve.
+    pub in_company: Arc<Mutex<Vec<bool>>>,
     /// Read to nowhere after each read.
     pub trail: Option<BlockRange>,
 }
@@ -296,7 +298,8 @@ impl Policy for Probe {
     fn kind(&self) -> PolicyKind {
         PolicyKind::None
     }
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, head: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+        self.in_company.lock().unwrap().push(head.in_company());
         None
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {

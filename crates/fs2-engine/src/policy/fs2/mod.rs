@@ -197,7 +197,8 @@ impl Policy for Fs2 {
         PolicyKind::Fs2
     }
 
-    /// What a read costs, less what the next one saves if it goes on from there: for copies and original alike.
+    /// What a read costs, less what the next one saves if it goes on from there: for copies and original alike. Where the drive
+    /// has others to serve, the nearest copy, unless reads rather go on from the original.
     fn choose(
         &mut self,
         now: Nanos,
@@ -210,16 +211,26 @@ impl Policy for Fs2 {
         let within = original.offset() - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + self.slow.more(first);
-        let mut best = plain - self.originals_go_on.of(first) * positioning;
-        let mut choice = None;
-        for (i, &copy) in copies.iter().enumerate() {
-            let sector = Sector((u64::from(copy.0) * block_bytes + within) / SECTOR_BYTES);
-            let cost = head.read_cost_ms(now, sector, original.len()) + self.slow.more(copy);
-            let ahead = cost - self.copies_go_on.of(copy) * positioning;
-            if ahead < best {
-                (best, choice) = (ahead, Some(i));
-                self.saving = Nanos::from_millis_f64((plain - cost).max(0.0));
+        let sector = |copy: BlockNo| Sector((u64::from(copy.0) * block_bytes + within) / SECTOR_BYTES);
+        let cost =
+            |copy: BlockNo| head.read_cost_ms(now, sector(copy), original.len()) + self.slow.more(copy);
+        let goes_on = |copy: BlockNo| self.copies_go_on.of(copy);
+        let choice = if head.in_company() {
+            let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));
+            nearest.filter(|&i| goes_on(copies[i]) >= self.originals_go_on.of(first))
+        } else {
+            let mut best = plain - self.originals_go_on.of(first) * positioning;
+            let mut choice = None;
+            for (i, &copy) in copies.iter().enumerate() {
+                let ahead = cost(copy) - goes_on(copy) * positioning;
+                if ahead < best {
+                    (best, choice) = (ahead, Some(i));
+                }
             }
+            choice
+        };
+        if let Some(i) = choice {
+            self.saving = Nanos::from_millis_f64((plain - cost(copies[i])).max(0.0));
         }
         self.miss = Nanos::from_millis_f64(positioning * MISS_SHARE);
         // Three quarters: the read that the trail follows is in the segment too.
@@ -416,6 +427,26 @@ mod tests {
         let mut sequences_hold = policy();
         (0..50).for_each(|_| sequences_hold.copies_go_on.learn(BlockNo(2320), true, LEARN));
         assert_eq!(after(&mut sequences_hold, &ground, &[(320, 2, 6), (1500, 1, 6)]), [1500]);
+    }
+
+    #[test]
+    fn where_the_drive_has_others_to_serve_the_nearest_copy_is_read() {
+        let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(7000), BlockNo(2320)]);
+        let mut head = Head::new(None);
+        // The head is right before the original, which nobody can know to hold when it is served.
+        head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
+        let mut policy = policy();
+        let mut chosen = |policy: &mut Fs2, others: bool| {
+            head.goes_in_company(others);
+            policy.choose(Nanos(0), &head, original, BlockNo(320), &copies)
+        };
+        assert_eq!((chosen(&mut policy, false), chosen(&mut policy, true)), (None, Some(1)));
+        // As often as from the copy, and more often.
+        policy.copies_go_on.learn(BlockNo(2320), true, 0.5);
+        policy.originals_go_on.learn(BlockNo(320), true, 0.5);
+        assert_eq!(chosen(&mut policy, true), Some(1));
+        policy.originals_go_on.learn(BlockNo(320), true, 0.5);
+        assert_eq!(chosen(&mut policy, true), None);
     }
 
     #[test]
