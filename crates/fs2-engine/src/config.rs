@@ -72,7 +72,10 @@ pub struct EngineConfig {
     pub policy: PolicyKind,
     /// What is believed about the drive; `None`: distance by address only. With one that does not turn the policy is `none`.
     pub drive: Option<DriveProfile>,
-    /// How much of that is believed.
+    /// Where that is absent: the device turns, and is taken for a drive of today, `nearline-hc310`, whose seeks are believed and not
+    /// where its platter is.
+    pub turns: bool,
+    /// How much of the profile is believed.
     pub knowledge: Knowledge,
     /// Which of the waiting requests goes next.
     pub scheduler: Scheduler,
@@ -113,6 +116,7 @@ impl Default for EngineConfig {
         EngineConfig {
             policy: PolicyKind::Fs2,
             drive: None,
+            turns: false,
             knowledge: Knowledge::Full,
             scheduler: Scheduler::Fcfs,
             watermarks: Watermarks::paper(),

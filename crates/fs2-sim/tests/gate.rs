@@ -4,7 +4,7 @@ use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
 use fs2_engine::policy::{Fetch, Place, Policy, ReadSeen, Shape, Space};
 use fs2_engine::{Brought, Head, Log, PolicyKind};
-use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
+use fs2_sim::replay::{Belief, FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
 
 const BLOCK: u64 = 4096;
@@ -60,6 +60,16 @@ fn run(replay: &mut Replay, reads: &[Record]) -> f64 {
 
 #[test]
 fn copies_that_are_slower_are_read_no_more() {
+    closes_where_copies_are_slower(Belief::Equal);
+}
+
+/// The model is of another drive then, which this one is a third slower than.
+#[test]
+fn nor_where_nobody_described_the_drive() {
+    closes_where_copies_are_slower(Belief::Nothing);
+}
+
+fn closes_where_copies_are_slower(belief: Belief) {
     let (shuffled, ascending) = (reads(|i| i * 4409 % READS), reads(|i| i));
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
@@ -67,7 +77,8 @@ fn copies_that_are_slower_are_read_no_more() {
     shuffled.iter().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
     let replay = |kind: PolicyKind, own: Option<Box<dyn Policy>>| {
-        let mut settings = Settings::new(drive.clone()).with_scheme(Scheme::Engine(kind));
+        let mut settings =
+            Settings::new(drive.clone()).with_belief(belief, 1).with_scheme(Scheme::Engine(kind));
         (settings.pace, settings.policy) = (Pace::closed(), own);
         settings.engine.space = Permille::new(50).expect("below 1000");
         Replay::new(&map, settings).expect("a volume")
@@ -92,7 +103,7 @@ fn copies_that_are_slower_are_read_no_more() {
 
     // Read in the order of the originals, it does harm: for less than a second and a tenth of what was gained.
     let first = run(&mut gated, &ascending);
-    let gate = gated.volume().replica_gate().expect("the drive is known");
+    let gate = gated.volume().replica_gate().expect("the drive turns");
     assert_eq!(gate.closings, 1);
     assert!((8192 - READS..8192 - READS + 500).contains(&gate.closed_for), "{gate:?}");
     let lost = (first - plain) * READS as f64;

@@ -106,7 +106,8 @@ impl Volume {
                 }
                 self.disturbance.answered(now.since(p.arrived), p.charged);
             }
-            if let Some(split) = predicted {
+            // Nobody described the drive: its seeks are a guess.
+            if let Some(split) = predicted.filter(|_| !self.config.turns) {
                 let m = &mut self.stats.modelled;
                 m.count += 1;
                 m.seek += u128::from(split.seek.0);

@@ -18,7 +18,7 @@ pub enum Belief {
     Mismatched,
     /// The drive's profile, but no knowledge of the platter's angle.
     SeekOnly,
-    /// No profile: addresses only, as where a volume is mounted without one.
+    /// No profile, as where a volume is mounted without one: the seeks of a drive of today (`EngineConfig::turns`).
     Nothing,
     /// The drive's profile; and the drive takes writes into a cache of 8 MiB, which it says nothing of.
     WriteCache,

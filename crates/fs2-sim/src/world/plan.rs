@@ -158,15 +158,17 @@ impl Plan {
         let engine = EngineConfig {
             policy,
             drive: None,
+            // Not drawn: seeds keep their worlds but for the gate.
+            turns: seed % 5 == 2,
             knowledge: Knowledge::Full,
-            // Not drawn: seeds keep their worlds but for the order.
+            // Not drawn, either.
             scheduler: Scheduler::ALL[(seed % 4) as usize],
             watermarks: if rng.below(2) == 0 { Watermarks::paper() } else { low },
             space: p([50, 200, 900][rng.below(3) as usize]),
             degree: 1 + rng.below(3) as u8,
             discard,
             punch: rng.below(3) == 0,
-            // Not drawn, either.
+            // Nor this.
             settle: seed % 3 == 1,
             idle_after: us([100, 2_000, 15_000][rng.below(3) as usize]),
             table_flush_every: us([1_000, 50_000, 5_000_000][rng.below(3) as usize]),

@@ -96,6 +96,7 @@ impl Settings {
     pub fn with_belief(mut self, belief: Belief, seed: u64) -> Settings {
         let (profile, knowledge) = belief.about(&self.drive);
         (self.engine.drive, self.engine.knowledge) = (profile, knowledge);
+        self.engine.turns = self.drive.rotational();
         self.drive = belief.drive(self.drive);
         self.secrets = belief.secrets(seed);
         self
