@@ -13,7 +13,7 @@ use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind
 use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
 
 use crate::runtime;
-use crate::server::{Drive, Server, TraceRing};
+use crate::server::{Drive, Server, TraceRing, WORKERS_MAX};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::upgrade::{self, Given};
 
@@ -247,11 +247,22 @@ pub(crate) fn open_with(
         (true, None) => Scheduler::CLook,
         (false, _) => Scheduler::Fcfs,
     };
+    // A drive's own queue serves a crowd sooner than one that is given one request after the other (docs/policy.md).
+    let queue = store.queue_depth().map_or(1, |n| (n as usize).clamp(1, WORKERS_MAX));
+    let depth = settings.depth.map_or(if rotational { queue } else { 128 }, usize::from);
+    if rotational && belief.is_none() {
+        tracing::info!(
+            "{}: nobody described the drive, so a seek is taken to cost what it does on one of today; `fs2 calibrate` measures it, --belief takes that",
+            device.display()
+        );
+    }
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let config = EngineConfig {
         policy: policy_for(device, settings, belief.is_some(), store.rotational()),
         scheduler,
         drive: belief,
+        turns: rotational,
+        drive_orders: rotational && !modelled && depth > 1,
         watermarks: settings.watermarks,
         space: settings.space,
         degree: settings.degree.unwrap_or_else(|| settings.policy.degree()),
@@ -310,7 +321,6 @@ pub(crate) fn open_with(
             tracing::warn!("the stamp of {named} cannot be removed: {e}");
         }
     }
-    let depth = settings.depth.map_or(if rotational { 1 } else { 128 }, usize::from);
     let data_path = format!(
         "{}, {}, depth {depth}{}",
         if cached { "page cache" } else { "direct" },

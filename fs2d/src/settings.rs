@@ -167,13 +167,13 @@ pub struct Settings {
     #[arg(long, hide = true)]
     pub again: bool,
 
-    /// I/Os at the device at a time [default: 1 on a drive that turns, else 128].
+    /// I/Os at the device at a time [default: on a drive that turns as many as its own queue takes, at most 16, and 1 where
+    /// it has none or is modelled; else 128].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: Option<u16>,
 
-    /// Whether the device turns: then requests go to it one by one, the cheapest next, chosen when the head
-    /// is free. auto: as the system says of a block device; an image file does not, since it goes through the
-    /// page cache.
+    /// Whether the device turns: then no more requests go to it than its own queue takes, the cheapest next. auto: as the
+    /// system says of a block device; an image file does not, since it goes through the page cache.
     #[arg(long, value_enum, default_value_t = TurnsKind::Auto, value_name = "WHETHER")]
     pub rotational: TurnsKind,
 

@@ -79,6 +79,8 @@ pub struct EngineConfig {
     pub knowledge: Knowledge,
     /// Which of the waiting requests goes next.
     pub scheduler: Scheduler,
+    /// The drive is given several at a time, and serves them in the order soonest reached.
+    pub drive_orders: bool,
     /// When replicas come and go.
     pub watermarks: Watermarks,
     /// At most this share of the volume holds replicas.
@@ -119,6 +121,7 @@ impl Default for EngineConfig {
             turns: false,
             knowledge: Knowledge::Full,
             scheduler: Scheduler::Fcfs,
+            drive_orders: false,
             watermarks: Watermarks::paper(),
             // SYSTEM: the default cap of 5 %.
             space: Permille::new(50).expect("below 1000"),

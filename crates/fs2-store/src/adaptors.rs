@@ -111,6 +111,9 @@ macro_rules! forward {
             fn rotational(&self) -> bool {
                 (**self).rotational()
             }
+            fn queue_depth(&self) -> Option<u32> {
+                (**self).queue_depth()
+            }
             fn sparse(&self) -> bool {
                 (**self).sparse()
             }

@@ -231,6 +231,11 @@ impl<S: Store> Store for DelayStore<S> {
         self.profile.rotational()
     }
 
+    fn queue_depth(&self) -> Option<u32> {
+        // D1
+        Some(1)
+    }
+
     fn modelled(&self) -> Option<ModelTotals> {
         let queue = self.queue();
         let busy = queue.split.total();

@@ -185,6 +185,11 @@ pub trait Store: Send + Sync {
         self.below().is_some_and(Store::rotational)
     }
 
+    /// Requests that the drive takes at a time and serves in an order of its own; `None` where nobody says.
+    fn queue_depth(&self) -> Option<u32> {
+        self.below()?.queue_depth()
+    }
+
     /// Whether blocks never written take no space below (sparse file, thin volume).
     fn sparse(&self) -> bool {
         self.below().is_some_and(Store::sparse)

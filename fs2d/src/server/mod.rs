@@ -176,7 +176,7 @@ pub struct Server {
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
 
 /// Workers at most: what is done from memory or by a lane's own ring needs none.
-const WORKERS_MAX: usize = 16;
+pub(crate) const WORKERS_MAX: usize = 16;
 
 impl Server {
     /// Serves `volume` from `store` (and its table from `table`, where that lives apart).

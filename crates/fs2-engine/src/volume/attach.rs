@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt, SECTOR_BYTES};
-use fs2_disk::{DriveProfile, Knowledge};
+use fs2_disk::{DriveProfile, Knowledge, Scheduler};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
@@ -324,7 +324,8 @@ impl Volume {
         // The others are there to be compared with, as they are.
         let gated = turns && config.policy == PolicyKind::Fs2;
         let drive = config.drive.as_ref().filter(|_| gated);
-        let ghost = drive.map(|d| Box::new(Ghost::new(d, config.scheduler, AGE_MAX)));
+        let scheduler = if config.drive_orders { Scheduler::Sptf } else { config.scheduler };
+        let ghost = drive.map(|d| Box::new(Ghost::new(d, scheduler, AGE_MAX)));
         Volume {
             contents: Contents::Bytes,
             hashes: Vec::new(),

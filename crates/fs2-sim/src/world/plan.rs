@@ -163,6 +163,7 @@ impl Plan {
             knowledge: Knowledge::Full,
             // Not drawn, either.
             scheduler: Scheduler::ALL[(seed % 4) as usize],
+            drive_orders: seed.is_multiple_of(3),
             watermarks: if rng.below(2) == 0 { Watermarks::paper() } else { low },
             space: p([50, 200, 900][rng.below(3) as usize]),
             degree: 1 + rng.below(3) as u8,

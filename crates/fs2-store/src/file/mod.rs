@@ -105,6 +105,7 @@ pub struct FileStore {
     memory_align: usize,
     logical_block: u32,
     rotational: bool,
+    queue_depth: Option<u32>,
     write: bool,
     stripes: Stripes,
     /// On a file system that is memory, where no read or write waits for a device.
@@ -148,6 +149,7 @@ impl FileStore {
             } else {
                 sys::sysfs_rotational(meta.dev())
             },
+            queue_depth: sys::queue_depth(&sys::sysfs(if is_device { meta.rdev() } else { meta.dev() })),
             file,
             _below: below,
             path: path.to_owned(),
@@ -571,6 +573,10 @@ impl Store for FileStore {
 
     fn rotational(&self) -> bool {
         self.rotational
+    }
+
+    fn queue_depth(&self) -> Option<u32> {
+        self.queue_depth
     }
 
     fn sparse(&self) -> bool {

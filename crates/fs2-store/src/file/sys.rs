@@ -257,6 +257,22 @@ pub(super) fn sysfs_rotational(dev: u64) -> bool {
     queue_number(dev, "rotational") == Some(1)
 }
 
+/// How many requests the disk takes at a time, by the sysfs directory of it, of its partition, or of what is made of disks: the
+/// least of theirs. `None` where one does not say.
+pub(super) fn queue_depth(dir: &Path) -> Option<u32> {
+    let read = |p: &str| fs::read_to_string(dir.join(p)).ok()?.trim().parse().ok();
+    if let Some(depth) = read("device/queue_depth").or_else(|| read("../device/queue_depth")) {
+        return Some(depth);
+    }
+    let below = fs::read_dir(dir.join("slaves")).or_else(|_| fs::read_dir(dir.join("../slaves"))).ok()?;
+    let mut least = None;
+    for disk in below {
+        let depth = queue_depth(&disk.ok()?.path())?;
+        least = Some(least.map_or(depth, |l: u32| l.min(depth)));
+    }
+    least
+}
+
 /// What a foreign writer would move.
 pub(super) fn stamp_of(file: &File, is_device: bool) -> Option<StampOf> {
     let m = file.metadata().ok()?;
@@ -286,4 +302,45 @@ pub(super) fn stamp_of(file: &File, is_device: bool) -> Option<StampOf> {
         sectors_written: field(6)?,
         sectors_discarded: field(13).unwrap_or(0),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_is_that_of_the_slowest_disk_below() {
+        let sys = tempfile::tempdir().unwrap();
+        let at = |p: &str| sys.path().join(p);
+        let dir = |p: &str| fs::create_dir_all(at(p)).unwrap();
+        for (disk, depth) in
+            [("sda", Some("32\n")), ("sdb", Some("1\n")), ("vda", None), ("odd", Some("many\n"))]
+        {
+            dir(&format!("{disk}/device"));
+            dir(&format!("{disk}/slaves"));
+            dir(&format!("{disk}/{disk}1"));
+            if let Some(depth) = depth {
+                fs::write(at(disk).join("device/queue_depth"), depth).unwrap();
+            }
+        }
+        for (made, of) in [
+            ("dm-0", &["sda/sda1"][..]),
+            ("md0", &["sda", "sdb/sdb1"]),
+            ("dm-1", &["dm-0"]),
+            ("dm-2", &["sda", "vda"]),
+        ] {
+            dir(&format!("{made}/slaves"));
+            dir(&format!("{made}/{made}p1"));
+            for (n, disk) in of.iter().enumerate() {
+                symlink(at(disk), at(made).join(format!("slaves/{n}"))).unwrap();
+            }
+        }
+        let depths =
+            ["sda", "sda/sda1", "sdb/sdb1", "dm-0", "dm-1/dm-1p1", "md0"].map(|d| queue_depth(&at(d)));
+        assert_eq!(depths, [Some(32), Some(32), Some(1), Some(32), Some(32), Some(1)]);
+        let unsaid = ["vda", "vda/vda1", "odd", "dm-2", "none"].map(|d| queue_depth(&at(d)));
+        assert_eq!(unsaid, [None; 5]);
+    }
 }

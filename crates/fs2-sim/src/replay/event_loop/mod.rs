@@ -123,6 +123,7 @@ impl Replay {
             map
         };
         let mut engine = settings.engine;
+        engine.drive_orders = settings.depth > 1;
         // The same room for replicas as the traced volume has.
         let share = u32::from(engine.space.get()).div_ceil(factor) as u16;
         engine.space = Permille::new(share).unwrap_or(engine.space);
