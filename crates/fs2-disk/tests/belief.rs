@@ -200,6 +200,19 @@ fn a_write_cache_nobody_told_of_is_found_by_the_times() {
     assert!(!plain.caches_writes());
 }
 
+/// Eight clients of a database on a drive whose profile had other tracks were taken for a write cache, and lost a quarter of the mean.
+#[test]
+fn quick_writes_near_the_arm_tell_of_no_write_cache() {
+    for (apart, cached) in [(8, false), (30_000, false), (200_000, true)] {
+        let mut head = Head::new(DriveProfile::default(), Knowledge::Full);
+        for i in 0..100 {
+            let now = Nanos(i * 10 * MS);
+            head.completed(Op::Write, Sector(i * apart), 8, now, now + Nanos(100_000));
+        }
+        assert_eq!(head.caches_writes(), cached, "{apart} sectors apart");
+    }
+}
+
 #[test]
 fn after_a_flush_that_wrote_the_arm_is_somewhere_until_it_is_seen() {
     let truth = DriveProfile::default().with_write_cache(8 << 10, 1e6);
