@@ -230,27 +230,28 @@ impl Policy for Fs2 {
         let cost =
             |copy: BlockNo| head.read_cost_ms(now, sector(copy), original.len()) + self.slow.more(copy);
         let goes_on = |copy: BlockNo| self.copies_go_on.of(copy);
-        let choice = if head.in_company() && self.copied > AMONG_COPIES {
+        let mut choice = None;
+        if head.in_company() && self.copied > AMONG_COPIES {
             let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));
-            nearest.filter(|&i| goes_on(copies[i]) >= self.originals_go_on.of(first))
+            let nearest = nearest.filter(|&i| goes_on(copies[i]) >= self.originals_go_on.of(first));
+            choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
             let mut best = plain - self.originals_go_on.of(first) * positioning;
-            let mut choice = None;
             for (i, &copy) in copies.iter().enumerate() {
-                let ahead = cost(copy) - goes_on(copy) * positioning;
+                let cost = cost(copy);
+                let ahead = cost - goes_on(copy) * positioning;
                 if ahead < best {
-                    (best, choice) = (ahead, Some(i));
+                    (best, choice) = (ahead, Some((i, cost)));
                 }
             }
-            choice
-        };
-        if let Some(i) = choice {
-            self.saving = Nanos::from_millis_f64((plain - cost(copies[i])).max(0.0));
+        }
+        if let Some((_, cost)) = choice {
+            self.saving = Nanos::from_millis_f64((plain - cost).max(0.0));
         }
         self.miss = Nanos::from_millis_f64(positioning * MISS_SHARE);
         // Three quarters: the read that the trail follows is in the segment too.
         self.trail_max = head.segment_bytes() / 4 * 3;
-        choice
+        choice.map(|(i, _)| i)
     }
 
     fn saving(&self) -> Nanos {
