@@ -247,8 +247,9 @@ pub(crate) fn open_with(
         (true, None) => Scheduler::CLook,
         (false, _) => Scheduler::Fcfs,
     };
-    // A drive's own queue serves a crowd sooner than one that is given one request after the other (docs/policy.md).
-    let queue = store.queue_depth().map_or(1, |n| (n as usize).clamp(1, WORKERS_MAX));
+    // A drive's own queue serves a crowd sooner than one that is given one request after the other (docs/policy.md). Who does not say how
+    // long it is, as a virtual disk, has a machine behind it that orders, too.
+    let queue = store.queue_depth().map_or(WORKERS_MAX, |n| (n as usize).clamp(1, WORKERS_MAX));
     let depth = settings.depth.map_or(if rotational { queue } else { 128 }, usize::from);
     if rotational && belief.is_none() {
         tracing::info!(

@@ -168,7 +168,7 @@ pub struct Settings {
     pub again: bool,
 
     /// I/Os at the device at a time [default: on a drive that turns as many as its own queue takes, at most 16, and 1 where
-    /// it has none or is modelled; else 128].
+    /// it is modelled; else 128].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: Option<u16>,
 

@@ -168,7 +168,7 @@ fn each_queue_has_its_ring_on_a_device_that_does_not_turn() {
         chkfs2 -f -n /dev/vda
         # Turning, there is one head for all, and one dispatcher.
         fs2 mount --frontend ublk --require-active -o noatime /dev/vda /tmp/m
-        fs2 status /tmp/m | grep 'data path *direct, threads, depth 1, rotational'
+        fs2 status /tmp/m | grep 'data path *direct, threads, depth 16, rotational'
         (cd /tmp/m && md5sum --quiet -c /tmp/share/before)
         [ "$(count ublk-0 read_bytes)" = 0 ]; [ "$(count ublk-1 read_bytes)" = 0 ]
         fs2 umount /tmp/m"#
