@@ -11,7 +11,7 @@ use fs2_block::{Extent, Flags, Op};
 use fs2_engine::{AttachOptions, EngineConfig, PolicyKind, Volume};
 use fs2_store::{AlignedBuf, MemStore, Store, StoreIo};
 use fs2d::server::{Drive, Server};
-use fs2d::service::{ClientRequest, Service};
+use fs2d::service::{Answer, ClientRequest, Service, Sink, Tag, lane_of};
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
@@ -116,6 +116,14 @@ struct Rig {
 
 impl Rig {
     fn new(depth: usize) -> Rig {
+        Rig::of(depth, false)
+    }
+
+    fn turning(depth: usize) -> Rig {
+        Rig::of(depth, true)
+    }
+
+    fn of(depth: usize, rotational: bool) -> Rig {
         let store = Arc::new(Half {
             memory: MemStore::new(BLOCKS * BLOCK),
             closed: Mutex::new(false),
@@ -127,7 +135,7 @@ impl Rig {
         let (volume, _) = Volume::attach(&mut StoreIo::new(&*store), None, config, &options).unwrap();
         *store.closed.lock().unwrap() = true;
         store.deep.store(0, Ordering::SeqCst);
-        let drive = Drive { depth, time_scale: 1.0, host_reserve: 0, rotational: false };
+        let drive = Drive { depth, time_scale: 1.0, host_reserve: 0, rotational };
         let server = Server::start(volume, store.clone(), None, drive, "half".into());
         let (to, answers) = channel();
         Rig { server, store, to, answers: Mutex::new(answers) }
@@ -243,6 +251,55 @@ fn the_bringer_never_waits() {
         assert!(read.iter().map(|&b| u64::from(b)).eq(DEEP..BLOCKS), "{read:?}");
         rig.end();
     }
+}
+
+/// Takes every answer of a lane.
+struct Inbox(Sender<(Tag, Result<(), i32>)>);
+
+impl Sink for Inbox {
+    fn answers(&self, answers: &mut Vec<Answer>) {
+        for a in answers.drain(..) {
+            self.0.send((a.tag, a.result.map_err(|e| e.0))).unwrap();
+        }
+    }
+}
+
+/// What comes in one piece is at the device together, as much as it takes, and what follows takes the free places.
+#[test]
+fn a_drive_that_turns_is_kept_as_full_as_it_may() {
+    const DEPTH: usize = 8;
+    let rig = Rig::turning(DEPTH);
+    let (to, answers) = channel();
+    let service: Arc<dyn Service> = rig.server.clone();
+    let mut lane = lane_of(&service, Arc::new(Inbox(to)));
+    for block in DEEP..DEEP + 20 {
+        let extent = Extent::new(block * BLOCK, BLOCK);
+        let buffer = AlignedBuf::zeroed(BLOCK as usize);
+        let request = ClientRequest {
+            connection: service.connect(),
+            op: Op::Read,
+            extent,
+            flags: Flags::default(),
+            buffer,
+        };
+        lane.push(request, [block, 0, 0]);
+    }
+    lane.run();
+    let start = Instant::now();
+    while rig.store.deep.load(Ordering::SeqCst) < DEPTH {
+        assert!(start.elapsed() < PATIENCE, "{} at the device", rig.store.deep.load(Ordering::SeqCst));
+        thread::yield_now();
+    }
+    assert_eq!(rig.store.deep.load(Ordering::SeqCst), DEPTH, "more than it may have");
+    rig.store.open();
+    let mut tags: Vec<_> = (0..20).map(|_| answers.recv_timeout(PATIENCE).unwrap()).collect();
+    tags.sort_unstable();
+    assert!(
+        tags.iter().zip(DEEP..).all(|((tag, result), block)| tag[0] == block && result.is_ok()),
+        "{tags:?}"
+    );
+    drop(lane);
+    rig.end();
 }
 
 /// A thread that could serve others for ever goes back to its input, and nothing is left to nobody.

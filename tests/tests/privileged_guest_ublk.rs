@@ -166,7 +166,7 @@ fn each_queue_has_its_ring_on_a_device_that_does_not_turn() {
         fs2 umount /tmp/m
         {GONE}
         chkfs2 -f -n /dev/vda
-        # Turning, there is one head for all, and one dispatcher.
+        # Turning, there is one head for all, and workers feed it.
         fs2 mount --frontend ublk --require-active -o noatime /dev/vda /tmp/m
         fs2 status /tmp/m | grep 'data path *direct, threads, depth 16, rotational'
         (cd /tmp/m && md5sum --quiet -c /tmp/share/before)

@@ -48,7 +48,7 @@ struct Work {
 
 impl MachineLane {
     pub(super) fn new(server: Arc<Server>, sink: Arc<dyn Sink>) -> MachineLane {
-        // A head that turns is fed by its dispatcher alone.
+        // A head that turns is fed by the workers alone.
         let ring = if server.drive.rotational { None } else { server.store.ring() };
         let work = Work {
             sink,
@@ -178,9 +178,8 @@ impl Work {
                 server.hand(&mut core, job);
             }
             server.calm(&core);
-        } else if core.at_device < server.drive.depth {
-            // The dispatcher chooses when the device is free.
-            server.wake(&core);
+        } else {
+            server.fill(&mut core, now);
         }
         self.gather(server, &mut core);
         drop(core);

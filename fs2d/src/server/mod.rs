@@ -40,8 +40,8 @@ pub struct Drive {
     pub time_scale: f64,
     /// Copying stops while the host has less of its space free, in permille (sparse backings).
     pub host_reserve: u16,
-    /// Whether the device turns: then one dispatcher feeds it, and what is read next is chosen when the
-    /// head is free, not when a request arrives.
+    /// Whether the device turns: then workers feed it, as many as its depth, and what goes next is chosen when one of its
+    /// places is free, not when a request arrives.
     pub rotational: bool,
 }
 
@@ -326,6 +326,13 @@ impl Server {
         self.wake(core);
     }
 
+    /// Leaves to workers what there is room for at the device: each does one I/O at a time.
+    fn fill(&self, core: &mut Core, now: Nanos) {
+        while let Some(job) = self.dispatch(core, now) {
+            self.hand(core, job);
+        }
+    }
+
     /// Keeps S6 when the last I/O has ended: idle time begins now, and nobody may be waiting for its end.
     fn calm(&self, core: &Core) {
         if core.volume.is_detaching() {
@@ -360,8 +367,10 @@ impl Server {
             if answered {
                 // Keeps S5.
                 self.hand(&mut core, job);
+                self.fill(&mut core, self.now());
                 return self.answer(core);
             }
+            self.fill(&mut core, self.now());
             drop(core);
             let result = self.perform(&mut job);
             core = self.lock();
