@@ -251,15 +251,11 @@ pub(crate) fn open_with(
     // long it is, as a virtual disk, has a machine behind it that orders, too.
     let queue = store.queue_depth().map_or(WORKERS_MAX, |n| (n as usize).clamp(1, WORKERS_MAX));
     let depth = settings.depth.map_or(if rotational { queue } else { 128 }, usize::from);
-    if rotational && belief.is_none() {
-        tracing::info!(
-            "{}: nobody described the drive, so a seek is taken to cost what it does on one of today; `fs2 calibrate` measures it, --belief takes that",
-            device.display()
-        );
-    }
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let policy = policy_for(device, settings, belief.is_some(), store.rotational());
+    let guessed = rotational && belief.is_none() && policy == PolicyKind::Fs2;
     let config = EngineConfig {
-        policy: policy_for(device, settings, belief.is_some(), store.rotational()),
+        policy,
         scheduler,
         drive: belief,
         turns: rotational,
@@ -316,6 +312,11 @@ pub(crate) fn open_with(
             report.verified,
             report.unverified
         );
+        if guessed {
+            tracing::info!(
+                "nobody described the drive below {named}: a seek is taken to cost what it does on one of today; `fs2 calibrate` measures it, --belief takes that"
+            );
+        }
         // From here on the backing changes; a stamp of before would speak against it. A plain device keeps it: what it
         // said of a foreign writer must not be forgotten while the mark stands.
         if let Err(e) = runtime::forget_stamp(device) {

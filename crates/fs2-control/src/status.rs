@@ -417,7 +417,7 @@ pub struct Status {
     pub copy_errors: u64,
     /// The daemon's own work in short pauses.
     pub pause_work: PauseWork,
-    /// Whether replicas are read; open where there is no drive profile.
+    /// Whether replicas are read; open where no drive is modelled beside the volume.
     pub replica_gate: ReplicaGate,
     /// Replica reads whose content had another hash.
     pub hash_mismatches: u64,

@@ -246,10 +246,11 @@ impl Head {
             }
             return predicted;
         }
+        let mut unseen = false;
         if let Effect::Written { .. } = effect {
             // One near the arm may be as quick, above all where the profile has tracks that the drive has not.
             let quick = taken.0 < self.profile().turn().0 / 32;
-            if first.abs_diff(self.belief.head) > FAR {
+            if first.abs_diff(self.belief.head) >= FAR {
                 self.cached_writes += (f64::from(u8::from(quick)) - self.cached_writes) * CACHED_RATE;
             }
             if self.caches_writes() {
@@ -259,6 +260,12 @@ impl Head {
                 self.belief.cache.written(first, end);
                 return predicted;
             }
+            unseen = quick && media.seek > Nanos(0);
+        }
+        if unseen {
+            // Perhaps in a cache: it shows neither arm nor platter.
+            self.belief.apply(effect);
+            return predicted;
         }
         self.misses += 1;
         if matches!(effect, Effect::Read { .. } | Effect::Written { .. }) && !adrift {

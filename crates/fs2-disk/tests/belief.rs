@@ -205,11 +205,14 @@ fn a_write_cache_nobody_told_of_is_found_by_the_times() {
 fn quick_writes_near_the_arm_tell_of_no_write_cache() {
     for (apart, cached) in [(8, false), (30_000, false), (200_000, true)] {
         let mut head = Head::new(DriveProfile::default(), Knowledge::Full);
-        for i in 0..100 {
+        for i in 1..100 {
             let now = Nanos(i * 10 * MS);
             head.completed(Op::Write, Sector(i * apart), 8, now, now + Nanos(100_000));
         }
         assert_eq!(head.caches_writes(), cached, "{apart} sectors apart");
+        let fresh = Head::new(DriveProfile::default(), Knowledge::Full).mean_positioning();
+        let (mean, on_track) = (head.mean_positioning(), apart == 8);
+        assert!(on_track || mean == fresh, "{apart}: no positioning of {mean:?} was seen");
     }
 }
 

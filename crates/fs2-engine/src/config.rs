@@ -70,7 +70,7 @@ pub enum DiscardMode {
 pub struct EngineConfig {
     /// What is copied where, and which copy is read.
     pub policy: PolicyKind,
-    /// What is believed about the drive; `None`: distance by address only. With one that does not turn the policy is `none`.
+    /// What is believed about the drive; `None`: distance by address only, but see [`EngineConfig::turns`]. With one that does not turn the policy is `none`.
     pub drive: Option<DriveProfile>,
     /// Where that is absent: the device turns, and is taken for a drive of today, `nearline-hc310`, whose seeks are believed and not
     /// where its platter is.

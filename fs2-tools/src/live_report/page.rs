@@ -109,7 +109,7 @@ confidence; reads without a replica are in neither.</li>\n";
 
 const PREDICTED: &str = "<li>What reads would have taken without replicas is a prediction: to what was measured is \
 added what the policy predicted, at each read from a replica, that the original would have cost more. With a drive's \
-profile (--drive, --belief) it predicts by the drive's mechanics, without by the seeks of a drive of today. What a replica read saves \
+profile (--drive, --belief) it predicts by the drive's mechanics, without by the seeks of a drive of today where the device turns, else by distance only. What a replica read saves \
 the reads after it is not in it.</li>\n";
 
 /// What the figures rest on.

@@ -532,7 +532,7 @@ impl Volume {
         }
     }
 
-    /// Latches: what the device dropped cannot be had back by flushing again. Nor does anything of the engine's own land in free blocks
+    /// Latches: what the device dropped cannot be had back by flushing again. Nor does anything of the engine's own begin in free blocks
     /// from now on: changes of bitmaps are refused, so that a file system may have blocks in use that nobody here is told of.
     fn flush_failed(&mut self) {
         if self.planted(Plant::FlushForgets) {

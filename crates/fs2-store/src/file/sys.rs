@@ -258,7 +258,7 @@ pub(super) fn sysfs_rotational(dev: u64) -> bool {
 }
 
 /// How many requests the disk takes at a time, by the sysfs directory of it, of its partition, or of what is made of disks: the
-/// least of theirs. `None` where one does not say.
+/// least that one of them says. `None` where none does.
 pub(super) fn queue_depth(dir: &Path) -> Option<u32> {
     let read = |p: &str| fs::read_to_string(dir.join(p)).ok()?.trim().parse().ok();
     if let Some(depth) = read("device/queue_depth").or_else(|| read("../device/queue_depth")) {
@@ -267,8 +267,9 @@ pub(super) fn queue_depth(dir: &Path) -> Option<u32> {
     let below = fs::read_dir(dir.join("slaves")).or_else(|_| fs::read_dir(dir.join("../slaves"))).ok()?;
     let mut least = None;
     for disk in below {
-        let depth = queue_depth(&disk.ok()?.path())?;
-        least = Some(least.map_or(depth, |l: u32| l.min(depth)));
+        if let Some(depth) = queue_depth(&disk.ok()?.path()) {
+            least = Some(least.map_or(depth, |l: u32| l.min(depth)));
+        }
     }
     least
 }
@@ -330,6 +331,8 @@ mod tests {
             ("md0", &["sda", "sdb/sdb1"]),
             ("dm-1", &["dm-0"]),
             ("dm-2", &["sda", "vda"]),
+            ("dm-3", &["vda", "sdb"]),
+            ("dm-4", &["vda"]),
         ] {
             dir(&format!("{made}/slaves"));
             dir(&format!("{made}/{made}p1"));
@@ -337,10 +340,10 @@ mod tests {
                 symlink(at(disk), at(made).join(format!("slaves/{n}"))).unwrap();
             }
         }
-        let depths =
-            ["sda", "sda/sda1", "sdb/sdb1", "dm-0", "dm-1/dm-1p1", "md0"].map(|d| queue_depth(&at(d)));
-        assert_eq!(depths, [Some(32), Some(32), Some(1), Some(32), Some(32), Some(1)]);
-        let unsaid = ["vda", "vda/vda1", "odd", "dm-2", "none"].map(|d| queue_depth(&at(d)));
+        let depths = ["sda", "sda/sda1", "sdb/sdb1", "dm-0", "dm-1/dm-1p1", "md0", "dm-2", "dm-3"]
+            .map(|d| queue_depth(&at(d)));
+        assert_eq!(depths.map(|d| d.unwrap_or(0)), [32, 32, 1, 32, 32, 1, 32, 1]);
+        let unsaid = ["vda", "vda/vda1", "odd", "dm-4", "none"].map(|d| queue_depth(&at(d)));
         assert_eq!(unsaid, [None; 5]);
     }
 }

@@ -148,7 +148,7 @@ impl Replay {
         }
         if engine.policy == PolicyKind::None && policy.is_none() && engine.scheduler == Scheduler::Fcfs {
             // Nobody asks for a prediction: none is made.
-            engine.drive = None;
+            (engine.drive, engine.turns) = (None, false);
         }
         let mut image = Image::new(space);
         image
