@@ -1,14 +1,18 @@
 //! Holes in the engine that worlds found: each is named in its first line, and closed.
 
+mod session;
+
 use std::cell::RefCell;
 
-use fs2_block::{ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId, WriteAt};
+use fs2_block::{BlockRange, ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId, WriteAt};
 use fs2_engine::offline::{CreateOptions, Devices, create, table_bytes};
 use fs2_engine::{
     AttachError, AttachOptions, EIO, EngineConfig, IoId, IoOp, Outcome, PolicyKind, Standing, Target, Volume,
 };
+use fs2_sim::glue::Scripted;
 use fs2_sim::world::disk::{Disk, Handle};
 use fs2_sim::world::image::{Geometry, make};
+use session::Session;
 
 /// A volume with its table apart, fresh and marked: the mark is in slot 1, at byte 4096.
 struct Ground {
@@ -248,4 +252,37 @@ fn discard_that_waits_while_its_block_is_claimed() {
     c.work();
     assert!(!c.is_free(2000));
     assert!(c.discard(2000, 0).is_free(2000), "nothing is left of it");
+}
+
+/// After a failed flush copies went on landing in blocks that the file system may have in use, for
+/// what tells of that is refused from then on.
+#[test]
+fn once_a_flush_failed_nothing_lands_in_free_blocks() {
+    let image = session::image(&session::DATA, &[BlockRange::new(1100, 1104)], 1300);
+    let config = EngineConfig { punch: true, ..session::config() };
+    for fails in [false, true] {
+        let mut s = Session::attach(image.clone(), config.clone());
+        s.write(1500, 1, 1).unwrap();
+        s.idle(10_000).idle(10_000);
+        // One waits to be copied, and two to be punched.
+        let evict = Some(BlockRange::new(1301, 1303));
+        s.policy(Scripted { capture: true, target: Some(1310), evict, ..Scripted::default() }).value(1104);
+        s.volume.handle_timeout(s.now);
+        if fails {
+            s.fail = |io| (io.op == IoOp::Flush).then_some(EIO);
+        }
+        assert_eq!(s.other(Op::Flush, 0, 0).is_err(), fails);
+        s.fail = |_| None;
+        // One is read, and one evicted, later.
+        let evict = Some(BlockRange::new(1300, 1301));
+        s.policy(Scripted { capture: true, target: Some(1310), evict, ..Scripted::default() }).value(1105);
+        s.volume.handle_timeout(s.now);
+        s.done.clear();
+        s.idle(10_000).idle(10_000);
+        let near =
+            |at: &Extent| (1300 * session::BLOCK as u64..1400 * session::BLOCK as u64).contains(&at.offset());
+        let landed: Vec<_> = s.done.iter().filter(|(op, at)| *op != IoOp::Read && near(at)).collect();
+        assert_eq!(landed.is_empty(), fails, "{landed:?}");
+        assert_eq!(s.replicas().len() > 2, !fails);
+    }
 }

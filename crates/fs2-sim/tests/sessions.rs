@@ -3,7 +3,7 @@
 
 mod session;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Permille};
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Flags, Nanos, Op, Permille};
 use fs2_engine::{AttachOptions, Inactive, Target, Volume};
 use fs2_engine::{DiscardMode, EIO, ENOSPC, EngineConfig, IoOp, Standing, WatermarkState, Watermarks};
 use fs2_sim::glue::Scripted;
@@ -248,34 +248,6 @@ fn a_policy_is_told_that_the_drive_has_others_to_serve() {
     s.run();
     s.value(1103);
     assert_eq!(*probe.in_company.lock().unwrap(), [false, true, true, false]);
-}
-
-/// A world found it: after a failed flush copies went on landing in blocks that the file system may have in use, for
-/// what tells of that is refused from then on.
-#[test]
-fn once_a_flush_failed_nothing_lands_in_free_blocks() {
-    for fails in [false, true] {
-        let mut s = copied(EngineConfig { punch: true, ..config() });
-        s.write(1500, 1, 1).unwrap();
-        s.idle(10_000).idle(10_000);
-        // One waits to be copied, and two to be punched.
-        let evict = Some(BlockRange::new(1301, 1303));
-        s.policy(Scripted { capture: true, target: Some(1310), evict, ..Scripted::default() }).value(1104);
-        s.volume.handle_timeout(s.now);
-        if fails {
-            s.fail = |io| (io.op == IoOp::Flush).then_some(EIO);
-        }
-        assert_eq!(s.other(Op::Flush, 0, 0).is_err(), fails);
-        s.fail = |_| None;
-        // One is read later.
-        s.value(1105);
-        s.done.clear();
-        s.idle(10_000).idle(10_000);
-        let near = |at: &Extent| (1300 * BLOCK as u64..1400 * BLOCK as u64).contains(&at.offset());
-        let landed: Vec<_> = s.done.iter().filter(|(op, at)| *op != IoOp::Read && near(at)).collect();
-        assert_eq!(landed.is_empty(), fails, "{landed:?}");
-        assert_eq!(s.replicas().len() > 2, !fails);
-    }
 }
 
 /// Force unit access flushes what other writes left in the page cache, and takes the error that a flush was to tell.
