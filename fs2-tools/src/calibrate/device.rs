@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs2_block::Nanos;
+use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::calibrate::{Oracle, Stop, Timed};
 use fs2_disk::{Disk, DriveProfile};
-use fs2_store::{AlignedBuf, DelayStore, Direct, FileStore, Lock, OpenError, OpenOptions, Store};
+use fs2_store::{AlignedBuf, Direct, FileStore, Lock, OpenError, OpenOptions, Store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::replay::Failure;
@@ -38,11 +38,28 @@ impl Drop for First {
     }
 }
 
+/// Whose time a read takes.
+enum Clock {
+    /// The machine's: the device's own time, with all that delays this program.
+    Machine(Instant),
+    /// A modelled drive's, which is only told, not waited for: how busy the machine is changes nothing.
+    Modelled { disk: Box<Disk>, now: Nanos },
+}
+
+impl Clock {
+    fn now(&self) -> Nanos {
+        match self {
+            Clock::Machine(began) => Nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+            Clock::Modelled { now, .. } => *now,
+        }
+    }
+}
+
 /// A device that is read.
 pub(super) struct Device {
-    store: Box<dyn Store>,
+    store: FileStore,
     path: PathBuf,
-    began: Instant,
+    clock: Clock,
     buffer: AlignedBuf,
     failure: Option<String>,
     bar: Option<ProgressBar>,
@@ -50,8 +67,8 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Opens `path` for reading, past the page cache; `busy`: also where others use it. With a drive, modelled in
-    /// real time.
+    /// Opens `path` for reading, past the page cache; `busy`: also where others use it. With a drive, reads take the
+    /// modelled time of that one.
     pub(super) fn open(
         path: &Path,
         busy: bool,
@@ -60,7 +77,7 @@ impl Device {
     ) -> Result<Device, Failure> {
         let options = OpenOptions {
             write: false,
-            // A modelled drive takes its time whatever lies below.
+            // A modelled drive's times are its own, whatever lies below.
             direct: if drive.is_some() { Direct::Off } else { Direct::On },
             lock: if busy { Lock::None } else { Lock::Exclusive },
             lock_wait: None,
@@ -76,11 +93,11 @@ impl Device {
                 e => e.to_string(),
             })
         })?;
-        let store: Box<dyn Store> = match drive {
-            None => Box::new(store),
+        let clock = match drive {
+            None => Clock::Machine(Instant::now()),
             Some(mut profile) => {
                 profile.fit(store.size_bytes() / 512);
-                Box::new(DelayStore::new(store, Disk::new(profile), 1.0))
+                Clock::Modelled { disk: Box::new(Disk::new(profile)), now: Nanos(0) }
             }
         };
         let bar = bar.then(|| {
@@ -93,7 +110,7 @@ impl Device {
         Ok(Device {
             store,
             path: path.to_owned(),
-            began: Instant::now(),
+            clock,
             buffer: AlignedBuf::zeroed(0),
             failure: None,
             bar,
@@ -117,10 +134,6 @@ impl Device {
         }
         (self.path, self.failure)
     }
-
-    fn now(&self) -> Nanos {
-        Nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
 }
 
 impl Oracle for Device {
@@ -129,20 +142,23 @@ impl Oracle for Device {
         if self.buffer.capacity() < bytes {
             self.buffer = AlignedBuf::zeroed(bytes);
         }
-        let begin = self.now();
+        let begin = self.clock.now();
         let done = self.store.read_at(sector * 512, &mut self.buffer[..bytes]);
-        let end = self.now();
-        match done {
-            Ok(()) => Ok(Timed { begin, end }),
-            Err(e) => {
-                self.failure = Some(format!("reading {sectors} sectors at {sector}: {e}"));
-                Err(Stop)
-            }
+        if let Err(e) = done {
+            self.failure = Some(format!("reading {sectors} sectors at {sector}: {e}"));
+            return Err(Stop);
         }
+        if let Clock::Modelled { disk, now } = &mut self.clock {
+            *now = disk.serve(begin, Op::Read, Sector(sector), sectors).end();
+        }
+        Ok(Timed { begin, end: self.clock.now() })
     }
 
     fn pause(&mut self, time: Nanos) {
-        std::thread::sleep(Duration::from_nanos(time.0));
+        match &mut self.clock {
+            Clock::Machine(_) => std::thread::sleep(Duration::from_nanos(time.0)),
+            Clock::Modelled { now, .. } => *now += time,
+        }
     }
 
     fn progress(&mut self, what: &'static str, done: f64) {

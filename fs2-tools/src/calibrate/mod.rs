@@ -61,7 +61,7 @@ pub struct Args {
     /// Chooses the places that are read.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Let the image take as long as this drive would (to try the command).
+    /// To try the command: take the times of this drive's model, in its own time, which nobody waits for.
     #[arg(long, value_name = "PROFILE")]
     drive: Option<String>,
 }

@@ -3,6 +3,7 @@ use std::path::Path;
 
 use clap::Parser;
 use fs2_disk::DriveProfile;
+use fs2_disk::calibrate::Oracle;
 
 use super::*;
 
@@ -33,33 +34,50 @@ fn an_image_with_a_drives_times_is_that_drive() {
     let image = sparse(dir.path(), "disk.img", 64 << 30);
     let at = |name: &str| dir.path().join(name).display().to_string();
     let (profile, page) = (at("found.toml"), at("found.html"));
-    // Real time, on a machine that may be busy with other tests: a fast drive, few places, and what is found is only
-    // roughly right. How well it can be is asked in virtual time (fs2-disk).
-    let drive = ["--drive", "cheetah-15k5", "--seconds", "5"];
+    // Few places: how well it can be found, also by a clock that is late, is asked in fs2-disk.
+    let drive = ["--drive", "cheetah-15k5", "--seconds", "20"];
     let made: Vec<&str> =
         [image.as_str(), "-o", &profile, "--html", &page, "--json"].into_iter().chain(drive).collect();
-    let mut tries = (0..3).map(|_| calibrate(&made));
-    let (code, out, err) = tries.find(|t| t.0.is_ok()).expect("one of three measures it");
+    let (code, out, err) = calibrate(&made);
     assert_eq!(code, Ok(0), "{out}{err}");
     let said: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(said["has_arm"], true);
     let rpm = said["rpm"].as_f64().unwrap();
-    assert!((rpm / 15020.0 - 1.0).abs() < 0.01, "{rpm}");
+    assert!((rpm / 15020.0 - 1.0).abs() < 0.001, "{rpm}");
     let text = std::fs::read_to_string(&profile).unwrap();
     assert!(text.starts_with("# Measured by fs2 calibrate: "), "{text}");
     let found = DriveProfile::parse(&text, "found").unwrap();
     assert_eq!((found.name(), found.capacity_sectors()), ("found", 64 << 21));
     let truth = DriveProfile::builtin("cheetah-15k5").unwrap();
     let far = |p: &DriveProfile| p.seek_time(100_000_000, fs2_block::Op::Read).as_millis_f64();
-    assert!((far(&found) / far(&truth) - 1.0).abs() < 0.4, "{} {}", far(&found), far(&truth));
+    assert!((far(&found) / far(&truth) - 1.0).abs() < 0.1, "{} {}", far(&found), far(&truth));
     assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
-    // Another drive's profile does not fit.
+    // What was found fits, another drive's profile does not.
+    let checked: Vec<&str> = [image.as_str(), "--check", &profile].into_iter().chain(drive).collect();
+    let (code, out, _) = calibrate(&checked);
+    assert_eq!(code, Ok(0), "{out}");
     let checked: Vec<&str> = [image.as_str(), "--check", "wd800-repaired"].into_iter().chain(drive).collect();
     let (code, out, _) = calibrate(&checked);
     assert_eq!(code, Ok(1), "{out}");
     assert!(out.contains("does not fit: ") && out.contains("fs2 calibrate"), "{out}");
     // It was read, and nothing else.
     assert_eq!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&image).unwrap()), 0);
+}
+
+/// Without a drive to be modelled it is the machine's clock that is looked at, before a read and after it.
+#[test]
+fn a_device_takes_its_own_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse(dir.path(), "disk.img", 1 << 20);
+    let mut device = Device::open(Path::new(&image), false, None, false).unwrap();
+    let first = device.read(0, 8).unwrap();
+    device.pause(Nanos(2_000_000));
+    let second = device.read(2040, 8).unwrap();
+    assert!(first.begin < first.end && first.end + Nanos(2_000_000) <= second.begin, "{first:?} {second:?}");
+    assert!(second.begin < second.end, "{second:?}");
+    assert!(device.read(2048, 8).is_err());
+    let (_, why) = device.close();
+    assert!(why.unwrap().starts_with("reading 8 sectors at 2048: "));
 }
 
 #[test]
