@@ -3,6 +3,7 @@
 use fs2_block::{Nanos, Permille};
 use fs2_disk::{DriveProfile, Knowledge, Scheduler};
 
+use crate::part::Without;
 use crate::plant::Plant;
 use crate::policy::PolicyKind;
 
@@ -103,6 +104,8 @@ pub struct EngineConfig {
     /// Of the reads that have a copy, one short run in so many is read from the originals, so that what copies gain can be
     /// measured; 0: none.
     pub control: u16,
+    /// Parts of the policy `fs2` that are left out, to see what they are worth.
+    pub without: Without,
     /// Trust no entry before its original was read and hashed again.
     pub distrust: bool,
     /// Check every invariant after every event.
@@ -134,6 +137,7 @@ impl Default for EngineConfig {
             table_flush_every: Nanos::from_millis(5_000),
             log_bytes_max: 64 << 20,
             control: 0,
+            without: Without::default(),
             distrust: false,
             paranoid: false,
             seed: 0,

@@ -31,6 +31,7 @@ mod head;
 mod io;
 mod log;
 pub mod offline;
+mod part;
 mod plant;
 pub mod policy;
 mod seq_map;
@@ -43,6 +44,7 @@ pub use fs2_ext2::Freeze;
 pub use head::Head;
 pub use io::{Brought, EINVAL, EIO, ENOSPC, ESHUTDOWN, Io, IoData, IoId, IoOp, Outcome, Reply, Target};
 pub use log::{Batch, Captured, Log, Payload, RunId};
+pub use part::{Part, Without};
 pub use plant::Plant;
 pub use policy::PolicyKind;
 pub use stats::{

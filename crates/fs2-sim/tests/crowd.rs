@@ -2,7 +2,7 @@
 
 use fs2_block::{Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
-use fs2_engine::PolicyKind;
+use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Run, Scheme, Settings};
 use fs2_trace::Record;
 
@@ -18,7 +18,7 @@ fn requests(run: u64) -> Vec<Record> {
 }
 
 /// The third run.
-fn third(kind: PolicyKind) -> Run {
+fn third(kind: PolicyKind, without: &[Part]) -> Run {
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
     (0..3).for_each(|run| requests(run).iter().for_each(|r| in_use.see(r.op, r.extent)));
@@ -26,6 +26,7 @@ fn third(kind: PolicyKind) -> Run {
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(kind));
     settings.depth = 8;
+    settings.engine.without = without.iter().copied().collect();
     settings.engine.scheduler = fs2_disk::Scheduler::Sptf;
     settings.pace = Pace::Closed { clients: 8, think_min: Nanos(0), think_max: Nanos(0) };
     settings.engine.space = Permille::new(50).expect("below 1000");
@@ -40,10 +41,12 @@ fn third(kind: PolicyKind) -> Run {
 
 #[test]
 fn what_has_no_copy_is_not_left_out() {
-    let (none, fs2) = (third(PolicyKind::None), third(PolicyKind::Fs2));
+    let (none, fs2) = (third(PolicyKind::None, &[]), third(PolicyKind::Fs2, &[]));
     let means = (none.response_ms(), fs2.response_ms());
     assert!(means.1 < means.0 / 4.0, "{means:?}");
     // The drive passes it over for as long as copies keep it busy, if it is let: here five times as long.
     let (slow, longest) = (none.response.quantile(990), fs2.response.quantile(1000));
     assert!(longest.0 < slow.0 * 3, "{longest:?}, and without copies a hundredth takes {slow:?}");
+    let passed_over = third(PolicyKind::Fs2, &[Part::PassingOver]).response.quantile(1000);
+    assert!(passed_over.0 > longest.0 * 3 / 2, "{passed_over:?}, {longest:?}");
 }

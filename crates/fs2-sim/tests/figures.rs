@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fs2_block::{Nanos, Permille};
-use fs2_disk::DriveProfile;
-use fs2_engine::PolicyKind;
+use fs2_disk::{DriveProfile, Scheduler};
+use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{FreeMap, InUse, Pace, ReadSet, Replay, Scheme, Settings};
 use fs2_trace::Record;
 use fs2_trace::synth::{Shape, Workload};
@@ -21,6 +21,11 @@ fn trace(workload: Workload, span_mib: u64) -> Vec<Record> {
 
 /// Of the first run and the second: mean T_A of reads and of all requests, µs; sectors written as copies.
 fn figures(scheme: Scheme, trace: &[Record]) -> [[u64; 3]; 2] {
+    figures_without(&[], 1, scheme, trace)
+}
+
+/// The same without these parts of `fs2`, with so many clients.
+fn figures_without(parts: &[Part], clients: usize, scheme: Scheme, trace: &[Record]) -> [[u64; 3]; 2] {
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let used = Permille::new(600).expect("below 1000");
     let mut map = FreeMap::aged(4 << 30, used, 7).expect("ext2 has room");
@@ -32,11 +37,16 @@ fn figures(scheme: Scheme, trace: &[Record]) -> [[u64; 3]; 2] {
     in_use.take_from(&mut map);
     let mut settings = Settings::new(drive).with_scheme(scheme);
     (settings.pace, settings.known) = (Pace::closed(), Some(Arc::new(known)));
+    settings.engine.without = parts.iter().copied().collect();
+    if let (Pace::Closed { clients: n, .. }, true) = (&mut settings.pace, clients > 1) {
+        (*n, settings.depth, settings.engine.scheduler) = (clients, clients, Scheduler::Sptf);
+    }
     let mut replay = Replay::new(&map, settings).expect("a volume");
     if scheme.needs_known_reads() {
         replay.prepare();
     }
-    let runs = [&trace[..REQUESTS], &trace[REQUESTS..]].map(|part| {
+    let half = trace.len() / 2;
+    let runs = [&trace[..half], &trace[half..]].map(|part| {
         let run = replay.run(part.iter().map(|r| Ok::<_, ()>(*r)));
         assert_eq!(run.map(|r| r.failed), Ok(0), "no request fails");
         replay.idle(Nanos::from_millis(60_000));
@@ -152,4 +162,31 @@ fn read_after_write() {
         ("fs2-2005", [[6134, 7063, 720], [7267, 7496, 784]]),
     ];
     check(Workload::ReadAfterWrite { distance: 64 }, 4000, &pinned);
+}
+
+/// A part that is left out is missed: what an ablation compares are not twice the same. Of the gate `gate.rs` asks that, and
+/// `crowd.rs` of nobody being passed over.
+#[test]
+fn what_is_left_out_shows() {
+    let generate = |workload: Workload, span_mib: u64, gap_ms: u64| -> Vec<Record> {
+        let shape =
+            Shape { requests: 2 * REQUESTS as u64, span_bytes: span_mib << 20, gap_ns: gap_ms * 1_000_000 };
+        workload.generate(shape, 42).collect()
+    };
+    let cvs = |gap_ms| generate(Workload::Cvs { runs: 2, idle_ns: 0, noise_permille: 100 }, 4000, gap_ms);
+    let (cvs, pausing) = (cvs(5), cvs(60));
+    let zipf = generate(Workload::Zipf { files: 40, write_permille: 100 }, 400, 5);
+    let cases = [
+        (&cvs, 1, &[Part::Merging, Part::Heat, Part::Lookahead, Part::Trails, Part::Trials][..]),
+        (&cvs, 8, &[Part::OriginalsChance, Part::Crowds, Part::SecondCopies]),
+        (&pausing, 1, &[Part::Pauses, Part::Disturbance, Part::Slowest]),
+        (&zipf, 1, &[Part::Updates, Part::SlowPlaces]),
+    ];
+    let fs2 = Scheme::Engine(PolicyKind::Fs2);
+    for (trace, clients, parts) in cases {
+        let whole = figures_without(&[], clients, fs2, trace);
+        for &part in parts {
+            assert_ne!(figures_without(&[part], clients, fs2, trace), whole, "{part}");
+        }
+    }
 }

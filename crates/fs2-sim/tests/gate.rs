@@ -3,7 +3,7 @@
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
 use fs2_engine::policy::{Fetch, Place, Policy, ReadSeen, Shape, Space};
-use fs2_engine::{Brought, Head, Log, PolicyKind};
+use fs2_engine::{Brought, Head, Log, Part, PolicyKind};
 use fs2_sim::replay::{Belief, FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
 
@@ -76,14 +76,15 @@ fn closes_where_copies_are_slower(belief: Belief) {
     let mut in_use = InUse::new(map.block_size);
     shuffled.iter().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
-    let replay = |kind: PolicyKind, own: Option<Box<dyn Policy>>| {
+    let replay = |kind: PolicyKind, own: Option<Box<dyn Policy>>, without: &[Part]| {
         let mut settings =
             Settings::new(drive.clone()).with_belief(belief, 1).with_scheme(Scheme::Engine(kind));
         (settings.pace, settings.policy) = (Pace::closed(), own);
+        settings.engine.without = without.iter().copied().collect();
         settings.engine.space = Permille::new(50).expect("below 1000");
         Replay::new(&map, settings).expect("a volume")
     };
-    let mut none = replay(PolicyKind::None, None);
+    let mut none = replay(PolicyKind::None, None, &[]);
     let shape = Shape {
         blocks: (4u64 << 30).div_ceil(BLOCK) as u32,
         group_blocks: 32_768,
@@ -91,8 +92,8 @@ fn closes_where_copies_are_slower(belief: Belief) {
         block_bytes: 4096,
         seed: 0,
     };
-    let perverse = AlwaysCopies(PolicyKind::Fs2.build(&shape));
-    let mut gated = replay(PolicyKind::Fs2, Some(Box::new(perverse)));
+    let perverse = || Some(Box::new(AlwaysCopies(PolicyKind::Fs2.build(&shape))) as Box<dyn Policy>);
+    let mut gated = replay(PolicyKind::Fs2, perverse(), &[]);
     let plain = run(&mut none, &ascending);
 
     // Copied in the order of this run, it helps, and the gate stays open.
@@ -110,4 +111,15 @@ fn closes_where_copies_are_slower(belief: Belief) {
     let allowed = 1000.0 + (without - with) * READS as f64 / 10.0;
     assert!((700.0..allowed).contains(&lost), "{first} ms beside {plain}, {lost} ms in all");
     gated.volume().check();
+
+    // Without it the harm goes on.
+    let mut ungated = replay(PolicyKind::Fs2, perverse(), &[Part::Gate]);
+    (0..2).for_each(|_| {
+        run(&mut ungated, &shuffled);
+    });
+    let harm = run(&mut ungated, &ascending);
+    assert!(
+        (harm - plain) * READS as f64 > 2.0 * lost,
+        "{harm} ms without the gate, {first} with it, {plain} plain"
+    );
 }

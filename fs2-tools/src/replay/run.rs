@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use fs2_block::{BlockSize, Nanos, Permille};
 use fs2_disk::{DriveProfile, Power, Scheduler};
+use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{
     Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
 };
@@ -34,6 +35,8 @@ Examples:
       free blocks drawn: 60 % of the volume in use
   fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --split 0,9,25
       a trace that holds its own repeats: three runs in one pass
+  fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --policy none,fs2 --without trails,gate
+      what fs2 is without two of its parts
   fs2-replay run web.spc.gz --used 60% --html web.html
       with a page: addresses over time, seek distances, what an access takes, how copies grow";
 
@@ -90,6 +93,9 @@ pub(super) struct Args {
     /// What the engine is told about the drive: equal, mismatched, seek-only, nothing, or equal but for a write-cache
     #[arg(long, value_name = "BELIEF", default_value = "equal")]
     belief: Belief,
+    /// Leave these parts of the policy fs2 out, to see what each is worth (docs/policy.md)
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    without: Vec<Part>,
     /// Move the volume's block groups apart until it fills the drive, or so many times as far
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "0")]
     stretch: Option<u32>,
@@ -207,6 +213,10 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     if args.split.windows(2).any(|w| w[0] >= w[1]) {
         return Err(Failure("--split: the times must ascend".into()));
     }
+    let policies = policies(args);
+    if !args.without.is_empty() && !policies.contains(&PolicyKind::Fs2.into()) {
+        return Err(Failure("--without leaves parts of fs2 out, which is not among the policies".into()));
+    }
     let map = free_map(args, err)?;
     let stretch = stretch_of(args, &map, &drive)?;
     if let Some(extended) = drive.fit(map.bytes() * u64::from(stretch) / 512) {
@@ -225,7 +235,6 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     };
     let trace = Passes::new(args);
     bounds(args, &trace, &drive, &map, &mut results)?;
-    let policies = policies(args);
     let known = match policies.iter().any(|p| p.needs_known_reads()) {
         true => Some(Arc::new(known_reads(args, &map)?)),
         false => None,
@@ -340,6 +349,7 @@ fn replay(
         s.known = known.clone();
         (s.pace, s.depth, s.stretch) = (pace(args), usize::from(args.depth), stretch);
         (s.engine.scheduler, s.engine.space, s.engine.seed) = (args.scheduler, args.space, args.seed);
+        s.engine.without = args.without.iter().copied().collect();
         let mut replay = Replay::new(map, s).map_err(|e| Failure(e.to_string()))?;
         if policy.needs_known_reads() {
             replay.prepare();

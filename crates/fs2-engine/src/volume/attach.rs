@@ -25,7 +25,7 @@ use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
 use crate::plant::Plant;
-use crate::policy::PolicyKind;
+use crate::policy::{Fs2, PolicyKind};
 use crate::seq_map::SeqMap;
 use crate::stats::{Parts, Stats};
 
@@ -318,7 +318,13 @@ impl Volume {
         // Where nothing turns nothing is won, and copies only wear the device.
         let turns = config.drive.as_ref().is_none_or(DriveProfile::rotational);
         let policy = match &layout {
-            Some(l) if turns => config.policy.build(&Volume::shape(l, config.seed)),
+            Some(l) if turns => {
+                let shape = Volume::shape(l, config.seed);
+                match config.policy {
+                    PolicyKind::Fs2 => Box::new(Fs2::new(&shape).without(config.without)),
+                    kind => kind.build(&shape),
+                }
+            }
             _ => Box::new(crate::policy::NoCopies),
         };
         // The others are there to be compared with, as they are.
@@ -372,7 +378,7 @@ impl Volume {
             looked_below: false,
             next_table_flush: Nanos(0),
             last_activity: Nanos(0),
-            disturbance: Disturbance::default(),
+            disturbance: Disturbance::without(config.without),
             expected: None,
             control: Control::new(config.control, config.seed),
             ghost,

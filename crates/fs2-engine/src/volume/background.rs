@@ -10,6 +10,7 @@ use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Targe
 use crate::config::{COPY_BLOCKS_MAX, LONG_REST, MERGED_IN_PAUSES};
 use crate::io::Brought;
 use crate::log::Log;
+use crate::part::Part;
 use crate::policy::{Fetch, NoCopies, Place, Space};
 
 /// The volume's free space, as policies see it.
@@ -180,7 +181,9 @@ impl Volume {
     fn rest_least(&self) -> (Nanos, f64) {
         // What the drive has still to write of its clients' a flush would wait for.
         let least = self.config.idle_after.max(self.write_cache.written_after());
-        self.disturbance.risk_allowed().map_or((least.max(LONG_REST), 1.0), |risk| (least, risk))
+        let any = self.config.without.has(Part::Pauses);
+        let risk = |risk| if any { 1.0 } else { risk };
+        self.disturbance.risk_allowed().map_or((least.max(LONG_REST), 1.0), |allowed| (least, risk(allowed)))
     }
 
     /// When, from the last request on, the engine may do something of its own: not before it was last asked.
@@ -369,8 +372,12 @@ impl Volume {
             return None;
         }
         self.with_policy(|policy, log, _| policy.idle(now, log));
-        let merged =
-            if now.since(self.last_activity) < LONG_REST { MERGED_IN_PAUSES } else { COPY_BLOCKS_MAX };
+        let merged = match now.since(self.last_activity) < LONG_REST {
+            // One run a write.
+            _ if self.config.without.has(Part::Merging) => 1,
+            true => MERGED_IN_PAUSES,
+            false => COPY_BLOCKS_MAX,
+        };
         let want = self.log.next_len(COPY_BLOCKS_MAX as usize, merged as usize) as u32;
         if want == 0 {
             return None;

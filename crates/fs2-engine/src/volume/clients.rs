@@ -14,6 +14,7 @@ use super::{
 use fs2_disk::Scheduler;
 
 use crate::config::DiscardMode;
+use crate::part::Part;
 use crate::worth;
 
 /// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
@@ -263,7 +264,8 @@ impl Volume {
 
     /// The next client request that may start; those that need no I/O are answered on the way.
     pub(super) fn dispatch_client(&mut self, now: Nanos) -> Option<Io> {
-        let longest = self.ghost.as_ref().and_then(|g| g.longest_wait());
+        let watched = self.ghost.as_ref().filter(|_| !self.config.without.has(Part::PassingOver));
+        let longest = watched.and_then(|g| g.longest_wait());
         if longest.is_some_and(|longest| self.passed_over(now, longest)) {
             return None;
         }
@@ -408,7 +410,7 @@ impl Volume {
     }
 
     fn gate_open(&self) -> bool {
-        self.ghost.as_ref().is_none_or(|g| g.is_open())
+        self.config.without.has(Part::Gate) || self.ghost.as_ref().is_none_or(|g| g.is_open())
     }
 
     fn start_read(&mut self, now: Nanos, seq: u64) -> Io {

@@ -18,6 +18,7 @@ use fs2_block::{Extent, Nanos};
 
 use super::tail::Tail;
 use crate::head::Head;
+use crate::part::{Part, Without};
 use crate::stats::PauseWork;
 
 /// Share of the time that requests take. EVALUATION's target: never more than 1 % worse than without copies. Measured with
@@ -49,6 +50,7 @@ struct Account {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disturbance {
+    without: Without,
     /// The head before the engine's own work of this pause.
     before: Option<Box<Head>>,
     /// Its access is at the device.
@@ -62,6 +64,11 @@ pub(super) struct Disturbance {
 }
 
 impl Disturbance {
+    /// Nothing was disturbed yet; these parts of the accounts are not looked at.
+    pub(super) fn without(without: Without) -> Disturbance {
+        Disturbance { without, ..Disturbance::default() }
+    }
+
     /// The engine's own access is about to begin in a short pause.
     pub(super) fn begins(&mut self, head: &Head) {
         self.before.get_or_insert_with(|| Box::new(head.clone()));
@@ -126,8 +133,10 @@ impl Disturbance {
     pub(super) fn risk_allowed(&self) -> Option<f64> {
         let left = |cost: f64, took: f64| 1.0 - cost / (LIMIT * took + SHARE * self.saved + FIRST);
         let (r, o) = (&self.reads, &self.others);
-        let left = left(r.cost, r.took).min(left(r.cost + o.cost, r.took + o.took));
-        let left = left.min(self.tail.left()).min(1.0);
+        let accounts = left(r.cost, r.took).min(left(r.cost + o.cost, r.took + o.took));
+        let accounts = if self.without.has(Part::Disturbance) { 1.0 } else { accounts };
+        let tail = if self.without.has(Part::Slowest) { 1.0 } else { self.tail.left() };
+        let left = accounts.min(tail).min(1.0);
         (left >= 0.0).then_some(RISKS.0 + (RISKS.1 - RISKS.0) * left)
     }
 

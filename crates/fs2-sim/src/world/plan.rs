@@ -2,7 +2,7 @@
 
 use fs2_block::{BlockSize, Nanos, Permille};
 use fs2_disk::{Knowledge, Scheduler};
-use fs2_engine::{DiscardMode, EngineConfig, Plant, PolicyKind, Watermarks};
+use fs2_engine::{DiscardMode, EngineConfig, Plant, PolicyKind, Watermarks, Without};
 
 use super::fault::{Choice, Fault, Odds};
 use super::image::Geometry;
@@ -174,6 +174,7 @@ impl Plan {
             idle_after: us([100, 2_000, 15_000][rng.below(3) as usize]),
             table_flush_every: us([1_000, 50_000, 5_000_000][rng.below(3) as usize]),
             log_bytes_max: [64 << 10, 64 << 20][rng.below(2) as usize],
+            without: Without::default(),
             distrust: rng.below(10) == 0,
             // Not drawn, for the same reason.
             control: if seed % 8 == 5 { 2 } else { 0 },

@@ -79,6 +79,9 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
         ("belief", format!("what the engine was told about the drive: {}", figures.belief)),
         ("volume", format!("{}; {} % may hold copies", bytes(figures.volume_bytes), figures.space_percent)),
     ];
+    if !figures.without.is_empty() {
+        out.push(("fs2", format!("without {}", figures.without.join(", "))));
+    }
     if figures.stretch > 1 {
         out.push(("stretched", format!("block groups {} times as far apart as recorded", figures.stretch)));
     }

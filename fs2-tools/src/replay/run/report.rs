@@ -83,6 +83,8 @@ pub(in crate::replay) struct Figures {
     pub(in crate::replay) scheduler: String,
     pub(in crate::replay) depth: u16,
     pub(in crate::replay) belief: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::replay) without: Vec<String>,
     pub(in crate::replay) pace: String,
     pub(in crate::replay) space_percent: f64,
     pub(in crate::replay) volume_bytes: u64,
@@ -201,6 +203,7 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
         scheduler: args.scheduler.name().to_owned(),
         depth: args.depth,
         belief: args.belief.name().to_owned(),
+        without: args.without.iter().map(|p| p.name().to_owned()).collect(),
         pace: if args.closed_loop { "closed" } else { "open" }.to_owned(),
         space_percent: f64::from(args.space.get()) / 10.0,
         volume_bytes: results.volume_bytes,
@@ -256,8 +259,12 @@ impl Figures {
     /// How the trace was replayed, in words.
     pub(in crate::replay) fn setting(&self) -> String {
         let pace = if self.pace == "closed" { "closed loop" } else { "at the trace's pace" };
+        let without = match self.without.is_empty() {
+            true => String::new(),
+            false => format!(", fs2 without {}", self.without.join(", ")),
+        };
         format!(
-            "{}, {} (depth {}), {pace}, belief {}, space {} %, {} of volume",
+            "{}, {} (depth {}), {pace}, belief {}, space {} %, {} of volume{without}",
             self.drive,
             self.scheduler,
             self.depth,

@@ -22,6 +22,7 @@ use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
 use crate::io::Brought;
 use crate::log::{Log, RunId};
+use crate::part::{Part, Without};
 use crate::worth;
 
 /// Read runs that may be open at once. Measured: 4; 16 makes the repeats of a cvs update 40 % slower.
@@ -86,6 +87,7 @@ impl Ended {
 #[derive(Clone, Debug)]
 pub struct Fs2 {
     shape: Shape,
+    without: Without,
     open: Vec<OpenRun>,
     /// Chance that the next read goes on where a copy ends, by place of the copy.
     copies_go_on: Chances,
@@ -129,7 +131,20 @@ impl Fs2 {
             miss: Nanos(u64::MAX),
             trail_max: 0,
             shape: shape.clone(),
+            without: Without::default(),
         }
+    }
+
+    /// The same with these parts left out.
+    pub(crate) fn without(mut self, without: Without) -> Fs2 {
+        self.without = without;
+        if without.has(Part::Heat) {
+            self.placement.ignore_heat();
+        }
+        if without.has(Part::Trials) {
+            self.trails.always();
+        }
+        self
     }
 
     /// A request came that is a read of what has a copy, or not.
@@ -178,6 +193,7 @@ impl Fs2 {
         let Some(first) = seen.first_copy else { return };
         let missed = seen.measured > self.miss;
         if !missed
+            || self.without.has(Part::SecondCopies)
             // In a crowd, what came before and after it is nobody's order.
             || !seen.alone
             || seen.data.is_nothing()
@@ -225,18 +241,23 @@ impl Policy for Fs2 {
         let block_bytes = u64::from(self.shape.block_bytes);
         let within = original.offset() - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
-        let plain = head.read_cost_ms(now, original.sector(), original.len()) + self.slow.more(first);
+        let (slow, lookahead) = (!self.without.has(Part::SlowPlaces), !self.without.has(Part::Lookahead));
+        let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
+        let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
         let sector = |copy: BlockNo| Sector((u64::from(copy.0) * block_bytes + within) / SECTOR_BYTES);
-        let cost =
-            |copy: BlockNo| head.read_cost_ms(now, sector(copy), original.len()) + self.slow.more(copy);
-        let goes_on = |copy: BlockNo| self.copies_go_on.of(copy);
+        let cost = |copy: BlockNo| head.read_cost_ms(now, sector(copy), original.len()) + more(copy);
+        let goes_on = |copy: BlockNo| if lookahead { self.copies_go_on.of(copy) } else { 0.0 };
+        let original_goes_on = match lookahead && !self.without.has(Part::OriginalsChance) {
+            true => self.originals_go_on.of(first),
+            false => 0.0,
+        };
         let mut choice = None;
-        if head.in_company() && self.copied > AMONG_COPIES {
+        if head.in_company() && self.copied > AMONG_COPIES && !self.without.has(Part::Crowds) {
             let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));
-            let nearest = nearest.filter(|&i| goes_on(copies[i]) >= self.originals_go_on.of(first));
+            let nearest = nearest.filter(|&i| goes_on(copies[i]) >= original_goes_on);
             choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
-            let mut best = plain - self.originals_go_on.of(first) * positioning;
+            let mut best = plain - original_goes_on * positioning;
             for (i, &copy) in copies.iter().enumerate() {
                 let cost = cost(copy);
                 let ahead = cost - goes_on(copy) * positioning;
@@ -295,19 +316,21 @@ impl Policy for Fs2 {
             self.open[at].captured += part.len();
             if !seen.data.is_nothing() {
                 self.push(seen, part, at, log);
-            } else if self.open[at].late.len() < LATE_MAX {
+            } else if self.open[at].late.len() < LATE_MAX && !self.without.has(Part::Backlog) {
                 self.open[at].late.push(part);
             }
         });
     }
 
     fn trail(&mut self) -> Option<BlockRange> {
-        self.trails.take()
+        self.trails.take().filter(|_| !self.without.has(Part::Trails))
     }
 
     fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
         self.request(false);
-        self.backlog.written(blocks, lost);
+        if !self.without.has(Part::Updates) {
+            self.backlog.written(blocks, lost);
+        }
     }
 
     fn idle(&mut self, _: Nanos, log: &mut Log) {

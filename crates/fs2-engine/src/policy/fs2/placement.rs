@@ -38,6 +38,8 @@ pub(super) struct Placement {
     groups: u32,
     /// Time that reads took, by part of the volume, in ms.
     heat: Vec<f64>,
+    /// Copies are placed from the volume's beginning on, wherever the heat is.
+    heat_ignored: bool,
     reads: u64,
     /// The next block to copy into, and where its window ends.
     cursor: Option<(u32, u32)>,
@@ -51,6 +53,7 @@ impl Placement {
     pub(super) fn new(shape: &Shape) -> Placement {
         Placement {
             heat: vec![0.0; BINS.min(shape.groups()).max(1) as usize],
+            heat_ignored: false,
             reads: 0,
             cursor: None,
             free_run: (FREE_RUN_BYTES / u64::from(shape.block_bytes)) as u32,
@@ -58,6 +61,11 @@ impl Placement {
             groups: shape.groups().max(1),
             shape: shape.clone(),
         }
+    }
+
+    /// Places copies from the volume's beginning on.
+    pub(super) fn ignore_heat(&mut self) {
+        self.heat_ignored = true;
     }
 
     /// A read at `block` took so long.
@@ -93,6 +101,9 @@ impl Placement {
             })
             .collect();
         let mut groups: Vec<u32> = (0..self.shape.groups()).collect();
+        if self.heat_ignored {
+            return groups;
+        }
         groups.sort_by(|&a, &b| {
             cost[self.bin_of_group(a)].total_cmp(&cost[self.bin_of_group(b)]).then(a.cmp(&b))
         });

@@ -58,6 +58,8 @@ pub(super) struct Trails {
 /// Windows with trails beside windows without.
 #[derive(Clone, Debug, Default)]
 struct Trial {
+    /// Nothing is tried: trails pay.
+    none: bool,
     /// Reads left in the present window, whether it has trails, and the time they took so far.
     left: u32,
     trails: bool,
@@ -86,6 +88,9 @@ impl Trial {
 
     /// Whether a jump now is to have a trail.
     fn jump(&mut self) -> bool {
+        if self.none {
+            return true;
+        }
         if self.left == 0 {
             self.windows += 1;
             let better = match self.seen {
@@ -109,6 +114,11 @@ impl Trails {
             next: None,
             trial: Trial::default(),
         }
+    }
+
+    /// Trails are taken for paying, and nothing is tried.
+    pub(super) fn always(&mut self) {
+        self.trial.none = true;
     }
 
     /// A read took so long from request to answer.
