@@ -257,7 +257,8 @@ fn read_beyond_the_file_system() {
 }
 
 /// A read of the boot block, which lies before a file system of 1 KiB blocks, was copied: the next attach dropped the
-/// entry as one outside the volume, and a session handed over to another process ended there.
+/// entry as one outside the volume, and a session handed over to another process ended there. The same of what a policy has
+/// read for itself.
 #[test]
 fn the_boot_block_is_not_copied() {
     let mut disk = Play::at("mark").0.bare().bytes();
@@ -270,10 +271,12 @@ fn the_boot_block_is_not_copied() {
     .unwrap();
     let config = EngineConfig { idle_after: Nanos(1), ..EngineConfig::default() };
     let (mut volume, _) = Volume::attach(&mut disk, None, config, &AttachOptions::default()).unwrap();
-    volume.set_policy(Box::new(Scripted { capture: true, target: Some(1200), ..Scripted::default() }));
     let mut now = Nanos(0);
-    let mut copied = |blocks: std::ops::Range<u64>| {
+    let mut copied = |blocks: std::ops::Range<u64>, fetch: Option<u32>| {
+        let capture = fetch.is_none();
         let before = volume.table().len();
+        let target = Some(1200 + before as u32);
+        volume.set_policy(Box::new(Scripted { capture, fetch, target, ..Scripted::default() }));
         let extent = Extent::new(blocks.start * 1024, (blocks.end - blocks.start) * 1024);
         let (id, connection) = (RequestId(1), ConnectionId(0));
         volume.submit(now, Request { id, connection, op: Op::Read, extent, flags: Flags::default() }, None);
@@ -289,8 +292,9 @@ fn the_boot_block_is_not_copied() {
         assert_eq!(volume.poll_reply().map(|r| r.result), Some(Ok(())));
         volume.table().len() - before
     };
-    assert_eq!((copied(0..1), copied(0..2)), (0, 0));
-    assert_eq!(copied(end - 1..end), 1, "others are");
+    assert_eq!((copied(0..1, None), copied(0..2, None), copied(5..6, Some(0))), (0, 0, 0));
+    assert_eq!(copied(end - 1..end, None), 1, "others are");
+    assert_eq!(copied(5..6, Some(end as u32 - 2)), 1, "others are");
 }
 
 /// A block was freed and discarded in memory, then the kernel died; on disk the file still had it, so that

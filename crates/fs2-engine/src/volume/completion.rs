@@ -275,11 +275,15 @@ impl Volume {
 
     /// Whether copies may be made of what a client reads in `covered`.
     fn may_capture(&self, covered: BlockRange) -> bool {
+        self.policy.captures() && self.capture_allowed() && self.may_be_originals(covered)
+    }
+
+    fn may_be_originals(&self, blocks: BlockRange) -> bool {
         // The daemon itself writes the table's blocks: a copy of them could not be kept.
-        let table = self.home.as_ref().is_some_and(|h| h.touches(covered));
+        let table = self.home.as_ref().is_some_and(|h| h.touches(blocks));
         // What lies before the file system is none of its blocks: no table may name it.
-        let before = self.layout.as_ref().is_some_and(|l| covered.start() < l.first_data_block());
-        self.policy.captures() && self.capture_allowed() && !table && !before
+        let before = self.layout.as_ref().is_some_and(|l| blocks.start() < l.first_data_block());
+        !table && !before
     }
 
     fn log_has_room(&self) -> bool {
@@ -293,11 +297,9 @@ impl Volume {
 
     /// What the policy asked for was read, or could not be.
     fn fetch_done(&mut self, blocks: BlockRange, void: bool, outcome: Ended<'_>) {
-        // The daemon itself writes the table's blocks: a copy of them could not be kept.
-        let table = self.home.as_ref().is_some_and(|h| h.touches(blocks));
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
-        let read = outcome.result.is_ok() && !table && !void;
+        let read = outcome.result.is_ok() && self.may_be_originals(blocks) && !void;
         if read {
             self.originals_seen(blocks, outcome.brought);
         }
