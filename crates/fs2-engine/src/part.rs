@@ -35,6 +35,10 @@ parts! {
     Merging = "merging",
     /// Copies lie near the heat; without it, from the volume's beginning on.
     Heat = "heat",
+    /// Nothing is placed where the file system is about to allocate.
+    Foresight = "foresight",
+    /// Copies whose blocks the file system took are made again elsewhere.
+    Remaking = "remaking",
     /// What the next read saves if it goes on from there counts for the choice; without it, this read's cost alone.
     Lookahead = "lookahead",
     /// The same of originals only.

@@ -67,6 +67,8 @@ impl fmt::Display for Freeze {
 pub struct Seen {
     /// Blocks whose bit is 1 in a bitmap write: they have left F, and no replica may stay in them.
     pub claimed: Vec<BlockRange>,
+    /// Those of them that were in F.
+    pub allocated: Vec<BlockRange>,
     /// The write ends all trust in F. The caller freezes.
     pub freeze: Option<Freeze>,
 }
@@ -293,15 +295,15 @@ impl Liveness {
     }
 
     /// Those of `range` that are in F leave it, as if they had been written over `connection`: a discard
-    /// that was left in a dead connection's socket does not bring them back.
-    fn claimed(&mut self, range: BlockRange, connection: ConnectionId) {
+    /// that was left in a dead connection's socket does not bring them back. `left` gets them.
+    fn claimed(&mut self, range: BlockRange, connection: ConnectionId, left: &mut Vec<BlockRange>) {
         let mut free = self.free.range(range.start()..range.end());
-        let mut leaving = Vec::new();
+        let before = left.len();
         while let Some(run) = free.next_range() {
-            leaving.push(BlockRange::new(*run.start(), *run.end() + 1));
+            left.push(BlockRange::new(*run.start(), *run.end() + 1));
         }
         drop(free);
-        for run in leaving {
+        for &run in &left[before..] {
             self.written(run, connection);
         }
     }
@@ -417,7 +419,7 @@ impl Liveness {
             let bitmaps: Vec<_> = self.layout.bitmaps_in(extent.blocks_touched(bs)).collect();
             for (group, block) in bitmaps {
                 for used in self.bits_set(group, block, extent, payload) {
-                    self.claimed(used, connection);
+                    self.claimed(used, connection, &mut seen.allocated);
                     if !self.loaded.contains(group) {
                         self.set_unloaded.insert_range(used.start()..used.end());
                     }

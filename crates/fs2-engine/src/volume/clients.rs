@@ -15,7 +15,7 @@ use fs2_disk::Scheduler;
 
 use crate::config::DiscardMode;
 use crate::part::Part;
-use crate::worth;
+use crate::{UNAPPRAISED, worth};
 
 /// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
 const WINDOW: usize = 256;
@@ -85,6 +85,10 @@ impl Volume {
     fn content_changes(&mut self, blocks: BlockRange, request: Request) {
         if blocks.is_empty() {
             return;
+        }
+        let allocates = self.live.as_ref().is_some_and(|l| l.is_free(blocks.first()));
+        if allocates {
+            self.policy.allocated(blocks);
         }
         if !self.planted(Plant::WriteStaysFree)
             && let Some(live) = &mut self.live
@@ -163,7 +167,14 @@ impl Volume {
             let gone = self.table.replicas_in(blocks);
             self.punches.extend(gone.into_iter().map(|r| BlockRange::one(r.replica)));
         }
+        let lost = self.table.replicas_in(blocks);
+        if lost.is_empty() {
+            return;
+        }
+        let worth = |r: &Replica| self.table.age_and_value(r.replica).map_or(UNAPPRAISED, |v| v.1);
+        let lost: Vec<(Replica, u8)> = lost.into_iter().map(|r| (r, worth(&r))).collect();
         self.stats.invalidated += self.table.remove_by_replica(blocks) as u64;
+        self.policy.displaced(&lost);
     }
 
     fn metadata_arrives(&mut self, p: &mut Pending, payload: Option<&[u8]>) {
@@ -201,6 +212,7 @@ impl Volume {
             self.free_by_bit_zero(p.request.extent, bytes);
         }
         if !self.planted(Plant::ClaimIgnored) {
+            seen.allocated.iter().for_each(|&blocks| self.policy.allocated(blocks));
             for claimed in seen.claimed {
                 self.drop_replicas(claimed);
                 self.outlives_discards(claimed);

@@ -150,6 +150,13 @@ impl Backlog {
         }
     }
 
+    /// These copies are gone, their originals as they were: they are made again, in the order in which they lay.
+    pub(super) fn displaced(&mut self, copies: &[(Replica, u8)]) {
+        for (r, worth) in copies {
+            self.push([BlockRange::one(r.original)], *worth);
+        }
+    }
+
     /// Of equal stretches the first stays.
     fn leave_out_repeated(&mut self) {
         let late = self.late.make_contiguous();
@@ -425,6 +432,24 @@ mod tests {
         assert_eq!(written_in(&mut log), [500, 501, 400, 700], "what is copied or freed is not");
         assert_eq!(b.fetch_at(Nanos(5), false), None);
         log.check();
+    }
+
+    #[test]
+    fn what_lost_its_place_is_read_again_and_written_as_it_lay() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        // 502 has another copy.
+        let ground = Ground { copied: vec![502], taken: Vec::new(), least: 0 };
+        let lay = [700, 502, 400, 401];
+        let copies: Vec<_> = (0..)
+            .zip(lay)
+            .map(|(i, original)| {
+                let (original, replica) = (BlockNo(original), BlockNo(3000 + i));
+                (Replica { original, replica, hash: 0, trust: fs2_table::Trust::Verified }, 3)
+            })
+            .collect();
+        b.displaced(&copies);
+        assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (700, 701)]);
+        assert_eq!(written_in(&mut log), [700, 400, 401]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Nanos, Sector};
 
+use super::frontiers::Frontiers;
 use crate::head::Head;
 use crate::policy::{Place, Shape, Space};
 
@@ -44,6 +45,9 @@ pub(super) struct Placement {
     /// The next block to copy into, and where its window ends.
     cursor: Option<(u32, u32)>,
     free_run: u32,
+    /// Where the file system is about to allocate, and whether that is left free: while there is room elsewhere.
+    frontiers: Frontiers,
+    avoiding: bool,
     /// By group, modulo their number: where no long run was vacant.
     poor: Vec<Poor>,
 }
@@ -57,10 +61,17 @@ impl Placement {
             reads: 0,
             cursor: None,
             free_run: (FREE_RUN_BYTES / u64::from(shape.block_bytes)) as u32,
+            frontiers: Frontiers::new(shape.block_bytes),
+            avoiding: true,
             poor: vec![Poor::default(); (shape.groups() as usize).clamp(1, POOR_MAX)],
             groups: shape.groups().max(1),
             shape: shape.clone(),
         }
+    }
+
+    /// The file system took these blocks, which were free.
+    pub(super) fn allocated(&mut self, blocks: BlockRange) {
+        self.frontiers.taken(blocks);
     }
 
     /// Places copies from the volume's beginning on.
@@ -120,11 +131,23 @@ impl Placement {
         if known.group == group && known.vacated == vacated && (1..=least).contains(&known.least) {
             return None;
         }
-        let found = space.first_vacant(part, least, least);
-        if found.is_none() && part == blocks {
-            self.poor[at] = Poor { group, least, vacated };
+        let mut left = part;
+        loop {
+            let found = space.first_vacant(left, least, least);
+            if let Some(beyond) = found.and_then(|run| self.taken_soon(run)) {
+                left = BlockRange::new(beyond.min(part.end()), part.end());
+                continue;
+            }
+            if found.is_none() && left == blocks {
+                self.poor[at] = Poor { group, least, vacated };
+            }
+            return found;
         }
-        found
+    }
+
+    /// Where what is about to be taken ends, if that is in `run` and to be left free.
+    fn taken_soon(&self, run: BlockRange) -> Option<u32> {
+        if self.avoiding { self.frontiers.beyond(run) } else { None }
     }
 
     /// The next vacant stretch from the cursor, in ascending order, of runs that are large enough.
@@ -141,6 +164,7 @@ impl Placement {
             let next =
                 BlockRange::new(rest.start(), rest.end().min(rest.start().saturating_add(want.max(1))));
             let begun = space.first_vacant(next, 1, want).filter(|r| r.start() == at);
+            let begun = begun.filter(|&r| self.taken_soon(r).is_none());
             if let Some(run) = begun.or_else(|| self.long_run(group, rest, space)) {
                 let len = run.len().min(want);
                 self.cursor = Some((run.start() + len, end));
@@ -162,6 +186,7 @@ impl Placement {
         let order = self.groups_by_cost(head);
         let window = (self.shape.blocks / WINDOW_SHARE).max(self.shape.group_blocks);
         self.free_run = (FREE_RUN_BYTES / u64::from(self.shape.block_bytes)) as u32;
+        self.avoiding = true;
         loop {
             for &group in &order {
                 if !space.is_known(group) {
@@ -173,10 +198,11 @@ impl Placement {
                     return self.after_cursor(want, space).unwrap_or(Place::Nowhere);
                 }
             }
-            if self.free_run <= 1 {
-                return Place::Nowhere;
+            match (self.avoiding, self.free_run) {
+                (true, _) => self.avoiding = false,
+                (false, ..=1) => return Place::Nowhere,
+                (false, _) => (self.avoiding, self.free_run) = (true, self.free_run / 2),
             }
-            self.free_run /= 2;
         }
     }
 
@@ -187,5 +213,75 @@ impl Placement {
         let bins = self.heat.len() as u64;
         let blocks = u64::from(self.shape.blocks);
         Some(BlockRange::new((blocks * bin as u64 / bins) as u32, (blocks * (bin as u64 + 1) / bins) as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 8,000 blocks in two groups, of which `taken` is taken.
+    struct Ground {
+        taken: BlockRange,
+    }
+
+    impl Space for Ground {
+        fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
+            None
+        }
+        fn is_known(&self, _: u32) -> bool {
+            true
+        }
+        fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
+            let before =
+                BlockRange::new(within.start(), within.end().min(self.taken.start()).max(within.start()));
+            let behind =
+                BlockRange::new(within.start().max(self.taken.end()).min(within.end()), within.end());
+            let found = [before, behind].into_iter().find(|r| r.len() >= least.max(1))?;
+            Some(BlockRange::new(found.start(), found.end().min(found.start() + enough)))
+        }
+        fn vacated(&self, _: BlockRange) -> u64 {
+            0
+        }
+        fn has_replica(&self, _: BlockNo) -> bool {
+            false
+        }
+        fn copies(&self, _: BlockNo) -> usize {
+            0
+        }
+        fn room(&self) -> usize {
+            8000
+        }
+    }
+
+    fn placement() -> Placement {
+        let shape = Shape { blocks: 8000, group_blocks: 4000, first_block: 0, block_bytes: 4096, seed: 0 };
+        Placement::new(&shape)
+    }
+
+    fn at(start: u32, end: u32) -> BlockRange {
+        BlockRange::new(start, end)
+    }
+
+    #[test]
+    fn what_is_about_to_be_taken_is_left_free() {
+        let (mut p, head) = (placement(), Head::new(None));
+        let place = |p: &mut Placement, taken: BlockRange| p.place(100, &head, &Ground { taken });
+        // A file was written; it will go on.
+        p.allocated(at(0, 10));
+        assert_eq!(place(&mut p, at(0, 10)), Place::At(at(266, 366)));
+        assert_eq!(place(&mut p, at(0, 366)), Place::At(at(366, 466)));
+        // Another comes near.
+        p.allocated(at(380, 390));
+        assert_eq!(place(&mut p, at(0, 466)), Place::At(at(646, 746)));
+    }
+
+    #[test]
+    fn where_there_is_nothing_else_it_is_used() {
+        let (mut p, head) = (placement(), Head::new(None));
+        p.allocated(at(0, 6000));
+        // All that is left may be taken.
+        assert_eq!(p.place(100, &head, &Ground { taken: at(0, 6000) }), Place::At(at(6000, 6100)));
+        assert_eq!(p.place(100, &head, &Ground { taken: at(0, 6100) }), Place::At(at(6100, 6200)));
     }
 }

@@ -1,0 +1,101 @@
+//! Where the file system is about to allocate: behind what it allocated last.
+//!
+//! A file that grows gets the blocks behind its last ones, and so does the next file of its directory: ext2 searches upwards from the
+//! block it gave last. What lies right behind blocks just taken goes next, and copies there would not live for long. A new file in
+//! a group where nothing was allocated lately is not foreseen.
+
+use std::collections::VecDeque;
+
+use fs2_block::BlockRange;
+
+/// Places that grow, known at a time.
+const MOST: usize = 32;
+
+/// A place is expected to grow by as much as it has, and by this at the least. Guess.
+const AHEAD_BYTES: u64 = 1 << 20;
+
+/// A place that grows.
+#[derive(Clone, Copy, Debug)]
+struct Frontier {
+    end: u32,
+    ahead: u32,
+}
+
+impl Frontier {
+    /// What is expected to be taken next.
+    fn next(self) -> BlockRange {
+        BlockRange::new(self.end, self.end.saturating_add(self.ahead))
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Frontiers {
+    /// The one that grew last comes last.
+    known: VecDeque<Frontier>,
+    least: u32,
+}
+
+impl Frontiers {
+    pub(super) fn new(block_bytes: u32) -> Frontiers {
+        Frontiers {
+            known: VecDeque::with_capacity(MOST),
+            least: (AHEAD_BYTES / u64::from(block_bytes)) as u32,
+        }
+    }
+
+    /// The file system took these blocks, which were free.
+    pub(super) fn taken(&mut self, blocks: BlockRange) {
+        let grown = self.known.iter().position(|f| f.next().contains(blocks.first()));
+        let ahead = match grown.and_then(|i| self.known.remove(i)) {
+            // Also what it left out on the way.
+            Some(f) => f.ahead.saturating_add(blocks.end() - f.end),
+            None => self.least.max(blocks.len()),
+        };
+        if self.known.len() == MOST {
+            self.known.pop_front();
+        }
+        self.known.push_back(Frontier { end: blocks.end(), ahead });
+    }
+
+    /// Where what is about to be taken ends, if `blocks` touch that.
+    pub(super) fn beyond(&self, blocks: BlockRange) -> Option<u32> {
+        self.known.iter().map(|f| f.next()).filter(|next| next.overlaps(blocks)).map(|next| next.end()).max()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: u32, end: u32) -> BlockRange {
+        BlockRange::new(start, end)
+    }
+
+    #[test]
+    fn what_grows_is_expected_to_grow_on() {
+        let mut f = Frontiers::new(4096);
+        assert_eq!(f.beyond(at(0, u32::MAX)), None);
+        f.taken(at(1000, 1001));
+        assert_eq!((f.beyond(at(0, 1001)), f.beyond(at(0, 1002))), (None, Some(1257)));
+        assert_eq!((f.beyond(at(1256, 1300)), f.beyond(at(1257, 1300))), (Some(1257), None));
+        // By as much as it has, what was left out counts.
+        f.taken(at(1101, 1201));
+        assert_eq!(f.beyond(at(1201, 1202)), Some(1201 + 256 + 200));
+        assert_eq!(f.known.len(), 1);
+        // Before it, something else grows.
+        f.taken(at(900, 910));
+        assert_eq!(f.known.len(), 2);
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_and_numbers_end() {
+        let mut f = Frontiers::new(1024);
+        (0..100).for_each(|i| f.taken(at(i * 10_000, i * 10_000 + 1)));
+        assert_eq!(f.known.len(), MOST);
+        assert_eq!((f.beyond(at(10_001, 10_002)), f.beyond(at(990_001, 990_002))), (None, Some(991_025)));
+        f.taken(at(0, u32::MAX));
+        f.taken(at(u32::MAX - 1, u32::MAX));
+        assert_eq!(f.beyond(at(u32::MAX - 1, u32::MAX)), None);
+    }
+}
