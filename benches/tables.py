@@ -23,6 +23,10 @@ from statistics import median
 SPLIT = {"cvs-update": "0,9.0,25.0", "startx-kde": "0,14.0,28.2,42.5,56.7"}
 RECORDED = ["cvs-update", "startx-kde", "tpcw-shopping", "devtree", "fb-webserver"]
 SERVERS = ["linux-mysql", "linux-webserver-2", "windows-mssql"]
+# Parts of `fs2` that `--without` leaves out.
+PARTS = """backlog updates merging heat foresight remaking lookahead originals-chance slow-places crowds trails trials pauses disturbance
+slowest second-copies gate passing-over""".split()
+EIGHT = ["--clients", "8", "--depth", "8", "--scheduler", "sptf"]
 # Options of `run` by what the tables call them; DRIVE:A,B is wd800-repaired with A cache segments of B KiB.
 VARIANTS = {
     "": [],
@@ -32,7 +36,9 @@ VARIANTS = {
     "nearline-hc310": ["--drive", "nearline-hc310"],
     "laptop-5400": ["--drive", "laptop-5400"],
     "as above": [],
-    "second copies: as it is": [],
+    **{f"without {p}": ["--without", p] for p in PARTS},
+    "as above, by eight": EIGHT,
+    **{f"without {p}, by eight": [*EIGHT, "--without", p] for p in PARTS},
     **{f"space {n} %": ["--space", f"{n}%"] for n in (1, 2, 10, 20, 40)},
     "free blocks drawn instead, 40 % in use": ["--used", "40%"],
     **{f"{n} % in use": ["--used", f"{n}%"] for n in (60, 80, 86, 88)},
@@ -173,17 +179,19 @@ def by_drive(replays, heading, labels):
     return lambda: cell_of(future, heading, policy, ends)
 
 
-def only(keep):
-    """Rows of `fs2` under other conditions; `keep` says which rows stay."""
+def only(kept=(), clients=""):
+    """Rows of `fs2` under other conditions, and of `none`; those of `kept` stay. `clients`: what the variants' names end with."""
 
     def make(replays, heading, labels):
         name = labels[0].split(" (`none`")[0]
-        if keep(name):
+        if name in kept:
             return lambda: None
+        policy = "none" if name == "`none`" else "fs2"
+        name = ("as above" if policy == "none" else name) + clients
         trace, numbers = re.fullmatch(r"([a-z-]+) (.*)", heading).groups()
         dash = " … " if "…" in numbers else " "
         future = replays.trace(trace, name)
-        return lambda: cell_of(future, trace, "fs2", chosen([int(n) for n in re.findall(r"\d+", numbers)], dash))
+        return lambda: cell_of(future, trace, policy, chosen([int(n) for n in re.findall(r"\d+", numbers)], dash))
 
     return make
 
@@ -233,8 +241,9 @@ TABLES = {
         ("`fs2-replay paper` (", 1, paper),
     ],
     "policy.md": [
-        ("One part at a time,", 1, only(lambda name: name != "second copies: as it is")),
-        ("## What it needs", 1, only(lambda name: name in NOT_MADE)),
+        ("One part left out at a time,", 1, only()),
+        ("The same by eight clients", 1, only(clients=", by eight")),
+        ("## What it needs", 1, only(NOT_MADE)),
     ],
 }
 

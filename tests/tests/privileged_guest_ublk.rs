@@ -189,7 +189,7 @@ fn programs_outlive_a_killed_daemon() {
         cp -r /usr/share/doc/b* /tmp/m/; sums > /tmp/before; sync
         head -c 30000000 /dev/urandom > /tmp/random
         # Until the last kill is over, however fast the machine is or however long a new daemon takes.
-        (until [ -e /tmp/enough ]; do dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync,notrunc status=none; done) & dd=$!
+        (until [ -e /tmp/enough ]; do dd if=/tmp/random of=/tmp/m/dd bs=64k conv=fsync status=none; done) & dd=$!
         (until [ -e /tmp/enough ]; do fsx -N 500 -S 7 /tmp/m/fsx > /tmp/fsx.log 2>&1; done) & fsx=$!
         # What was flushed before a kill is there after it, whatever waits in between.
         echo kept > /tmp/m/kept; sync /tmp/m/kept

@@ -47,7 +47,9 @@ fn run(replay: &mut Replay, records: impl Iterator<Item = Record>) -> f64 {
 
 /// The file grows by so many blocks.
 fn growth(from: u64, blocks: u64) -> impl Iterator<Item = Record> {
-    let write = |at: u64| Record::new(Nanos(0), Op::Write, Extent::new((GROWS_AT + at) * BLOCK, 4 * BLOCK));
+    // The last block of before was not full.
+    let write =
+        |at: u64| Record::new(Nanos(0), Op::Write, Extent::new((GROWS_AT + at - 1) * BLOCK, 5 * BLOCK));
     (from..from + blocks).step_by(4).map(write)
 }
 

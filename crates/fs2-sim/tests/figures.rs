@@ -21,11 +21,17 @@ fn trace(workload: Workload, span_mib: u64) -> Vec<Record> {
 
 /// Of the first run and the second: mean T_A of reads and of all requests, µs; sectors written as copies.
 fn figures(scheme: Scheme, trace: &[Record]) -> [[u64; 3]; 2] {
-    figures_without(&[], 1, scheme, trace)
+    figures_without(&[], 1, 64, scheme, trace)
 }
 
-/// The same without these parts of `fs2`, with so many clients.
-fn figures_without(parts: &[Part], clients: usize, scheme: Scheme, trace: &[Record]) -> [[u64; 3]; 2] {
+/// The same without these parts of `fs2`, with so many clients and so large a log.
+fn figures_without(
+    parts: &[Part],
+    clients: usize,
+    log_mib: usize,
+    scheme: Scheme,
+    trace: &[Record],
+) -> [[u64; 3]; 2] {
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let used = Permille::new(600).expect("below 1000");
     let mut map = FreeMap::aged(4 << 30, used, 7).expect("ext2 has room");
@@ -38,6 +44,7 @@ fn figures_without(parts: &[Part], clients: usize, scheme: Scheme, trace: &[Reco
     let mut settings = Settings::new(drive).with_scheme(scheme);
     (settings.pace, settings.known) = (Pace::closed(), Some(Arc::new(known)));
     settings.engine.without = parts.iter().copied().collect();
+    settings.engine.log_bytes_max = log_mib << 20;
     if let (Pace::Closed { clients: n, .. }, true) = (&mut settings.pace, clients > 1) {
         (*n, settings.depth, settings.engine.scheduler) = (clients, clients, Scheduler::Sptf);
     }
@@ -177,16 +184,17 @@ fn what_is_left_out_shows() {
     let (cvs, pausing) = (cvs(5), cvs(60));
     let zipf = generate(Workload::Zipf { files: 40, write_permille: 100 }, 400, 5);
     let cases = [
-        (&cvs, 1, &[Part::Merging, Part::Heat, Part::Lookahead, Part::Trails, Part::Trials][..]),
-        (&cvs, 8, &[Part::OriginalsChance, Part::Crowds, Part::SecondCopies]),
-        (&pausing, 1, &[Part::Pauses, Part::Disturbance, Part::Slowest]),
-        (&zipf, 1, &[Part::Updates, Part::SlowPlaces]),
+        (&cvs, 1, 64, &[Part::Merging, Part::Heat, Part::Lookahead, Part::Trails, Part::Trials][..]),
+        (&cvs, 8, 64, &[Part::OriginalsChance, Part::Crowds, Part::SecondCopies]),
+        (&pausing, 1, 64, &[Part::Pauses, Part::Disturbance, Part::Slowest]),
+        (&zipf, 1, 64, &[Part::Updates, Part::SlowPlaces]),
+        (&cvs, 1, 1, &[Part::Backlog]),
     ];
     let fs2 = Scheme::Engine(PolicyKind::Fs2);
-    for (trace, clients, parts) in cases {
-        let whole = figures_without(&[], clients, fs2, trace);
+    for (trace, clients, log, parts) in cases {
+        let whole = figures_without(&[], clients, log, fs2, trace);
         for &part in parts {
-            assert_ne!(figures_without(&[part], clients, fs2, trace), whole, "{part}");
+            assert_ne!(figures_without(&[part], clients, log, fs2, trace), whole, "{part}");
         }
     }
 }

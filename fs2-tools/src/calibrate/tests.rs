@@ -69,7 +69,11 @@ fn an_image_with_a_drives_times_is_that_drive() {
 fn a_device_takes_its_own_time() {
     let dir = tempfile::tempdir().unwrap();
     let image = sparse(dir.path(), "disk.img", 1 << 20);
-    let mut device = Device::open(Path::new(&image), false, None, false).unwrap();
+    let mut device = match Device::open(Path::new(&image), false, None, false) {
+        Ok(device) => device,
+        // Temporary files in memory, on an older kernel.
+        Err(Failure(why)) => return assert!(why.contains("where direct I/O works"), "{why}"),
+    };
     let first = device.read(0, 8).unwrap();
     device.pause(Nanos(2_000_000));
     let second = device.read(2040, 8).unwrap();

@@ -349,7 +349,9 @@ fn replay(
         s.known = known.clone();
         (s.pace, s.depth, s.stretch) = (pace(args), usize::from(args.depth), stretch);
         (s.engine.scheduler, s.engine.space, s.engine.seed) = (args.scheduler, args.space, args.seed);
-        s.engine.without = args.without.iter().copied().collect();
+        if policy == PolicyKind::Fs2.into() {
+            s.engine.without = args.without.iter().copied().collect();
+        }
         let mut replay = Replay::new(map, s).map_err(|e| Failure(e.to_string()))?;
         if policy.needs_known_reads() {
             replay.prepare();

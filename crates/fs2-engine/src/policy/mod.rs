@@ -245,8 +245,8 @@ pub trait Policy: Send + Sync {
     /// The file system took these blocks, which were free; told beside [`Policy::written`] where they were written.
     fn allocated(&mut self, _blocks: BlockRange) {}
 
-    /// The file system took the blocks of these copies, ascending by place; each is worth so much ([`worth`](crate::worth)).
-    fn displaced(&mut self, _copies: &[(Replica, u8)]) {}
+    /// The file system took the blocks of these copies, ascending by place; each is worth so much at most ([`worth`](crate::worth)).
+    fn displaced(&mut self, _copies: &[Replica], _worth: u8) {}
 
     /// Nothing to do for a while: runs may be closed.
     fn idle(&mut self, now: Nanos, log: &mut Log);

@@ -15,13 +15,16 @@ use fs2_disk::Scheduler;
 
 use crate::config::DiscardMode;
 use crate::part::Part;
-use crate::{UNAPPRAISED, worth};
+use crate::worth;
 
 /// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
 const WINDOW: usize = 256;
 
 /// A request may be passed over for this long. A guess, as long as a drive's own queue allows.
 pub(super) const AGE_MAX: Nanos = Nanos::from_millis(2000);
+
+/// Copies of which the policy is told that the file system took their blocks, at most: as many as a group of 4 KiB blocks has.
+const DISPLACED_MAX: usize = 1 << 15;
 
 impl Volume {
     pub(super) fn request_arrives(
@@ -86,9 +89,8 @@ impl Volume {
         if blocks.is_empty() {
             return;
         }
-        let allocates = self.live.as_ref().is_some_and(|l| l.is_free(blocks.first()));
-        if allocates {
-            self.policy.allocated(blocks);
+        if request.op != Op::Discard {
+            self.allocated(blocks);
         }
         if !self.planted(Plant::WriteStaysFree)
             && let Some(live) = &mut self.live
@@ -102,7 +104,7 @@ impl Volume {
             false => self.drop_originals(blocks),
         };
         if !self.planted(Plant::WriteKeepsReplica) {
-            self.drop_replicas(blocks);
+            self.displace(blocks);
         }
         self.void_payloads(blocks);
         self.policy.written(blocks, &lost);
@@ -167,14 +169,28 @@ impl Volume {
             let gone = self.table.replicas_in(blocks);
             self.punches.extend(gone.into_iter().map(|r| BlockRange::one(r.replica)));
         }
-        let lost = self.table.replicas_in(blocks);
-        if lost.is_empty() {
-            return;
-        }
-        let worth = |r: &Replica| self.table.age_and_value(r.replica).map_or(UNAPPRAISED, |v| v.1);
-        let lost: Vec<(Replica, u8)> = lost.into_iter().map(|r| (r, worth(&r))).collect();
         self.stats.invalidated += self.table.remove_by_replica(blocks) as u64;
-        self.policy.displaced(&lost);
+    }
+
+    /// The same, and the policy is told: the file system took `blocks`.
+    fn displace(&mut self, blocks: BlockRange) {
+        if !(1..=DISPLACED_MAX).contains(&self.table.count_replicas_in(blocks)) {
+            return self.drop_replicas(blocks);
+        }
+        let lost = self.table.replicas_in(blocks);
+        let worth = lost.iter().filter_map(|r| self.table.age_and_value(r.replica)).map(|v| v.1).max();
+        self.drop_replicas(blocks);
+        self.policy.displaced(&lost, worth.unwrap_or(1).max(1));
+    }
+
+    /// `blocks` are written: those that were free the file system has allocated, and what lies between them, too.
+    fn allocated(&mut self, blocks: BlockRange) {
+        let Some(live) = &self.live else { return };
+        let mut free = live.free().range(blocks.start()..blocks.end());
+        if let Some(first) = free.next() {
+            let last = free.next_back().unwrap_or(first);
+            self.policy.allocated(BlockRange::new(first, last + 1));
+        }
     }
 
     fn metadata_arrives(&mut self, p: &mut Pending, payload: Option<&[u8]>) {
@@ -214,7 +230,7 @@ impl Volume {
         if !self.planted(Plant::ClaimIgnored) {
             seen.allocated.iter().for_each(|&blocks| self.policy.allocated(blocks));
             for claimed in seen.claimed {
-                self.drop_replicas(claimed);
+                self.displace(claimed);
                 self.outlives_discards(claimed);
                 if !self.planted(Plant::ClaimDoesNotWait) {
                     let into = |io: &(u64, &super::InFlight)| match &io.1.purpose {

@@ -151,9 +151,10 @@ impl Backlog {
     }
 
     /// These copies are gone, their originals as they were: they are made again, in the order in which they lay.
-    pub(super) fn displaced(&mut self, copies: &[(Replica, u8)]) {
-        for (r, worth) in copies {
-            self.push([BlockRange::one(r.original)], *worth);
+    pub(super) fn displaced(&mut self, copies: &[Replica], worth: u8) {
+        // Half of the room is for what has no copy yet.
+        if self.late.len() < STRETCHES_MAX / 2 {
+            self.push(copies.iter().map(|r| BlockRange::one(r.original)), worth);
         }
     }
 
@@ -444,10 +445,10 @@ mod tests {
             .zip(lay)
             .map(|(i, original)| {
                 let (original, replica) = (BlockNo(original), BlockNo(3000 + i));
-                (Replica { original, replica, hash: 0, trust: fs2_table::Trust::Verified }, 3)
+                Replica { original, replica, hash: 0, trust: fs2_table::Trust::Verified }
             })
             .collect();
-        b.displaced(&copies);
+        b.displaced(&copies, 3);
         assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (700, 701)]);
         assert_eq!(written_in(&mut log), [700, 400, 401]);
     }

@@ -11,14 +11,19 @@ use fs2_block::BlockRange;
 /// Places that grow, known at a time.
 const MOST: usize = 32;
 
-/// A place is expected to grow by as much as it has, and by this at the least. Guess.
-const AHEAD_BYTES: u64 = 1 << 20;
+/// A place is expected to grow by as much as it has lately, by the first of these at the least and the second at the most. Guesses.
+const AHEAD_BYTES: (u64, u64) = (1 << 20, 128 << 20);
+
+/// What did not grow for so many halvings is forgotten. Guess.
+const LAPSES: u8 = 4;
 
 /// A place that grows.
 #[derive(Clone, Copy, Debug)]
 struct Frontier {
     end: u32,
     ahead: u32,
+    /// Halvings since it grew.
+    rested: u8,
 }
 
 impl Frontier {
@@ -34,14 +39,14 @@ pub(super) struct Frontiers {
     /// The one that grew last comes last.
     known: VecDeque<Frontier>,
     least: u32,
+    most: u32,
 }
 
 impl Frontiers {
     pub(super) fn new(block_bytes: u32) -> Frontiers {
-        Frontiers {
-            known: VecDeque::with_capacity(MOST),
-            least: (AHEAD_BYTES / u64::from(block_bytes)) as u32,
-        }
+        let blocks = |bytes: u64| (bytes / u64::from(block_bytes)) as u32;
+        let (least, most) = (blocks(AHEAD_BYTES.0), blocks(AHEAD_BYTES.1));
+        Frontiers { known: VecDeque::with_capacity(MOST), least, most }
     }
 
     /// The file system took these blocks, which were free.
@@ -55,7 +60,16 @@ impl Frontiers {
         if self.known.len() == MOST {
             self.known.pop_front();
         }
-        self.known.push_back(Frontier { end: blocks.end(), ahead });
+        self.known.push_back(Frontier { end: blocks.end(), ahead: ahead.min(self.most), rested: 0 });
+    }
+
+    /// Time goes by.
+    pub(super) fn halve(&mut self) {
+        self.known.retain_mut(|f| {
+            f.ahead = (f.ahead / 2).max(self.least);
+            f.rested += 1;
+            f.rested < LAPSES
+        });
     }
 
     /// Where what is about to be taken ends, if `blocks` touch that.
@@ -94,6 +108,19 @@ mod tests {
         (0..100).for_each(|i| f.taken(at(i * 10_000, i * 10_000 + 1)));
         assert_eq!(f.known.len(), MOST);
         assert_eq!((f.beyond(at(10_001, 10_002)), f.beyond(at(990_001, 990_002))), (None, Some(991_025)));
+        f.taken(at(2_000_000, 3_000_000));
+        assert_eq!(
+            f.beyond(at(3_000_000, 3_000_001)),
+            Some(3_000_000 + (128 << 10)),
+            "as far as that at the most"
+        );
+        f.halve();
+        f.taken(at(5_000_000, 5_000_001));
+        (0..2).for_each(|_| f.halve());
+        assert_eq!(f.beyond(at(3_000_000, 3_000_001)), Some(3_000_000 + (128 << 7)));
+        f.halve();
+        assert_eq!(f.beyond(at(3_000_000, 3_000_001)), None);
+        assert_eq!(f.beyond(at(5_000_001, 5_000_002)), Some(5_001_025));
         f.taken(at(0, u32::MAX));
         f.taken(at(u32::MAX - 1, u32::MAX));
         assert_eq!(f.beyond(at(u32::MAX - 1, u32::MAX)), None);

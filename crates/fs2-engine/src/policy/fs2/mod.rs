@@ -194,15 +194,21 @@ impl Fs2 {
 
     /// A read that moved the arm though all of it has a copy, between reads that belong elsewhere: another copy is made in the
     /// order in which it came now. Only where there is room, and nothing to copy for the first time. Says whether it is one.
-    fn second_copy(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, at: usize, log: &mut Log) {
+    fn second_copy(
+        &mut self,
+        seen: &ReadSeen<'_>,
+        before: Option<(BlockRange, Ended)>,
+        space: &dyn Space,
+        at: usize,
+        log: &mut Log,
+    ) {
         let saved = (SECOND_SAVED_BYTES / u64::from(self.shape.block_bytes)) as f64;
         self.second_room = (self.second_room + f64::from(seen.blocks.len()) * SECOND_SHARE).min(saved);
-        if let Some((blocks, first)) = self.second.take()
+        if let Some((blocks, first)) = before
             && seen.first_copy.is_some_and(|c| first.goes_on_at(c))
         {
-            // It was no break.
-            log.kill(blocks);
-            self.second_room += f64::from(blocks.len());
+            // It was no break. What was written meanwhile stays.
+            self.second_room = (self.second_room + log.kill(blocks) as f64).min(saved);
         }
         let Some(first) = seen.first_copy else { return };
         let missed = seen.measured > self.miss;
@@ -299,6 +305,7 @@ impl Policy for Fs2 {
         if seen.blocks.is_empty() {
             return;
         }
+        let before = self.second.take();
         self.request(seen.first_copy.is_some());
         self.placement.read(seen.copy.unwrap_or(seen.blocks.first()), seen.measured);
         self.learn(seen);
@@ -324,7 +331,7 @@ impl Policy for Fs2 {
             run.late.clear();
             return;
         }
-        self.second_copy(seen, space, at, log);
+        self.second_copy(seen, before, space, at, log);
         if seen.copy.is_none() {
             self.open[at].took += seen.measured;
         }
@@ -355,9 +362,9 @@ impl Policy for Fs2 {
         }
     }
 
-    fn displaced(&mut self, copies: &[(Replica, u8)]) {
+    fn displaced(&mut self, copies: &[Replica], worth: u8) {
         if !self.without.has(Part::Remaking) {
-            self.backlog.displaced(copies);
+            self.backlog.displaced(copies, worth);
         }
     }
 

@@ -84,6 +84,7 @@ impl Placement {
         self.reads += 1;
         if self.reads.is_multiple_of(HALVE_EVERY) {
             self.heat.iter_mut().for_each(|h| *h /= 2.0);
+            self.frontiers.halve();
         }
         let bin = self.bin_of_group(self.shape.group_of(block));
         let bins = self.heat.len();
