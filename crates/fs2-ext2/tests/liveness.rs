@@ -197,10 +197,10 @@ impl Model {
             }
             Event::Seen(extent, bits, over) => {
                 let payload = pattern(*bits, extent.len() as usize);
-                let Seen { claimed, freeze } =
+                let Seen { claimed, allocated, freeze } =
                     ours.payload_seen(*extent, Some(&payload), ConnectionId(*over));
                 prop_assert_eq!(freeze, None);
-                let mut told = vec![false; BLOCKS as usize];
+                let (mut told, mut free) = (vec![false; BLOCKS as usize], vec![false; BLOCKS as usize]);
                 for (i, byte) in payload.iter().enumerate() {
                     let at = extent.offset() + i as u64;
                     let Some(&(_, group)) = BITMAPS.iter().find(|b| u64::from(b.0) == at / SIZE) else {
@@ -213,6 +213,7 @@ impl Model {
                             told[b as usize] = true;
                             let unloaded = !self.loaded[group as usize];
                             let plain = &mut self.blocks[b as usize];
+                            free[b as usize] |= plain.free;
                             if plain.free {
                                 // As a write of it would: what was seen before counts no more.
                                 (plain.free, plain.seen, plain.writer) = (false, false, Writer::Over(*over));
@@ -224,6 +225,8 @@ impl Model {
                 for b in 0..BLOCKS {
                     let ours = claimed.iter().any(|r| r.contains(BlockNo(b)));
                     prop_assert_eq!(ours, told[b as usize], "block {} claimed", b);
+                    let ours = allocated.iter().any(|r| r.contains(BlockNo(b)));
+                    prop_assert_eq!(ours, free[b as usize], "block {} allocated", b);
                 }
             }
             Event::Zeroed(extent) => {

@@ -269,18 +269,21 @@ mod tests {
         let (mut p, head) = (placement(), Head::new(None));
         let place = |p: &mut Placement, taken: BlockRange| p.place(100, &head, &Ground { taken });
         // A file was written; it will go on.
-        p.allocated(at(0, 10));
-        assert_eq!(place(&mut p, at(0, 10)), Place::At(at(266, 366)));
-        assert_eq!(place(&mut p, at(0, 366)), Place::At(at(366, 466)));
+        p.allocated(at(0, 9));
+        p.allocated(at(9, 10));
+        assert_eq!(place(&mut p, at(0, 10)), Place::At(at(267, 367)));
+        assert_eq!(place(&mut p, at(0, 367)), Place::At(at(367, 467)));
         // Another comes near.
-        p.allocated(at(380, 390));
-        assert_eq!(place(&mut p, at(0, 466)), Place::At(at(646, 746)));
+        p.allocated(at(380, 389));
+        p.allocated(at(389, 390));
+        assert_eq!(place(&mut p, at(0, 467)), Place::At(at(647, 747)));
     }
 
     #[test]
     fn where_there_is_nothing_else_it_is_used() {
         let (mut p, head) = (placement(), Head::new(None));
-        p.allocated(at(0, 6000));
+        p.allocated(at(0, 5000));
+        p.allocated(at(5000, 6000));
         // All that is left may be taken.
         assert_eq!(p.place(100, &head, &Ground { taken: at(0, 6000) }), Place::At(at(6000, 6100)));
         assert_eq!(p.place(100, &head, &Ground { taken: at(0, 6100) }), Place::At(at(6100, 6200)));
