@@ -263,6 +263,13 @@ impl Session {
         panic!("the volume is never idle");
     }
 
+    /// Lets a little time pass.
+    pub fn rest(&mut self, ms: u64) {
+        self.now += Nanos::from_millis(ms);
+        self.volume.handle_timeout(self.now);
+        self.drain();
+    }
+
     /// Reads some blocks and lets them be copied: what replicas there are in the end.
     pub fn copy(&mut self, blocks: &[BlockRange]) -> Vec<fs2_table::Replica> {
         for range in blocks {

@@ -123,7 +123,7 @@ pub struct CheckReport {
     pub table: Report,
     /// Dropped: the replica's block is in use.
     pub replica_in_use: u64,
-    /// Dropped: the original's block is free.
+    /// Dropped: the original's block is free. While the mark is valid such entries are left to the next session.
     pub original_free: u64,
     /// Dropped: the original holds something else.
     pub originals_differ: u64,
@@ -256,7 +256,8 @@ pub fn check(
         None
     } else if valid || options.checked {
         let then = valid.then(|| marked_sums(devices, &place, &stands, &layout));
-        let sums = against_bitmaps(devices, &layout, &mut table, &mut report, progress)?;
+        let mut of_no_file = Vec::new();
+        let sums = against_bitmaps(devices, &layout, &mut table, &mut report, &mut of_no_file, progress)?;
         let differs = match then {
             Some(Ok(then)) => (0..)
                 .zip(then.0.iter().zip(&sums.0))
@@ -269,6 +270,12 @@ pub fn check(
             report.mark = MarkFound::Differs(what);
             // Keeps O3: the flags were believed for the sake of this mark.
             table.all_unverified();
+        }
+        // What a session read and copied without having seen that group's bitmap it leaves so, and the next drops it when it
+        // sees the bitmap: no damage while the mark stands for both.
+        if report.mark != MarkFound::Valid {
+            let dropped = of_no_file.into_iter().filter(|&replica| table.remove(replica).is_some());
+            report.original_free = dropped.count() as u64;
         }
         report.needs_full_check = report.mark != MarkFound::Valid && !options.checked;
         Some(sums)
@@ -340,12 +347,13 @@ pub(super) fn marked_sums(
         .map_err(|_| "the checksums of the block bitmaps".to_string())
 }
 
-/// Drops entries whose replica is in use or whose original is free; gives the bitmaps' checksums.
+/// Drops entries whose replica is in use, tells the replicas of those whose original is free; gives the bitmaps' checksums.
 fn against_bitmaps(
     devices: &mut Devices<'_>,
     layout: &Layout,
     table: &mut ReplicaTable,
     report: &mut CheckReport,
+    of_no_file: &mut Vec<BlockNo>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<BitmapChecksums, OfflineError> {
     read_bitmaps(layout, &mut *devices.volume, progress, |_, map| {
@@ -354,11 +362,8 @@ fn against_bitmaps(
                 report.replica_in_use += 1;
             }
         }
-        for entry in table.originals_in(map.blocks()) {
-            if map.is_free(entry.original) && table.remove(entry.replica).is_some() {
-                report.original_free += 1;
-            }
-        }
+        let originals = table.originals_in(map.blocks());
+        of_no_file.extend(originals.iter().filter(|e| map.is_free(e.original)).map(|e| e.replica));
     })
 }
 
