@@ -138,7 +138,7 @@ fn what_is_refused_says_where_and_why() {
 fn generate_makes_the_same_trace_twice() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform"] {
+    for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform", "mixed"] {
         let args = ["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "5"];
         let (code, out, err) = run(dir, &[&args[..], &["a.fs2trace"]].concat(), b"");
         assert_eq!((code, out.len(), err.as_str()), (0, 0, "2,000 requests made up\n"));
@@ -153,6 +153,9 @@ fn generate_makes_the_same_trace_twice() {
     let (code, _, err) = run(dir, &["generate", "sequential", "--writes", "50%", "b.fs2trace"], b"");
     assert_eq!((code, err.as_str()), (1, "fs2-replay: sequential takes --writes 0% or 100%, no mixture\n"));
     assert!(!dir.join("b.fs2trace").exists());
+    let reads =
+        ok(dir, &["generate", "cvs", "--requests", "1000", "--writes", "0%", "--noise", "0%", "-"], b"");
+    assert_eq!(json(dir, &["info", "--json", "-"], &reads)["summary"]["mix"]["write"]["requests"], 0);
     let writes = ok(dir, &["generate", "uniform", "--requests", "1000", "--writes", "100%", "-"], b"");
     let info = json(dir, &["info", "--json", "-"], &writes);
     assert_eq!(info["summary"]["mix"]["write"]["requests"], 1000);

@@ -1,7 +1,7 @@
 //! Traces made up: for tests, benches, and to try a policy where no trace is at hand.
 //!
 //! A trace is a function of its [`Workload`], its [`Shape`] and a seed, by integer arithmetic alone, so it
-//! is the same on every machine. Memory does not grow with its length.
+//! is the same on every machine. Memory does not grow with its length: [`Workload::Mixed`] holds its phase.
 //!
 //! ```
 //! use fs2_trace::synth::{Shape, Workload};
@@ -12,7 +12,10 @@
 //! assert!(records.is_sorted_by_key(|r| r.at));
 //! ```
 
+mod mixed;
+
 use fs2_block::{Extent, Nanos, Op};
+use mixed::Mixed;
 
 use crate::record::Record;
 
@@ -64,6 +67,12 @@ pub enum Workload {
         /// In a thousand requests, how many write.
         write_permille: u64,
     },
+    /// Phases of many kinds, drawn by the seed: the same files again in the same order or in reverse, popular files, sequential
+    /// readers, backups, strides, logs, bursts; pauses of up to two minutes between them, and sometimes two at a time.
+    Mixed {
+        /// In a thousand requests of popular files and of single blocks, how many write.
+        write_permille: u64,
+    },
 }
 
 /// How long, how large and how fast a trace is.
@@ -93,7 +102,14 @@ impl Workload {
             Workload::Zipf { files, .. } => zipf(files),
             _ => Vec::new(),
         };
-        Synth { workload: self, shape, seed, weights, rng: Rng(seed), next: 0, time: 0 }
+        let mut rng = Rng(seed);
+        let mixed = match self {
+            Workload::Mixed { write_permille } => {
+                Some(Mixed::new(shape.span_bytes, write_permille, &mut rng))
+            }
+            _ => None,
+        };
+        Synth { workload: self, shape, seed, weights, mixed, rng, next: 0, time: 0, at_once: false }
     }
 }
 
@@ -105,9 +121,12 @@ pub struct Synth {
     seed: u64,
     /// Sums of the files' weights, the most popular first.
     weights: Vec<u64>,
+    mixed: Option<Mixed>,
     rng: Rng,
     next: u64,
     time: u64,
+    /// The request comes together with the one before.
+    at_once: bool,
 }
 
 /// Sums of the weights 1/n, of which the first is 2³².
@@ -196,6 +215,13 @@ impl Synth {
                     (Op::Read, self.place(pair.saturating_sub(distance), BLOCK, 0, 1000))
                 }
             }
+            Workload::Mixed { .. } => {
+                let mixed = self.mixed.as_mut().expect("a mixed workload has one");
+                let wanted = mixed.next(&mut self.rng);
+                self.time = self.time.saturating_add(wanted.idle_ns);
+                self.at_once = wanted.at_once;
+                (wanted.op, wanted.extent)
+            }
             Workload::Uniform { write_permille } => {
                 (self.write(write_permille), self.place(anywhere, BLOCK, 0, 1000))
             }
@@ -213,7 +239,7 @@ impl Iterator for Synth {
         let i = self.next;
         self.next += 1;
         let (op, extent) = self.request(i);
-        if i > 0 {
+        if i > 0 && !self.at_once {
             let gap = self.rng.below(self.shape.gap_ns.saturating_mul(2).saturating_add(1));
             self.time = self.time.saturating_add(gap);
         }

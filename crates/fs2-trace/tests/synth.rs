@@ -6,13 +6,14 @@ use fs2_block::{Extent, Nanos, Op};
 use fs2_trace::synth::{Shape, Synth, Workload};
 use fs2_trace::{Record, RecordFlags, Summariser, Summary};
 
-const ALL: [Workload; 6] = [
+const ALL: [Workload; 7] = [
     Workload::Cvs { runs: 4, idle_ns: 60_000_000_000, noise_permille: 20 },
     Workload::Zipf { files: 1000, write_permille: 100 },
     Workload::Sequential { op: Op::Read },
     Workload::WriteHeavy { read_permille: 100 },
     Workload::ReadAfterWrite { distance: 10 },
     Workload::Uniform { write_permille: 300 },
+    Workload::Mixed { write_permille: 100 },
 ];
 
 fn shape(requests: u64) -> Shape {
@@ -51,6 +52,20 @@ fn a_made_up_trace_is_the_same_every_time_and_lies_within_its_volume() {
     }
 }
 
+/// Phases of every kind, in the smallest volume there is.
+#[test]
+fn a_mixed_trace_lies_within_its_volume_whatever_the_seed() {
+    let mut at_once = 0;
+    for seed in 0..40 {
+        let shape = Shape { span_bytes: 16 << 20, ..shape(20_000) };
+        let records: Vec<_> = Workload::Mixed { write_permille: 300 }.generate(shape, seed).collect();
+        assert!(records.iter().all(|r| r.extent.end() <= 16 << 20 && !r.extent.is_empty()), "{seed}");
+        assert!(records.is_sorted_by_key(|r| r.at), "{seed}");
+        at_once += records.windows(2).filter(|w| w[0].at == w[1].at).count();
+    }
+    assert!(at_once > 10_000, "bursts: {at_once}");
+}
+
 #[test]
 fn a_made_up_trace_does_not_change_between_versions() {
     // Benches and figures in documents rely on it.
@@ -66,13 +81,14 @@ fn a_made_up_trace_does_not_change_between_versions() {
     assert_eq!(sums, SUMS);
 }
 
-const SUMS: [u64; 6] = [
+const SUMS: [u64; 7] = [
     11_392_953_683_397_615_452,
     8_931_212_004_442_697_091,
     7_113_986_508_930_926_965,
     14_353_698_933_222_279_703,
     15_381_776_332_352_580_861,
     9_576_444_946_178_622_055,
+    14_432_418_384_745_857_778,
 ];
 
 #[test]

@@ -21,7 +21,7 @@ use fs2_store::{FileStore, Lock, OpenError, OpenOptions, StoreIo};
 
 pub(crate) use bar::Bar;
 pub(crate) use percent::bytes;
-pub use percent::parse_percent;
+pub use percent::{parse_percent, parse_share};
 
 /// Exit code: done.
 const DONE: i32 = 0;

@@ -8,7 +8,21 @@ use fs2_block::Permille;
 /// # Errors
 /// What is wrong with it, with an example.
 pub fn parse_percent(text: &str) -> Result<Permille, String> {
-    let wrong = |why: &str| format!("{why}; give a share like 5% or 0.5%");
+    match parse_share(text)? {
+        share if share == Permille::default() => Err(wrong("nothing")),
+        share => Ok(share),
+    }
+}
+
+fn wrong(why: &str) -> String {
+    format!("{why}; give a share like 5% or 0.5%")
+}
+
+/// The same, or nothing: `0%`.
+///
+/// # Errors
+/// As [`parse_percent`].
+pub fn parse_share(text: &str) -> Result<Permille, String> {
     let number = text.trim();
     let number = number.strip_suffix('%').unwrap_or(number).trim_end();
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
@@ -21,11 +35,7 @@ pub fn parse_percent(text: &str) -> Result<Permille, String> {
         return Err(wrong("finer than 0.1%"));
     }
     let permille = whole.parse::<u16>().ok().and_then(|w| w.checked_mul(10)).zip(tenth.parse::<u16>().ok());
-    match permille.and_then(|(w, t)| Permille::new(w.saturating_add(t))) {
-        None => Err(wrong("more than 100%")),
-        Some(share) if share == Permille::default() => Err(wrong("nothing")),
-        Some(share) => Ok(share),
-    }
+    permille.and_then(|(w, t)| Permille::new(w.saturating_add(t))).ok_or_else(|| wrong("more than 100%"))
 }
 
 /// `51.2 GiB`: bytes for people.
@@ -68,6 +78,8 @@ mod tests {
             let said = permille(text).unwrap_err();
             assert!(said.ends_with("give a share like 5% or 0.5%"), "{text:?}: {said}");
         }
+        assert_eq!(["0", "0.0%", "5%"].map(|t| parse_share(t).map(|p| p.get())), [Ok(0), Ok(0), Ok(50)]);
+        assert!(parse_share("-0%").is_err());
     }
 
     #[test]

@@ -12,13 +12,14 @@ use super::Failure;
 use super::info::thousands;
 use super::new_file::NewFile;
 use super::run::parse_time;
-use crate::mkfs2::parse_percent;
+use crate::mkfs2::parse_share;
 
 const EXAMPLES: &str = "\
 Examples:
   fs2-replay generate cvs a.fs2trace                       seven updates of the same tree, a minute apart
   fs2-replay generate zipf --files 10000 --writes 20% a.fs2trace
   fs2-replay generate uniform --requests 10000000 a.fs2trace
+  fs2-replay generate mixed --gap 40ms --seed 7 a.fs2trace  whatever comes: another workload with each seed
   fs2-replay generate sequential - | fs2-replay info -     standard output
 
 The same options and seed give the same trace on every machine.";
@@ -45,7 +46,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
     /// How many requests write [default: 10%; none of sequential, 90% of write-heavy]
-    #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     writes: Option<Permille>,
     /// cvs: how often the same is read; the requests are divided among the runs
     #[arg(long, value_name = "N", default_value = "7", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -54,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     idle_between: Nanos,
     /// cvs: how much of a repeated run goes elsewhere
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_percent)]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
     noise: Permille,
     /// zipf: number of files
     #[arg(long, value_name = "N", default_value = "5000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -78,6 +79,8 @@ enum Kind {
     ReadAfterWrite,
     /// Single blocks, each as likely as any other
     Uniform,
+    /// Phases of many kinds, drawn by the seed: tours of files, backups, sequential readers, strides, logs, bursts
+    Mixed,
 }
 
 impl Args {
@@ -98,6 +101,7 @@ impl Args {
             Kind::WriteHeavy => Workload::WriteHeavy { read_permille: 1000 - writes(900) },
             Kind::ReadAfterWrite => Workload::ReadAfterWrite { distance: self.distance },
             Kind::Uniform => Workload::Uniform { write_permille: writes(100) },
+            Kind::Mixed => Workload::Mixed { write_permille: writes(100) },
         };
         let shape =
             Shape { requests: self.requests, span_bytes: u64::from(self.gib) << 30, gap_ns: self.gap.0 };
