@@ -46,6 +46,6 @@ pub use device::Device;
 pub use disk::Disk;
 pub use head::{Head, Knowledge};
 pub use profile::{DriveProfile, Extended, Power, ProfileError, Zone};
-pub use queue::{Chosen, Positioning, Queue, Scheduler};
+pub use queue::{Chosen, Overdue, Positioning, Queue, Scheduler};
 pub use seek::SeekCurve;
 pub use service::{Activity, Energy, Service, Split};

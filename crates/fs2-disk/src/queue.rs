@@ -1,7 +1,7 @@
 //! The request queue: which request goes next, and to which of its copies.
 //!
 //! * Q1: every request pushed is popped once, or removed.
-//! * Q2: a request older than the age bound goes before all younger ones.
+//! * Q2: where requests are older than the age bound, the oldest goes first, one time in [`OVERDUE_EVERY`].
 //! * Q3: equal requests go in the order in which they were pushed, equal copies as they were listed.
 
 use std::collections::VecDeque;
@@ -59,6 +59,40 @@ impl std::str::FromStr for Scheduler {
             let names: Vec<_> = Scheduler::ALL.iter().map(|k| k.name()).collect();
             format!("no scheduler is called `{s}`; there are {}", names.join(", "))
         })
+    }
+}
+
+/// Of so many requests one may go first because it is overdue. Where more are, the drive has more to do than it can, and in order of
+/// arrival it would do less still. As many as the kernel's mq-deadline takes in the order of sectors (`fifo_batch`).
+const OVERDUE_EVERY: u32 = 16;
+
+/// Whether another request may go first because of its age.
+#[derive(Clone, Copy, Debug)]
+pub struct Overdue {
+    /// Requests that went since one did.
+    since: u32,
+}
+
+impl Default for Overdue {
+    fn default() -> Overdue {
+        Overdue { since: OVERDUE_EVERY }
+    }
+}
+
+impl Overdue {
+    /// Whether one may.
+    pub fn may_go_first(&self) -> bool {
+        self.since >= OVERDUE_EVERY
+    }
+
+    /// One does, or is waited for.
+    pub fn goes_first(&mut self) {
+        self.since = 0;
+    }
+
+    /// A request went, whichever.
+    pub fn went(&mut self) {
+        self.since = self.since.saturating_add(1);
     }
 }
 
@@ -144,14 +178,15 @@ pub struct Queue {
     pushed: u64,
     /// One past the last sector chosen, for C-LOOK.
     swept: Sector,
+    overdue: Overdue,
 }
 
 impl Queue {
     /// Copies a request may have; those beyond are not considered.
     pub const COPIES_MAX: usize = 8;
 
-    /// An empty queue. A request that has waited for longer than `age_max` goes first; with `None`
-    /// a request may wait for ever (SSTF and SPTF do starve).
+    /// An empty queue. A request that has waited for longer than `age_max` goes first, one in 16; with
+    /// `None` a request may wait for ever (SSTF and SPTF do starve).
     pub fn new(scheduler: Scheduler, age_max: Option<Nanos>) -> Queue {
         Queue {
             scheduler,
@@ -160,6 +195,7 @@ impl Queue {
             backlog: VecDeque::new(),
             pushed: 0,
             swept: Sector(0),
+            overdue: Overdue::default(),
         }
     }
 
@@ -207,8 +243,15 @@ impl Queue {
                 let (index, copy) = match self.window.len() {
                     0 => return None,
                     1 => (0, self.best_copy(&self.window[0], now, drive)),
-                    _ => self.best(now, drive),
+                    _ => match self.oldest_overdue(now).filter(|_| self.overdue.may_go_first()) {
+                        Some(i) => {
+                            self.overdue.goes_first();
+                            (i, self.best_copy(&self.window[i], now, drive))
+                        }
+                        None => self.best(now, drive),
+                    },
                 };
+                self.overdue.went();
                 let entry = self.window.swap_remove(index);
                 self.window.extend(self.backlog.pop_front());
                 entry.chosen(copy)
@@ -253,15 +296,15 @@ impl Queue {
         if self.scheduler == Scheduler::Sstf { drive.position(now) } else { Sector(0) }
     }
 
+    /// Keeps Q2. The backlog holds younger ones only.
+    fn oldest_overdue(&self, now: Nanos) -> Option<usize> {
+        let age_max = self.age_max?;
+        let oldest = self.window.iter().enumerate().min_by_key(|(_, e)| e.number);
+        oldest.filter(|(_, e)| now.since(e.arrival) > age_max).map(|(i, _)| i)
+    }
+
     /// Index in the window, and copy.
     fn best(&self, now: Nanos, drive: &impl Positioning) -> (usize, usize) {
-        // Keeps Q2. The backlog holds younger ones only.
-        if let Some(age_max) = self.age_max {
-            let oldest = self.window.iter().enumerate().min_by_key(|(_, e)| e.number);
-            if let Some((i, e)) = oldest.filter(|(_, e)| now.since(e.arrival) > age_max) {
-                return (i, self.best_copy(e, now, drive));
-            }
-        }
         let head = self.head(now, drive);
         let mut best = ((u64::MAX, u64::MAX), 0, 0);
         for (i, e) in self.window.iter().enumerate() {

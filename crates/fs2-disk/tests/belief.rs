@@ -246,3 +246,37 @@ fn after_a_flush_that_wrote_the_arm_is_somewhere_until_it_is_seen() {
     let at = serve(&mut head, Op::Read, 30_000_000);
     assert_ne!(expected(&head, at), turn / 2);
 }
+
+/// Twelve accesses that it does not see end.
+#[test]
+fn what_is_supposed_goes_on_as_the_drive_does() {
+    let mut disk = Disk::new(DriveProfile::default());
+    let mut head = Head::new(DriveProfile::default(), Knowledge::Full);
+    go_on(&mut disk, &mut head, 10_000_000, 10_000_000, 5);
+    let mut now = disk.free_at() + Nanos(5_000_000);
+    let (mut hits, mut off) = (0, 0);
+    for i in 0..12u64 {
+        let (op, sector) = match i % 4 {
+            3 => (Op::Write, i * 700_000),
+            on => (Op::Read, i / 4 * 3_000_000 + on * 8),
+        };
+        let said = head.predict(now, op, Sector(sector), 8);
+        let supposed = head.suppose(now, op, Sector(sector), 8);
+        assert_eq!(said, supposed, "{i}");
+        let service = disk.serve(now, op, Sector(sector), 8);
+        hits += u32::from(service.cache_hit && supposed.cache_hit);
+        off += u32::from(supposed.total().0.abs_diff(service.total().0) > 1_000_000);
+        now = service.end() + Nanos(3_000_000);
+    }
+    assert!(hits >= 6 && off <= 1, "{hits} {off}");
+}
+
+#[test]
+fn a_write_into_a_cache_is_supposed_to_leave_the_arm() {
+    let mut head = Head::new(DriveProfile::default().with_write_cache(8 << 10, 50.0), Knowledge::Full);
+    let now = Nanos(1_000_000_000);
+    head.suppose(now, Op::Read, Sector(80_000), 8);
+    let arm = head.position(now + Nanos(30_000_000));
+    head.suppose(now + Nanos(40_000_000), Op::Write, Sector(90_000_000), 8);
+    assert_eq!(head.position(now + Nanos(50_000_000)), arm);
+}

@@ -112,6 +112,26 @@ impl Head {
         }
     }
 
+    /// The same of any access, and the head goes on from there as if it had come out so.
+    pub fn suppose_ms(&mut self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> f64 {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        let Some(m) = &mut self.model else {
+            let cost = self.read_cost_ms(now, sector, bytes);
+            self.last = Sector(sector.0 + u64::from(sectors));
+            return cost;
+        };
+        m.suppose(now, op, sector, sectors).total().as_millis_f64()
+    }
+
+    /// Predicted service time of an access, in ms.
+    pub fn cost_ms(&self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> f64 {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        match &self.model {
+            Some(m) => m.predict(now, op, sector, sectors).total().as_millis_f64(),
+            None => self.read_cost_ms(now, sector, bytes),
+        }
+    }
+
     /// Predicted seek and rotation of an access, in ns; without a profile, what orders accesses by
     /// distance.
     pub fn positioning_ns(&self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> u64 {
@@ -133,6 +153,13 @@ impl Head {
     /// Bytes of a segment of the drive's read-ahead cache; 0 where it has none or nothing is known of it.
     pub fn segment_bytes(&self) -> u64 {
         self.model.as_ref().map_or(0, |m| m.profile().read_ahead().1)
+    }
+
+    /// What the drive needs to write what it has cached of one write, in ms: what positioning took lately, and a turn at the least, for
+    /// appends with gaps between them lose one each.
+    pub fn write_back_ms(&self) -> f64 {
+        let turn = self.model.as_ref().map_or(0.0, |m| m.profile().turn().as_millis_f64());
+        self.mean_positioning_ms().max(turn)
     }
 
     /// Running mean of the positioning time of misses, in ms.

@@ -17,26 +17,32 @@ fn requests(run: u64) -> Vec<Record> {
     (0..READS).map(|i| Record::new(Nanos(0), Op::Read, Extent::new(at(i) * BLOCK, BLOCK))).collect()
 }
 
-/// The third run.
-fn third(kind: PolicyKind, without: &[Part]) -> Run {
+/// The last run of these, at a drive that takes eight at a time.
+fn last(runs: &[Vec<Record>], pace: Pace, kind: PolicyKind, without: &[Part]) -> Run {
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
-    (0..3).for_each(|run| requests(run).iter().for_each(|r| in_use.see(r.op, r.extent)));
+    runs.iter().flatten().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(kind));
     settings.depth = 8;
     settings.engine.without = without.iter().copied().collect();
     settings.engine.scheduler = fs2_disk::Scheduler::Sptf;
-    settings.pace = Pace::Closed { clients: 8, think_min: Nanos(0), think_max: Nanos(0) };
+    settings.pace = pace;
     settings.engine.space = Permille::new(50).expect("below 1000");
     let mut replay = Replay::new(&map, settings).expect("a volume");
-    for run in 0..3 {
-        replay.run(requests(run).into_iter().map(Ok::<_, ()>)).expect("no reader fails");
+    for run in runs {
+        replay.run(run.iter().copied().map(Ok::<_, ()>)).expect("no reader fails");
         replay.idle(Nanos::from_millis(120_000));
     }
     replay.volume().check();
     replay.last_run().clone()
+}
+
+/// The third run of eight clients.
+fn third(kind: PolicyKind, without: &[Part]) -> Run {
+    let pace = Pace::Closed { clients: 8, think_min: Nanos(0), think_max: Nanos(0) };
+    last(&[requests(0), requests(1), requests(2)], pace, kind, without)
 }
 
 #[test]
@@ -49,4 +55,21 @@ fn what_has_no_copy_is_not_left_out() {
     assert!(longest.0 < slow.0 * 3, "{longest:?}, and without copies a hundredth takes {slow:?}");
     let passed_over = third(PolicyKind::Fs2, &[Part::PassingOver]).response.quantile(1000);
     assert!(passed_over.0 > longest.0 * 3 / 2, "{passed_over:?}, {longest:?}");
+}
+
+/// A thousand files are visited in turn, then all are wanted at once: all of them are older than the slowest hundredth, and one
+/// in sixteen goes first for that. In order of arrival the drive would go to and fro among the copies.
+#[test]
+fn a_burst_is_served_in_the_order_that_is_soonest() {
+    const FILES: u64 = 1000;
+    let place = |i: u64| 60_000 + i * 709;
+    let read = |at: Nanos, i: u64| Record::new(at, Op::Read, Extent::new(place(i) * BLOCK, 2 * BLOCK));
+    let visits: Vec<_> = (0..FILES).map(|i| read(Nanos::from_millis(20 * i), i * 381 % FILES)).collect();
+    let burst: Vec<_> = (0..FILES).map(|i| read(Nanos(0), i)).collect();
+    let runs = [visits.clone(), visits, burst];
+    let of = |kind, without: &[Part]| last(&runs, Pace::Open, kind, without).response_ms();
+    let (none, fs2) = (of(PolicyKind::None, &[]), of(PolicyKind::Fs2, &[]));
+    assert!(fs2 < none / 2.0, "{fs2} {none}");
+    let unwatched = of(PolicyKind::Fs2, &[Part::PassingOver]);
+    assert!(fs2 < unwatched * 1.5, "{fs2} {unwatched}");
 }

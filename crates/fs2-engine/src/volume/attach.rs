@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt, SECTOR_BYTES};
-use fs2_disk::{DriveProfile, Knowledge, Scheduler};
+use fs2_disk::{DriveProfile, Knowledge, Overdue, Scheduler};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
@@ -392,6 +392,8 @@ impl Volume {
             policy,
             head: Head::with_knowledge(config.drive.clone(), config.knowledge),
             swept: fs2_block::Sector(0),
+            overdue: Overdue::default(),
+            waited_for: None,
             stats: Stats { parts: Parts::of(bytes), ..Stats::default() },
             layout,
             config,

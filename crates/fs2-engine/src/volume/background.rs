@@ -180,7 +180,9 @@ impl Volume {
     /// How long a rest must be at the least before the engine does anything of its own, and at which risk.
     fn rest_least(&self) -> (Nanos, f64) {
         // What the drive has still to write of its clients' a flush would wait for.
-        let least = self.config.idle_after.max(self.write_cache.written_after());
+        let cached = self.config.settle && self.head.caches_writes();
+        let written = if cached { self.write_cache.written_after() } else { Nanos(0) };
+        let least = self.config.idle_after.max(written);
         let any = self.config.without.has(Part::Pauses);
         let risk = |risk| if any { 1.0 } else { risk };
         self.disturbance.risk_allowed().map_or((least.max(LONG_REST), 1.0), |allowed| (least, risk(allowed)))

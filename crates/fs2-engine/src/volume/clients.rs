@@ -294,7 +294,7 @@ impl Volume {
     pub(super) fn dispatch_client(&mut self, now: Nanos) -> Option<Io> {
         let watched = self.ghost.as_ref().filter(|_| !self.config.without.has(Part::PassingOver));
         let longest = watched.and_then(|g| g.longest_wait());
-        if longest.is_some_and(|longest| self.passed_over(now, longest)) {
+        if longest.is_some_and(|longest| self.waits_for_overdue(now, longest)) {
             return None;
         }
         if self.config.scheduler != Scheduler::Fcfs && self.waiting.len() > 1 {
@@ -314,11 +314,16 @@ impl Volume {
         None
     }
 
-    /// Whether the oldest request at the device came longer ago than that: the drive's own queue serves what is nearer to its head, and
-    /// gets no more of it.
-    fn passed_over(&self, now: Nanos, longest: Nanos) -> bool {
-        let oldest = self.requests.values().take(WINDOW).find(|p| p.active);
-        oldest.is_some_and(|p| now.since(p.arrived) > longest)
+    /// Whether the oldest request at the device came longer ago than that, and is waited for: the drive's own queue serves what is nearer
+    /// to its head, and gets no more of it.
+    fn waits_for_overdue(&mut self, now: Nanos, longest: Nanos) -> bool {
+        let oldest = self.requests.iter().take(WINDOW).find(|(_, p)| p.active);
+        let Some((seq, _)) = oldest.filter(|(_, p)| now.since(p.arrived) > longest) else { return false };
+        if self.waited_for != Some(seq) && self.overdue.may_go_first() {
+            self.overdue.goes_first();
+            self.waited_for = Some(seq);
+        }
+        self.waited_for == Some(seq)
     }
 
     /// The same by the scheduler: the request that costs least, with the cheapest of its copies.
@@ -335,7 +340,9 @@ impl Volume {
                 }
                 let p = &self.requests[seq];
                 // Nobody starves: what has waited for too long goes first, oldest first.
-                if now.since(p.arrived) > longest {
+                if self.overdue.may_go_first() && now.since(p.arrived) > longest {
+                    self.overdue.goes_first();
+                    self.waited_for = Some(seq);
                     best = Some((0, seq));
                     break;
                 }
@@ -432,9 +439,15 @@ impl Volume {
         if op != IoOp::Discard || !self.planted(Plant::DiscardBeforeEnd) {
             self.hold(io.id, lock, exclusive);
         }
-        self.waiting.remove(seq);
-        self.requests.get_mut(seq).expect("it was waiting").active = true;
+        self.goes(seq);
         io
+    }
+
+    /// A request goes to the device.
+    fn goes(&mut self, seq: u64) {
+        self.waiting.remove(seq);
+        self.overdue.went();
+        self.requests.get_mut(seq).expect("it was waiting").active = true;
     }
 
     fn gate_open(&self) -> bool {
@@ -488,8 +501,7 @@ impl Volume {
                 if !self.planted(Plant::NoPin) {
                     self.hold(io.id, extent, false);
                 }
-                self.waiting.remove(seq);
-                self.requests.get_mut(seq).expect("it was waiting").active = true;
+                self.goes(seq);
                 return io;
             }
         }
@@ -590,7 +602,8 @@ impl Volume {
             && matches!(p.kind, Kind::Read | Kind::Write)
         {
             // Keeps G2.
-            ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own));
+            let given = 1 + self.requests.len().saturating_sub(self.waiting.len());
+            ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own), given);
         }
         Crowd::went(&mut self.crowd, &self.requests, seq, p.blocks);
         let mut after = p.ack_after;

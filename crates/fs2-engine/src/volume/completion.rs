@@ -89,8 +89,9 @@ impl Volume {
         if let Some(ghost) = self.ghost.as_mut().filter(|_| op == Op::Write && self.head.caches_writes()) {
             ghost.writes_are_cached();
         }
-        if op == Op::Write && self.config.settle && self.head.caches_writes() {
-            self.write_cache.written(self.head.mean_positioning_ms());
+        // Before the drive is known to cache them, too: it has them all the same.
+        if op == Op::Write && self.config.settle {
+            self.write_cache.written(self.head.write_back_ms());
         }
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,

@@ -1,9 +1,9 @@
 //! What the engine's own work in short pauses costs clients, and how much of that it may.
 //!
 //! Requests that arrive while the engine's access is at the device wait for it, those that come behind them before the
-//! device has nothing more to do are as late, and the first finds the head where that access left it and not where the
-//! client did. All three are charged here: the waits as they were, who comes behind with the longest of them, the head's way
-//! as predicted from before and after. Work in pauses goes on as long as
+//! device has nothing more to do are as late, and the first ones find head and cache as that access left them and not as the
+//! client did. All three are charged here: the waits as they were, who comes behind with the longest of them, the first
+//! [`FOLLOWED`] with what they are predicted to take and would have taken without. Work in pauses goes on as long as
 //!
 //! - D1: what it cost reads is at most [`LIMIT`] of the time reads took at the device, and the same of all requests together,
 //! - D2: plus [`SHARE`] of what copies have saved by then, for what gains may be invested in,
@@ -14,7 +14,7 @@
 //! After that work waits for long rests ([`LONG_REST`](crate::config::LONG_REST)) until the accounts allow it again. All
 //! sums are halved now and then: what was is forgotten.
 
-use fs2_block::{Extent, Nanos};
+use fs2_block::{Extent, Nanos, Op};
 
 use super::tail::Tail;
 use crate::head::Head;
@@ -36,6 +36,12 @@ const FIRST: f64 = 15.0;
 /// small on one real trace or too large on another.
 const RISKS: (f64, f64) = (0.1, 0.5);
 
+/// Accesses behind the engine's own work that are compared with what they would have taken without: who reads on from the drive's
+/// cache misses what the drive would have read ahead one or more accesses later. Measured: of 450 runs of made-up workloads 38 are slower
+/// by more than 1 % with 1, and 32 with 16; a long trace with short pauses has 5.85, 6.72 and 7.73 ms a read in its second pass with 1, 4 and
+/// 16, and the same from the fourth on.
+const FOLLOWED: u32 = 16;
+
 /// Requests of a kind after which its sums are halved. Guess.
 const HALVE_EVERY: u64 = 8192;
 
@@ -51,8 +57,8 @@ struct Account {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Disturbance {
     without: Without,
-    /// The head before the engine's own work of this pause.
-    before: Option<Box<Head>>,
+    /// The head as it would be without the engine's own work of the last pause, and for how many more accesses that is followed.
+    without_own: Option<(Box<Head>, u32)>,
     /// Its access is at the device.
     at_device: bool,
     reads: Account,
@@ -71,7 +77,8 @@ impl Disturbance {
 
     /// The engine's own access is about to begin in a short pause.
     pub(super) fn begins(&mut self, head: &Head) {
-        self.before.get_or_insert_with(|| Box::new(head.clone()));
+        // Who is followed still goes on without this work, too.
+        self.without_own.get_or_insert_with(|| (Box::new(head.clone()), 0)).1 = FOLLOWED;
         self.at_device = true;
     }
 
@@ -102,12 +109,21 @@ impl Disturbance {
         self.tail.answered(response, waited);
     }
 
-    /// A client's access to `extent` begins, perhaps while the engine's own is still at the device.
-    pub(super) fn ends(&mut self, head: &Head, now: Nanos, reads: bool, extent: Extent) {
-        let Some(before) = self.before.take() else { return };
-        let cost = |head: &Head| head.read_cost_ms(now, extent.sector(), extent.len());
-        // It may have brought the head nearer, too.
-        self.account(reads).cost += cost(head) - cost(&before);
+    /// A client's access to `extent` begins, alone at the device or not, perhaps while the engine's own is still there.
+    pub(super) fn ends(&mut self, head: &Head, now: Nanos, op: Op, extent: Extent, alone: bool) {
+        let Some((without, left)) = &mut self.without_own else { return };
+        let (sector, bytes) = (extent.sector(), extent.len());
+        let would = without.suppose_ms(now, op, sector, bytes);
+        *left -= 1;
+        let first = *left + 1 == FOLLOWED;
+        // In which order the drive serves several, nobody knows.
+        if *left == 0 || !alone {
+            self.without_own = None;
+        }
+        if alone || first {
+            // It may have brought the head nearer, too.
+            self.account(op == Op::Read).cost += head.cost_ms(now, op, sector, bytes) - would;
+        }
     }
 
     /// A request took so long, from its arrival on.
@@ -165,7 +181,7 @@ mod tests {
         d.begins(&head);
         let now = Nanos::from_millis(waited);
         d.own_ended(now, [(Nanos(0), reads)].into_iter());
-        d.ends(&head, now, reads, Extent::new(0, 4096));
+        d.ends(&head, now, if reads { Op::Read } else { Op::Write }, Extent::new(0, 4096), false);
     }
 
     #[test]
@@ -200,7 +216,7 @@ mod tests {
         assert_eq!(d.told().cost_ms, 0.0, "nothing of the engine's own was done");
         d.begins(&Head::new(None));
         // In the drive's queue, which takes several.
-        d.ends(&Head::new(None), Nanos(0), true, Extent::new(0, 4096));
+        d.ends(&Head::new(None), Nanos(0), Op::Read, Extent::new(0, 4096), false);
         d.own_ended(Nanos::from_millis(6), came());
         assert_eq!(d.told().cost_ms, 8.0);
         d.own_ended(Nanos::from_millis(9), came());
@@ -228,5 +244,48 @@ mod tests {
         pause(&mut d, true, 1000);
         (0..HALVE_EVERY * 7).for_each(|_| d.served(true, Nanos(0)));
         assert!(d.risk_allowed().is_some());
+    }
+
+    /// Who reads on from what the drive read ahead finds that there, and misses what it would have read ahead behind it: the read after.
+    #[test]
+    fn what_the_drive_would_have_read_ahead_is_charged() {
+        let profile = fs2_disk::DriveProfile::builtin("wd800-repaired").unwrap();
+        let mut drive = fs2_disk::Disk::new(profile.clone());
+        let mut head = Head::new(Some(profile));
+        let mut d = Disturbance::default();
+        let mut now = Nanos(0);
+        let mut access = |d: &mut Disturbance, head: &mut Head, op: Op, extent: Extent, own: bool| {
+            now += Nanos::from_millis(30);
+            if own {
+                d.begins(head);
+                d.own_ended(now, std::iter::empty());
+            } else {
+                d.ends(head, now, op, extent, true);
+            }
+            let sectors = extent.sectors() as u32;
+            let end = drive.serve(now, op, extent.sector(), sectors).end();
+            head.completed(op, extent.sector(), extent.len(), now, end);
+            let took = end.since(now);
+            now = end;
+            took
+        };
+        let on = |i: u64| Extent::new(i * 131_072, 131_072);
+        let far = Extent::new(30 << 30, 65_536);
+        for i in 0..20 {
+            access(&mut d, &mut head, Op::Read, on(i), false);
+        }
+        access(&mut d, &mut head, Op::Write, far, true);
+        let mut lost = Nanos(0);
+        let mut charged = Vec::new();
+        for i in 20..20 + u64::from(FOLLOWED) {
+            let took = access(&mut d, &mut head, Op::Read, on(i), false);
+            lost += took.since(Nanos::from_millis(3));
+            charged.push(d.told().cost_ms);
+        }
+        let (first, all) = (charged[0], charged[charged.len() - 1]);
+        assert!(lost > Nanos::from_millis(5), "one of them moved the arm: {lost:?}");
+        assert!(all > 5.0 && all > first + 2.0, "{charged:?}");
+        access(&mut d, &mut head, Op::Read, far, false);
+        assert_eq!(d.told().cost_ms, all, "no longer followed");
     }
 }

@@ -35,6 +35,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Nanos, Op, Request, RequestId};
+use fs2_disk::Overdue;
 use fs2_ext2::{Freeze, Layout, Liveness};
 use fs2_table::{ReplicaTable, Vacated};
 
@@ -150,6 +151,9 @@ pub struct Volume {
     head: Head,
     /// One past the last sector a request was dispatched to, for C-LOOK.
     swept: fs2_block::Sector,
+    /// Whether a request may go first because of its age, and the one that did last.
+    overdue: Overdue,
+    waited_for: Option<u64>,
     stats: Stats,
     /// Blocks to read next into the drive's own cache.
     trail: Option<BlockRange>,
@@ -495,7 +499,9 @@ impl Volume {
             if reads {
                 self.stats.read_wait += now.since(arrived);
             }
-            self.disturbance.ends(&self.head, now, reads, extent);
+            let alone = self.in_flight.values().all(|io| !matches!(io.purpose, Purpose::Client { .. }));
+            let op = if reads { Op::Read } else { Op::Write };
+            self.disturbance.ends(&self.head, now, op, extent, alone);
         }
         let id = IoId(self.next_io);
         self.next_io += 1;
