@@ -125,20 +125,20 @@ impl Head {
 
     /// The same, and what is believed of arm and cache goes on from there as if the access had come out so.
     pub fn suppose(&mut self, now: Nanos, op: Op, sector: Sector, sectors: u32) -> Service {
-        let waited = self.belief.wait_for(now, op, sector, sectors);
+        self.belief.wait_for(now, op, sector, sectors);
         let start = now.max(self.belief.free_at());
         let (mut service, effect) = self.belief.plan(now, op, sector, sectors, self.spindle.phase(start));
         self.expect(&mut service, effect);
         if matches!(effect, Effect::Written { .. }) && self.caches_writes() {
             let (first, end) = crate::disk::span(sector, sectors);
+            // Keeps H4.
+            self.adrift = self.is_adrift(start);
             self.unwritten = Some(end);
             self.belief.cache.written(first, end);
         } else {
             self.adrift &= !matches!(effect, Effect::Read { .. } | Effect::Written { .. });
             self.belief.apply(effect);
         }
-        service.start = service.start - waited;
-        service.overhead += waited;
         self.belief.free_at = service.end();
         if sectors > 0 && matches!(op, Op::Read | Op::Write | Op::WriteZeroes) {
             self.belief.after_read = op == Op::Read;

@@ -275,6 +275,15 @@ fn what_is_supposed_goes_on_as_the_drive_does() {
 fn a_write_into_a_cache_is_supposed_to_leave_the_arm() {
     let mut head = Head::new(DriveProfile::default().with_write_cache(8 << 10, 50.0), Knowledge::Full);
     let now = Nanos(1_000_000_000);
+    // What it has to write first is nobody's positioning.
+    for i in 0..600 {
+        let (said, supposed) = (
+            head.predict(now, Op::Write, Sector(i * 50_000), 64),
+            head.suppose(now, Op::Write, Sector(i * 50_000), 64),
+        );
+        assert_eq!(said.total(), supposed.total(), "{i}");
+    }
+    let now = now + Nanos(100_000_000_000);
     head.suppose(now, Op::Read, Sector(80_000), 8);
     let arm = head.position(now + Nanos(30_000_000));
     head.suppose(now + Nanos(40_000_000), Op::Write, Sector(90_000_000), 8);

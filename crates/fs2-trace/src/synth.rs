@@ -70,7 +70,7 @@ pub enum Workload {
     /// Phases of many kinds, drawn by the seed: the same files again in the same order or in reverse, popular files, sequential
     /// readers, backups, strides, logs, bursts; pauses of up to two minutes between them, and sometimes two at a time.
     Mixed {
-        /// In a thousand requests of popular files and of single blocks, how many write.
+        /// In a thousand requests of popular files and of blocks anywhere, how many write; logs and rewrites write besides.
         write_permille: u64,
     },
 }

@@ -45,7 +45,7 @@ pub(super) struct Args {
     /// Which trace of its kind
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// How many requests write [default: 10%; none of sequential, 90% of write-heavy]
+    /// How many requests write [default: 10%; none of sequential, 90% of write-heavy; of mixed, logs and rewrites write besides]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     writes: Option<Permille>,
     /// cvs: how often the same is read; the requests are divided among the runs

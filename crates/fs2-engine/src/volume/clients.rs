@@ -319,7 +319,9 @@ impl Volume {
     fn waits_for_overdue(&mut self, now: Nanos, longest: Nanos) -> bool {
         let oldest = self.requests.iter().take(WINDOW).find(|(_, p)| p.active);
         let Some((seq, _)) = oldest.filter(|(_, p)| now.since(p.arrived) > longest) else { return false };
-        if self.waited_for != Some(seq) && self.overdue.may_go_first() {
+        // An older one that still waits has the next turn.
+        let oldest = self.waiting.key_at(0).is_none_or(|waits| waits > seq);
+        if self.waited_for != Some(seq) && oldest && self.overdue.may_go_first() {
             self.overdue.goes_first();
             self.waited_for = Some(seq);
         }

@@ -109,9 +109,21 @@ impl Disturbance {
         self.tail.answered(response, waited);
     }
 
-    /// A client's access to `extent` begins, alone at the device or not, perhaps while the engine's own is still there.
-    pub(super) fn ends(&mut self, head: &Head, now: Nanos, op: Op, extent: Extent, alone: bool) {
+    /// A client's access to `extent` begins, alone at the device or not, perhaps while the engine's own is still there. `None`: of what is
+    /// neither read nor write the belief about the head knows nothing.
+    pub(super) fn client_begins(
+        &mut self,
+        head: &Head,
+        now: Nanos,
+        op: Option<Op>,
+        extent: Extent,
+        alone: bool,
+    ) {
         let Some((without, left)) = &mut self.without_own else { return };
+        let Some(op) = op else {
+            self.without_own = None;
+            return;
+        };
         let (sector, bytes) = (extent.sector(), extent.len());
         let would = without.suppose_ms(now, op, sector, bytes);
         *left -= 1;
@@ -181,7 +193,8 @@ mod tests {
         d.begins(&head);
         let now = Nanos::from_millis(waited);
         d.own_ended(now, [(Nanos(0), reads)].into_iter());
-        d.ends(&head, now, if reads { Op::Read } else { Op::Write }, Extent::new(0, 4096), false);
+        let op = if reads { Op::Read } else { Op::Write };
+        d.client_begins(&head, now, Some(op), Extent::new(0, 4096), false);
     }
 
     #[test]
@@ -216,7 +229,7 @@ mod tests {
         assert_eq!(d.told().cost_ms, 0.0, "nothing of the engine's own was done");
         d.begins(&Head::new(None));
         // In the drive's queue, which takes several.
-        d.ends(&Head::new(None), Nanos(0), Op::Read, Extent::new(0, 4096), false);
+        d.client_begins(&Head::new(None), Nanos(0), Some(Op::Read), Extent::new(0, 4096), false);
         d.own_ended(Nanos::from_millis(6), came());
         assert_eq!(d.told().cost_ms, 8.0);
         d.own_ended(Nanos::from_millis(9), came());
@@ -260,7 +273,7 @@ mod tests {
                 d.begins(head);
                 d.own_ended(now, std::iter::empty());
             } else {
-                d.ends(head, now, op, extent, true);
+                d.client_begins(head, now, Some(op), extent, true);
             }
             let sectors = extent.sectors() as u32;
             let end = drive.serve(now, op, extent.sector(), sectors).end();

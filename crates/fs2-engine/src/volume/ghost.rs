@@ -132,7 +132,7 @@ impl Gate {
         let credit = self.gained.max(0.0) * CREDIT;
         let limit = LIMIT + credit / self.allowance();
         self.closed = self.closed.saturating_sub(u64::from(reads));
-        if self.gained > GAINED * limit {
+        if self.gained > GAINED * limit * self.allowance() {
             self.next = CLOSED.0;
         }
         if self.lost > limit {

@@ -495,13 +495,17 @@ impl Volume {
         purpose: Purpose,
     ) -> Io {
         if let Purpose::Client { seq, .. } = purpose {
-            let (arrived, reads) = (self.requests[seq].arrived, matches!(op, IoOp::Read));
-            if reads {
+            let arrived = self.requests[seq].arrived;
+            if op == IoOp::Read {
                 self.stats.read_wait += now.since(arrived);
             }
             let alone = self.in_flight.values().all(|io| !matches!(io.purpose, Purpose::Client { .. }));
-            let op = if reads { Op::Read } else { Op::Write };
-            self.disturbance.ends(&self.head, now, op, extent, alone);
+            let op = match op {
+                IoOp::Read => Some(Op::Read),
+                IoOp::Write { .. } => Some(Op::Write),
+                _ => None,
+            };
+            self.disturbance.client_begins(&self.head, now, op, extent, alone);
         }
         let id = IoId(self.next_io);
         self.next_io += 1;

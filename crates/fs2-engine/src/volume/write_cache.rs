@@ -26,7 +26,7 @@ pub(super) struct WriteCache {
 }
 
 impl WriteCache {
-    /// A write went into the cache; the arm needs so many ms to get there.
+    /// A client's write was answered, perhaps from the cache; the arm needs so many ms to get there.
     pub(super) fn written(&mut self, ms: f64) {
         self.left = (self.left + Nanos::from_millis_f64(ms)).min(LEFT_MAX);
     }
