@@ -6,7 +6,7 @@ rest and clients that the seed draws, too.
     benches/mixed.py --seeds 42:43 -- --without gate      # options behind -- are the policy's alone
 
 Of each run the mean response of all requests and its 99th percentile, waits behind copies included, in per cent of `none`'s; the worst
-are listed with the command that replays them. Requests are 10 to 100 ms apart, so that no drive is overloaded but by bursts: where one is, a
+are listed with the commands that replay them; small-cache.toml is wd800-repaired with two segments of 32 KiB, as in worst.toml. Requests are 10 to 100 ms apart, so that no drive is overloaded but by bursts: where one is, a
 little difference at the beginning grows without bound, and `none` differs from itself by as much. Only Python's own library is needed.
 """
 import argparse
@@ -95,7 +95,8 @@ def main():
         for d in sorted(done, key=lambda d: -max(d[name]))[: a.rows]:
             figures = "  ".join(f"{n} " + " ".join(f"{v:+.1f}" for v in d[n]) for n in ("mean", "p99", "reads"))
             print(f"  {figures}  of {d['none_ms']:.1f} ms")
-            print(f"    generate mixed {' '.join(map(str, d['generate']))}; run {' '.join(map(str, d['run']))}")
+            made, run = (" ".join(Path(o).name if str(o).endswith(".toml") else str(o) for o in d[k]) for k in ("generate", "run"))
+            print(f"    generate mixed T {made}; run T --policy none,{a.policy} {run}")
 
 
 if __name__ == "__main__":
