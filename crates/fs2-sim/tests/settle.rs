@@ -116,19 +116,15 @@ fn requests() -> Vec<Record> {
     (0..READS).map(&mut request).collect()
 }
 
-fn runs(requests: &[Record], clients: usize, kind: PolicyKind) -> Vec<Run> {
+fn runs(drive: &str, requests: &[Record], kind: PolicyKind) -> Vec<Run> {
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
     requests.iter().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
-    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let drive = DriveProfile::builtin(drive).expect("it is built in");
     let mut settings =
         Settings::new(drive).with_belief(Belief::WriteCache, 1).with_scheme(Scheme::Engine(kind));
-    settings.pace = match Pace::closed() {
-        Pace::Closed { think_min, think_max, .. } => Pace::Closed { clients, think_min, think_max },
-        open => open,
-    };
-    settings.depth = clients;
+    settings.pace = Pace::closed();
     settings.engine.space = Permille::new(50).expect("below 1000");
     let mut replay = Replay::new(&map, settings).expect("a volume");
     let mut one = || {
@@ -141,7 +137,7 @@ fn runs(requests: &[Record], clients: usize, kind: PolicyKind) -> Vec<Run> {
 
 #[test]
 fn a_write_cache_nobody_told_of_costs_no_gain_and_does_no_harm() {
-    let of = |kind| runs(&requests(), 1, kind);
+    let of = |kind| runs("wd800-repaired", &requests(), kind);
     let (none, fs2) = (of(PolicyKind::None), of(PolicyKind::Fs2));
     let response = |runs: &[Run], run: usize| (runs[run].response_ms(), runs[run].response.quantile(990));
     let (plain, first, third) = (response(&none, 0), response(&fs2, 0), response(&fs2, 2));
@@ -149,23 +145,18 @@ fn a_write_cache_nobody_told_of_costs_no_gain_and_does_no_harm() {
     assert!(third.0 < plain.0 * 0.6, "{plain:?} {third:?}");
 }
 
-/// A log is appended to with gaps: its writes are near each other and say nothing of a cache, but the drive has them to write when the
-/// first flush comes.
+/// A log is appended to with gaps, and a file beside it read backwards: the arm's ways are short, but each append costs the drive a turn when
+/// it comes to write them.
 #[test]
-fn what_was_cached_before_anybody_knew_is_not_waited_for() {
-    let requests: Vec<_> = requests()
-        .into_iter()
-        .enumerate()
-        .map(|(i, r)| match (i as u64, r.op) {
-            // Now and then one far away, by which the cache shows.
-            (i, Op::Read) if i % 2 == 0 => {
-                let block = if i % 50 == 0 { 300_000 + i * 8 } else { 900_000 + i * 4 };
-                Record::new(r.at, Op::Write, Extent::new(block * 4096, 4096))
-            }
-            _ => r,
-        })
-        .collect();
-    let first = |kind| runs(&requests, 8, kind)[0].response_ms();
+fn appends_in_the_cache_are_not_waited_for() {
+    let mut at = Nanos(0);
+    let mut request = |i: u64| {
+        at += Nanos::from_millis(20 + i % 100 / 97 * 90);
+        let (op, block) = if i % 2 == 0 { (Op::Write, 900_000 + i * 4) } else { (Op::Read, 880_000 - i * 8) };
+        Record::new(at, op, Extent::new(block * 4096, 4096))
+    };
+    let requests: Vec<_> = (0..2 * READS).map(&mut request).collect();
+    let first = |kind| runs("exos-x24", &requests, kind)[0].response_ms();
     let (none, fs2) = (first(PolicyKind::None), first(PolicyKind::Fs2));
-    assert!(fs2 < none * 1.02, "{fs2} {none}");
+    assert!(fs2 < none * 1.05, "{fs2} {none}");
 }
