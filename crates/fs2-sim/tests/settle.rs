@@ -152,7 +152,8 @@ fn appends_in_the_cache_are_not_waited_for() {
     let mut at = Nanos(0);
     let mut request = |i: u64| {
         at += Nanos::from_millis(20 + i % 100 / 97 * 90);
-        let (op, block) = if i % 2 == 0 { (Op::Write, 900_000 + i * 4) } else { (Op::Read, 880_000 - i * 8) };
+        let (op, block) =
+            if i.is_multiple_of(2) { (Op::Write, 900_000 + i * 4) } else { (Op::Read, 880_000 - i * 8) };
         Record::new(at, op, Extent::new(block * 4096, 4096))
     };
     let requests: Vec<_> = (0..2 * READS).map(&mut request).collect();
