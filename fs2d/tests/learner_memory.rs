@@ -41,6 +41,9 @@ impl Space for Full {
     fn room(&self) -> usize {
         1000
     }
+    fn capacity(&self) -> usize {
+        BLOCKS as usize / 20
+    }
 }
 
 /// The policy, what it has, and a log without room: everything has to be remembered by address.

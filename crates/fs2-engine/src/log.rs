@@ -331,20 +331,41 @@ impl Log {
         len
     }
 
-    /// Says what each block of a run is worth.
-    pub fn appraise(&mut self, id: RunId, worth: u8) {
+    /// Says what each block of a run is worth, in the order of reading.
+    pub fn appraise(&mut self, id: RunId, mut worth: impl FnMut(BlockNo) -> u8) {
         if let Some(run) = self.run_mut(id) {
-            run.blocks.iter_mut().for_each(|b| b.worth = worth);
+            run.blocks.iter_mut().filter(|b| b.data.is_some()).for_each(|b| b.worth = worth(b.original));
         }
     }
 
     /// What the next block that [`Log::take`] would take is worth, and how many come in a row, up to `most`, that are worth
-    /// that much or more.
+    /// that much or more or go on where one of these ends.
     pub fn next_worth(&self, most: usize) -> Option<(u8, usize)> {
-        let first = self.runs.iter().find(|r| !r.open)?;
-        let mut worths = first.blocks.iter().filter(|b| b.data.is_some()).map(|b| b.worth);
-        let worth = worths.next()?;
-        Some((worth, 1 + worths.take(most.saturating_sub(1)).take_while(|&w| w >= worth).count()))
+        let mut blocks = self.next_of_first();
+        let LogBlock { worth, original: BlockNo(mut last), .. } = *blocks.next()?;
+        let with_it = |b: &&LogBlock| {
+            let goes_on = b.original.0 == last + 1;
+            last = b.original.0;
+            goes_on || b.worth >= worth
+        };
+        Some((worth, 1 + blocks.take(most.saturating_sub(1)).take_while(with_it).count()))
+    }
+
+    /// The most of the next blocks, up to `most`, that end where what was read in a row ends; 0 where already the first goes on
+    /// further than that.
+    pub fn next_whole(&self, most: usize) -> usize {
+        let blocks: Vec<u32> =
+            self.next_of_first().take(most.saturating_add(1)).map(|b| b.original.0).collect();
+        if blocks.len() <= most {
+            return blocks.len();
+        }
+        blocks.windows(2).rposition(|pair| pair[1] != pair[0] + 1).map_or(0, |i| i + 1)
+    }
+
+    /// What is left of the first closed run.
+    fn next_of_first(&self) -> impl Iterator<Item = &LogBlock> {
+        let first = self.runs.iter().find(|r| !r.open);
+        first.into_iter().flat_map(|r| &r.blocks).filter(|b| b.data.is_some())
     }
 
     /// Drops the next `n` blocks: not worth their place.
@@ -484,21 +505,35 @@ mod tests {
         let mut log = Log::new(1000);
         let (a, b) = (log.open(), log.open());
         (0..3).for_each(|n| assert!(log.push(a, BlockNo(n), 0, &[0; 10])));
-        for (n, worth) in [(10, 8), (11, 9), (12, 7), (13, 8)] {
+        for (n, worth) in [(10, 8), (12, 9), (13, 7), (20, 7), (21, 8)] {
             let captured = Captured { original: BlockNo(n), hash: 0, worth };
             assert!(log.push_captured(b, captured, &[0; 10]));
         }
         assert_eq!(log.next_worth(64), None, "open");
-        log.appraise(a, 5);
+        log.appraise(a, |_| 5);
         log.close(a);
         log.close(b);
         log.kill(BlockRange::new(0, 1));
         assert_eq!((log.next_worth(64), log.next_worth(1)), (Some((5, 2)), Some((5, 1))));
         log.refuse(2);
-        assert_eq!((log.next_worth(64), log.dropped()), (Some((8, 2)), 2));
+        assert_eq!((log.next_worth(64), log.dropped()), (Some((8, 3)), 2), "13 goes on where 12 ends");
         let worths: Vec<u8> = log.take(9).unwrap().blocks.iter().map(|c| c.worth).collect();
-        assert_eq!(worths, [8, 9, 7, 8]);
+        assert_eq!(worths, [8, 9, 7, 7, 8]);
         log.check();
+    }
+
+    #[test]
+    fn what_was_read_in_a_row_stays_together() {
+        let mut log = Log::new(1000);
+        let run = log.open();
+        for n in [1, 2, 3, 10, 20, 21] {
+            assert!(log.push(run, BlockNo(n), 0, &[0; 10]));
+        }
+        assert_eq!(log.next_whole(9), 0, "open");
+        log.close(run);
+        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|most| log.next_whole(most)), [0, 0, 3, 4, 4, 6, 6]);
+        log.take(3);
+        assert_eq!(log.next_whole(1), 1);
     }
 
     #[test]

@@ -7,18 +7,16 @@
 
 use crate::Trust;
 use crate::page::{Entry, PAGE_ENTRIES};
+use crate::value::{OCTAVE, VALUE_MAX, sum};
 use std::ops::Range;
 
 const VERIFIED: u8 = 0x80;
-/// Values saturate here.
-pub(crate) const VALUE_MAX: u8 = 0x7f;
-/// Values are halved at every so manyth ageing step. Guess.
-const HALVING: u64 = 4;
+/// Values fall by so much at every ageing step: to a half with every fourth. Guess.
+const FALL: u8 = OCTAVE / 4;
 /// Ages are kept below this, so that stamps, which wrap at 256, stay readable between two sweeps.
 const AGE_MAX: u64 = 128;
-/// The ageing step a table begins at: high enough that every age has a step it began at, and such
-/// that an age read from disk has had one halving for each [`HALVING`] steps of it.
-pub(crate) const FIRST_STEP: u64 = 256 + HALVING - 1;
+/// The ageing step a table begins at: high enough that every age has a step it began at.
+pub(crate) const FIRST_STEP: u64 = 256;
 
 /// When an entry was last used, how often, and whether it is verified.
 #[derive(Clone, Copy, Debug)]
@@ -50,13 +48,13 @@ impl Warmth {
         (now as u8).wrapping_sub(self.stamp)
     }
 
-    /// Uses, halved at every [`HALVING`]th step since.
+    /// What its uses came to, less what it fell since.
     pub(crate) fn value(self, now: u64) -> u8 {
-        (self.bits & VALUE_MAX).checked_shr(halvings(self.age(now), now)).unwrap_or(0)
+        (self.bits & VALUE_MAX).saturating_sub(self.age(now).saturating_mul(FALL))
     }
 
     fn touch(&mut self, now: u64, gain: u8) {
-        *self = Warmth::new(now, 0, self.value(now).saturating_add(gain), self.trust());
+        *self = Warmth::new(now, 0, sum(self.value(now), gain), self.trust());
     }
 
     fn sweep(&mut self, now: u64) {
@@ -64,11 +62,6 @@ impl Warmth {
             *self = Warmth::new(now, AGE_MAX as u8, 0, self.trust());
         }
     }
-}
-
-/// Halvings in the last `age` steps.
-fn halvings(age: u8, now: u64) -> u32 {
-    (now / HALVING - (now - u64::from(age)) / HALVING) as u32
 }
 
 /// The entries of one page. A slot is an entry's index in it.
@@ -316,12 +309,11 @@ impl Leaf {
         (age, of.iter().map(|w| w.value(now)).max().unwrap_or(0))
     }
 
-    /// As [`Leaf::warmest`], with the value before the halvings that its age implies: what goes to
+    /// As [`Leaf::warmest`], with the value before the fall that its age implies: what goes to
     /// disk.
     pub(crate) fn warmest_as_used(&self, slots: Range<usize>, now: u64) -> (u8, u8) {
         let (age, value) = self.warmest(slots, now);
-        let used = u64::from(value).checked_shl(u32::from(age) / HALVING as u32).unwrap_or(0);
-        (age, used.min(u64::from(VALUE_MAX)) as u8)
+        (age, value.saturating_add(age.saturating_mul(FALL)).min(VALUE_MAX))
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

@@ -37,6 +37,7 @@ mod page;
 mod recovery;
 mod table;
 mod vacated;
+pub mod value;
 
 use fs2_block::BlockNo;
 

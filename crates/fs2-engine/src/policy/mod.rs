@@ -170,12 +170,15 @@ pub trait Space {
     fn has_replica(&self, block: BlockNo) -> bool;
     /// Replicas of `block`.
     fn copies(&self, block: BlockNo) -> usize;
+    /// Replicas that there may be.
+    fn capacity(&self) -> usize {
+        self.room()
+    }
     /// Replicas that there is room for, none evicted.
     fn room(&self) -> usize;
-    /// Whether copies of `blocks`, each worth so much ([`worth`](crate::worth)), would find a place when so many others have
-    /// found theirs.
-    fn admits(&self, blocks: BlockRange, beside: usize, _worth: u8) -> bool {
-        self.room() >= beside + blocks.len() as usize
+    /// About how many copies, each worth so much ([`worth`](crate::worth)), would find a place, over copies that are worth less.
+    fn room_for(&self, _worth: u8) -> usize {
+        self.room()
     }
     /// Tells of the parts of `blocks` without any replica, ascending.
     fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
@@ -247,6 +250,11 @@ pub trait Policy: Send + Sync {
 
     /// The file system took the blocks of these copies, ascending by place; each is worth so much at most ([`worth`](crate::worth)).
     fn displaced(&mut self, _copies: &[Replica], _worth: u8) {}
+
+    /// Whether the values of replicas are to age by a step now.
+    fn ages(&mut self) -> bool {
+        false
+    }
 
     /// Nothing to do for a while: runs may be closed.
     fn idle(&mut self, now: Nanos, log: &mut Log);

@@ -385,7 +385,7 @@ impl Volume {
             trail: None,
             pauses: Pauses::new(),
             looked: Nanos(0),
-            offers: Default::default(),
+            unappraised: 0,
             patience: Patience::new(config.idle_after),
             detach: None,
             leaving: false,

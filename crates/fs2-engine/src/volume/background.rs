@@ -1,9 +1,10 @@
 //! What the engine does of its own: copying, loading bitmaps, verifying entries, writing table pages,
 //! giving space back.
 
-use std::cell::RefCell;
+use std::cell::OnceCell;
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_table::value::VALUE_MAX;
 
 use super::home::MarkState;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume, Waiter};
@@ -12,18 +13,14 @@ use crate::io::Brought;
 use crate::log::Log;
 use crate::part::Part;
 use crate::policy::{Fetch, NoCopies, Place, Space};
+use crate::worth::CLEARLY;
 
-/// The volume's free space, as policies see it.
-pub(super) struct View<'a>(pub(super) &'a Volume, RefCell<Vec<BlockRange>>);
+/// The volume's free space, as policies see it; and how many replicas are worth less than each value, once that was asked.
+pub(super) struct View<'a>(pub(super) &'a Volume, OnceCell<[usize; VALUE_MAX as usize + 2]>);
 
 impl<'a> View<'a> {
     pub(super) fn of(volume: &'a Volume) -> View<'a> {
-        View(volume, RefCell::default())
-    }
-
-    /// What was found not to be worth a place.
-    fn refused(self) -> Vec<BlockRange> {
-        self.1.into_inner()
+        View(volume, OnceCell::new())
     }
 }
 
@@ -92,15 +89,13 @@ impl Space for View<'_> {
         self.0.capacity().saturating_sub(self.0.table.len())
     }
 
-    fn admits(&self, blocks: BlockRange, beside: usize, worth: u8) -> bool {
-        if self.room() >= beside + blocks.len() as usize {
-            return true;
-        }
-        let admitted = self.0.table.has_victim(COPY_BLOCKS_MAX as usize, worth);
-        if !admitted {
-            self.1.borrow_mut().push(blocks);
-        }
-        admitted
+    fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    fn room_for(&self, worth: u8) -> usize {
+        let less = self.1.get_or_init(|| self.0.table.worth_less());
+        self.room() + less[usize::from(worth.saturating_sub(CLEARLY).min(VALUE_MAX))]
     }
 
     fn lacking(&self, blocks: BlockRange, each: &mut dyn FnMut(BlockRange)) {
@@ -411,14 +406,10 @@ impl Volume {
         if now < at || !self.may_copy() || self.detach.is_some() {
             return None;
         }
-        let (fetch, refused) = self.with_policy(|policy, log, v| {
+        let fetch = self.with_policy(|policy, log, v| {
             policy.idle(now, log);
-            let view = View::of(v);
-            (policy.fetch(now.since(v.last_activity), &view), view.refused())
+            policy.fetch(now.since(v.last_activity), &View::of(v))
         });
-        if !refused.is_empty() {
-            self.offered(&refused);
-        }
         match fetch {
             Fetch::Nothing => None,
             Fetch::NeedsGroup(group) => self.load(now, group),

@@ -142,7 +142,8 @@ pub struct Volume {
     ghost: Option<Box<Ghost>>,
     /// When background work was last asked for.
     looked: Nanos,
-    offers: room::Offers,
+    /// Blocks copied over others since values aged, of which the policy did not say what they are worth.
+    unappraised: usize,
 
     detach: Option<detach::Detach>,
     /// Another process is to go on: nothing new begins.

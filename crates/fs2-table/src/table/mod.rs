@@ -358,10 +358,10 @@ impl ReplicaTable {
     /// # Panics
     /// For block number 2³²−1, which no volume has.
     pub fn insert(&mut self, new: Replica) -> Result<(), InsertRefused> {
-        self.insert_worth(new, 1)
+        self.insert_worth(new, 0)
     }
 
-    /// The same, with the value it has from the beginning; at most 127.
+    /// The same, with the [value](crate::value) it has from the beginning.
     ///
     /// # Errors
     /// As [`ReplicaTable::insert`].

@@ -39,10 +39,10 @@ const UPDATES_LOT: usize = 256;
 const STRETCH_BLOCKS_MAX: u32 = (1 << 24) - 1;
 
 /// What an update is worth where there is no room: its copy was there before it was written. Guess: 4 ms a block.
-const UPDATE_WORTH: u8 = 64;
+const UPDATE_WORTH: u8 = 72;
 
 /// What is remembered of a stretch, in 8 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     start: u32,
     /// Length, and in the highest 8 bits what each block is worth.
@@ -158,17 +158,22 @@ impl Backlog {
         }
     }
 
-    /// Of equal stretches the first stays.
+    /// Of the same stretches the first stays, worth what the last is.
     fn leave_out_repeated(&mut self) {
         let late = self.late.make_contiguous();
         let mut by_stretch: Vec<u32> = (0..late.len() as u32).collect();
-        by_stretch.sort_unstable_by_key(|&i| (late[i as usize], i));
-        let mut repeated = vec![false; late.len()];
-        for pair in by_stretch.windows(2) {
-            repeated[pair[1] as usize] = late[pair[0] as usize] == late[pair[1] as usize];
+        let place = |s: Stretch| (s.start, s.len());
+        by_stretch.sort_unstable_by_key(|&i| (place(late[i as usize]), i));
+        let mut kept = vec![None; late.len()];
+        for same in by_stretch.chunk_by(|&a, &b| place(late[a as usize]) == place(late[b as usize])) {
+            kept[same[0] as usize] = same.last().map(|&last| late[last as usize].worth());
         }
-        let mut repeated = repeated.into_iter();
-        self.late.retain(|_| repeated.next() != Some(true));
+        let mut kept = kept.into_iter();
+        self.late.retain_mut(|s| {
+            let worth = kept.next().flatten();
+            *s = Stretch::new(s.start, s.len(), worth.unwrap_or_default());
+            worth.is_some()
+        });
         // Looking again for less than a quarter would cost too much.
         self.late_is_full = self.late.len() > STRETCHES_MAX / 4 * 3;
     }
@@ -242,7 +247,7 @@ impl Backlog {
         {
             let Stretch { start, .. } = stretch;
             let (len, worth) = (stretch.len(), stretch.worth());
-            if !space.admits(BlockRange::at(BlockNo(start), len), rank.len(), worth) {
+            if space.room_for(worth) < rank.len() + len as usize {
                 continue;
             }
             let now = len.min((most - rank.len()) as u32);
@@ -253,7 +258,8 @@ impl Backlog {
                 stretches.push(Stretch::new(part.start(), part.len(), worth));
                 for b in part.iter().filter(|b| !is_freed(b.0, space)) {
                     let next = rank.len() as u32;
-                    rank.entry(b.0).or_insert((next, worth));
+                    let (_, most) = rank.entry(b.0).or_insert((next, worth));
+                    *most = worth.max(*most);
                 }
             });
         }
@@ -392,8 +398,8 @@ mod tests {
         fn room(&self) -> usize {
             1000
         }
-        fn admits(&self, _: BlockRange, _: usize, worth: u8) -> bool {
-            worth >= self.least
+        fn room_for(&self, worth: u8) -> usize {
+            if worth >= self.least { 1000 } else { 0 }
         }
     }
 
@@ -563,12 +569,14 @@ mod tests {
     fn repeated_stretches_make_room_for_new_ones() {
         let mut b = Backlog::default();
         let some = |from: u32| (from..from + 1000).map(|i| at(3 * i, 3 * i + 1));
-        for _ in 0..STRETCHES_MAX / 1000 + 1 {
-            b.push(some(0), 1);
+        // Worth more each time.
+        for time in 0..STRETCHES_MAX / 1000 + 1 {
+            b.push(some(0), time.min(100) as u8);
         }
         b.push(some(5000), 1);
         let first: Vec<u32> = b.late.iter().take(1000).map(|s| s.start / 3).collect();
         assert_eq!(first, (0..1000).collect::<Vec<u32>>(), "in the order in which they came first");
+        assert!(b.late.iter().take(1000).all(|s| s.worth() == 100));
         assert!(b.late.len() < 3000 && b.late.contains(&Stretch::new(3 * 5999, 1, 1)), "{}", b.late.len());
     }
 }

@@ -8,6 +8,7 @@ mod chances;
 mod frontiers;
 mod placement;
 mod places;
+mod sightings;
 mod slow;
 mod trail;
 
@@ -17,6 +18,7 @@ use fs2_table::Replica;
 use self::backlog::Backlog;
 use self::chances::Chances;
 use self::placement::Placement;
+use self::sightings::Sightings;
 use self::slow::SlowPlaces;
 use self::trail::Trails;
 use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
@@ -108,6 +110,10 @@ pub struct Fs2 {
     second_room: f64,
     placement: Placement,
     backlog: Backlog,
+    sightings: Sightings,
+    /// Replicas that there may be and that there is room for, at the last read.
+    capacity: usize,
+    room: usize,
     trails: Trails,
     /// Share of the requests that are reads of what has a copy, lately.
     copied: f64,
@@ -134,6 +140,9 @@ impl Fs2 {
             second_room: 0.0,
             placement: Placement::new(shape),
             backlog: Backlog::default(),
+            sightings: Sightings::default(),
+            capacity: 0,
+            room: 0,
             trails: Trails::new(shape.blocks),
             copied: 0.0,
             slow: SlowPlaces::new(shape.blocks),
@@ -238,10 +247,16 @@ impl Fs2 {
     }
 
     fn close(&mut self, run: OpenRun, log: &mut Log) {
-        let worth = worth(run.took, run.captured);
-        log.appraise(run.id, worth);
+        let gain = worth(run.took, run.captured);
+        let full = self.room < log.bytes() / self.shape.block_bytes as usize;
+        let Fs2 { sightings, backlog, capacity, .. } = self;
+        let mut value = |block| sightings.read(block, gain, *capacity, full);
+        log.appraise(run.id, |block| value(block.0));
         log.close(run.id);
-        self.backlog.push(run.late, worth);
+        for block in run.late.iter().flat_map(|part| part.iter()) {
+            backlog.push([BlockRange::one(block)], value(block.0));
+        }
+        sightings.end();
     }
 }
 
@@ -306,6 +321,7 @@ impl Policy for Fs2 {
             return;
         }
         let before = self.second.take();
+        (self.capacity, self.room) = (space.capacity(), space.room());
         self.request(seen.first_copy.is_some());
         self.placement.read(seen.copy.unwrap_or(seen.blocks.first()), seen.measured);
         self.learn(seen);
@@ -366,6 +382,10 @@ impl Policy for Fs2 {
         if !self.without.has(Part::Remaking) {
             self.backlog.displaced(copies, worth);
         }
+    }
+
+    fn ages(&mut self) -> bool {
+        self.sightings.age(self.capacity)
     }
 
     fn idle(&mut self, _: Nanos, log: &mut Log) {
