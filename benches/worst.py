@@ -139,12 +139,13 @@ def main():
             metric = METRICS[name]
             print(f"  {excess[name]:+6.1f} %  {none[metric]:8.3f} -> {ours[metric]:8.3f} ms  run {run}  copies {ours['copy_percent']:.0f} %  {at}")
     for what in filter(None, a.by.split(",")):
-        print(f"\nworst for each {what}: mean, reads, p99")
+        print(f"\nworst for each {what}, and its runs above {TARGETS['mean']}, {TARGETS['reads']} and {TARGETS['p99']} %: mean, reads, p99")
         groups = defaultdict(list)
         for row in rows:
             groups[row[2].get(what, "-")].append(row[0])
         for value, members in sorted(groups.items()):
-            print(f"  {value:24}" + "".join(f" {max(m[name] for m in members):+7.1f} %" for name in ("mean", "reads", "p99")))
+            above = {name: sum(m[name] > limit for m in members) for name, limit in TARGETS.items()}
+            print(f"  {value:24}" + "".join(f" {max(m[name] for m in members):+7.1f} % {above[name]:5}" for name in TARGETS) + f"  of {len(members)}")
     if a.again and suspects:
         again(a, suspects)
 

@@ -149,6 +149,17 @@ pub struct Log {
     gathering: Option<RunId>,
 }
 
+/// See [`Log::next_rows`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextRows {
+    /// What the first row is worth: as much as the most valuable block of it.
+    pub worth: u8,
+    /// Blocks of the first row.
+    pub first: usize,
+    /// Blocks of it and of those behind it that are worth as much or more.
+    pub all: usize,
+}
+
 impl Log {
     /// An empty log for at most `bytes_max` bytes of payload.
     pub fn new(bytes_max: usize) -> Log {
@@ -338,21 +349,30 @@ impl Log {
         }
     }
 
-    /// What the next block that [`Log::take`] would take is worth, and how many come in a row, up to `most`, that are worth
-    /// that much or more or go on where one of these ends.
-    pub fn next_worth(&self, most: usize) -> Option<(u8, usize)> {
-        let mut blocks = self.next_of_first();
-        let LogBlock { worth, original: BlockNo(mut last), .. } = *blocks.next()?;
-        let with_it = |b: &&LogBlock| {
-            let goes_on = b.original.0 == last + 1;
-            last = b.original.0;
-            goes_on || b.worth >= worth
+    /// What [`Log::take`] would take next, a row being what was read in a row; `most` blocks or so.
+    pub fn next_rows(&self, most: usize) -> Option<NextRows> {
+        let mut blocks = self.next_of_first().map(|b| (b.original.0, b.worth)).peekable();
+        let mut row = || {
+            let (mut last, mut worth) = blocks.next()?;
+            let mut len = 1;
+            while let Some((next, more)) = blocks.next_if(|b| b.0 == last + 1) {
+                (last, worth, len) = (next, worth.max(more), len + 1);
+            }
+            Some((len, worth))
         };
-        Some((worth, 1 + blocks.take(most.saturating_sub(1)).take_while(with_it).count()))
+        let (first, worth) = row()?;
+        let mut all = first;
+        while all < most
+            && let Some((len, other)) = row()
+            && other >= worth
+            && all + len <= most
+        {
+            all += len;
+        }
+        Some(NextRows { worth, first, all })
     }
 
-    /// The most of the next blocks, up to `most`, that end where what was read in a row ends; 0 where already the first goes on
-    /// further than that.
+    /// The most of the next blocks, up to `most`, that end where a row ends; 0 where already the first row is longer than that.
     pub fn next_whole(&self, most: usize) -> usize {
         let blocks: Vec<u32> =
             self.next_of_first().take(most.saturating_add(1)).map(|b| b.original.0).collect();
@@ -501,24 +521,26 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worth_the_same_comes_together() {
+    fn rows_that_are_worth_as_much_come_together() {
         let mut log = Log::new(1000);
         let (a, b) = (log.open(), log.open());
         (0..3).for_each(|n| assert!(log.push(a, BlockNo(n), 0, &[0; 10])));
-        for (n, worth) in [(10, 8), (12, 9), (13, 7), (20, 7), (21, 8)] {
+        for (n, worth) in [(10, 8), (12, 7), (13, 9), (20, 7), (30, 9)] {
             let captured = Captured { original: BlockNo(n), hash: 0, worth };
             assert!(log.push_captured(b, captured, &[0; 10]));
         }
-        assert_eq!(log.next_worth(64), None, "open");
+        let next = |log: &Log, most: usize| log.next_rows(most).map(|n| (n.worth, n.first, n.all));
+        assert_eq!(next(&log, 64), None, "open");
         log.appraise(a, |_| 5);
         log.close(a);
         log.close(b);
         log.kill(BlockRange::new(0, 1));
-        assert_eq!((log.next_worth(64), log.next_worth(1)), (Some((5, 2)), Some((5, 1))));
+        assert_eq!((next(&log, 64), next(&log, 1)), (Some((5, 2, 2)), Some((5, 2, 2))));
         log.refuse(2);
-        assert_eq!((log.next_worth(64), log.dropped()), (Some((8, 3)), 2), "13 goes on where 12 ends");
+        assert_eq!((next(&log, 64), log.dropped()), (Some((8, 1, 3)), 2), "12 and 13 are worth 9");
+        assert_eq!([1, 2, 3].map(|most| next(&log, most).unwrap().2), [1, 1, 3], "no half of a row");
         let worths: Vec<u8> = log.take(9).unwrap().blocks.iter().map(|c| c.worth).collect();
-        assert_eq!(worths, [8, 9, 7, 7, 8]);
+        assert_eq!(worths, [8, 7, 9, 7, 9]);
         log.check();
     }
 

@@ -1,6 +1,6 @@
 //! When there is no room for all that is read: what saves most stays, and what is read once does not drive it out.
 
-use fs2_block::{Extent, Nanos, Op, Permille};
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
 use fs2_engine::PolicyKind;
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
@@ -66,6 +66,26 @@ fn more_than_there_is_room_for() {
     }
     assert_eq!(replay.volume().stats().copies_void, 0, "what is written is published");
     replay.volume().check();
+}
+
+/// Files of several lengths, three times what there is room for: a copy of half a file takes room and cannot be read.
+#[test]
+fn files_are_copied_whole_or_not_at_all() {
+    let all: Vec<Record> = (0..4).flat_map(|i| files(400 * i, 400, 1 << i)).collect();
+    let mut replay = volume(PolicyKind::Fs2, 2, &[&all]);
+    (0..8).for_each(|_| {
+        run(&mut replay, &all);
+    });
+    let table = replay.volume().table();
+    assert!(table.len() > 1700, "{}", table.len());
+    let copied = |r: &&Record| {
+        let first = BlockNo((r.extent.offset() / BLOCK) as u32);
+        let len = (r.extent.len() / BLOCK) as u32;
+        let copied = BlockRange::at(first, len).iter().filter(|&b| table.copies_of(b) > 0).count();
+        (1..len as usize).contains(&copied)
+    };
+    let torn = all.iter().filter(copied).count();
+    assert!(torn < 10, "{torn} of 1,600");
 }
 
 /// What is no longer read makes room for what is.

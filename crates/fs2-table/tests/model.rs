@@ -436,6 +436,24 @@ fn victims_are_worth_less() {
 }
 
 #[test]
+fn a_sample_tells_how_many_are_worth_less() {
+    let mut table = ReplicaTable::new(100_000, 1);
+    for k in 0..40_000 {
+        // One in four by place is worth 40, the others 10.
+        let worth = if k / 1000 % 4 == 0 { 40 } else { 10 };
+        let (original, replica) = (BlockNo(100_000 + 2 * k), BlockNo(1000 + k));
+        table.insert_worth(Replica { original, replica, hash: 0, trust: Trust::Verified }, worth).unwrap();
+    }
+    let less = table.worth_less();
+    assert_eq!((less[10], less[41]), (0, 40_000));
+    assert!((27_000..33_000).contains(&less[40]), "{}", less[40]);
+    // So many pages at a time, everywhere.
+    let victims = table.victims(64, 20);
+    let (low, high) = (victims.iter().min().unwrap(), victims.iter().max().unwrap());
+    assert!(victims.len() == 64 && table.victims(64, 10).is_empty(), "{low:?} {high:?}");
+}
+
+#[test]
 fn a_copy_is_verified_only_if_all_of_it_is() {
     // Blocks 60..70 lie in two granules of the index.
     let mut table = ReplicaTable::new(100, 1);

@@ -176,7 +176,7 @@ pub trait Space {
     }
     /// Replicas that there is room for, none evicted.
     fn room(&self) -> usize;
-    /// About how many copies, each worth so much ([`worth`](crate::worth)), would find a place, over copies that are worth less.
+    /// About how many copies, each worth so much ([`worth`](crate::worth)), would find a place, over copies that are worth clearly less.
     fn room_for(&self, _worth: u8) -> usize {
         self.room()
     }

@@ -180,7 +180,7 @@ impl Volume {
         let lost = self.table.replicas_in(blocks);
         let worth = lost.iter().filter_map(|r| self.table.age_and_value(r.replica)).map(|v| v.1).max();
         self.drop_replicas(blocks);
-        self.policy.displaced(&lost, worth.unwrap_or(1).max(1));
+        self.policy.displaced(&lost, worth.unwrap_or(0));
     }
 
     /// `blocks` are written: those that were free the file system has allocated, and what lies between them, too.

@@ -142,7 +142,7 @@ pub struct Volume {
     ghost: Option<Box<Ghost>>,
     /// When background work was last asked for.
     looked: Nanos,
-    /// Blocks copied over others since values aged, of which the policy did not say what they are worth.
+    /// Replicas that gave way, since values aged, to some of which the policy did not say what they are worth.
     unappraised: usize,
 
     detach: Option<detach::Detach>,

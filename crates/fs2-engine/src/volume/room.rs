@@ -6,48 +6,55 @@ use super::{Standing, Volume};
 use crate::config::COPY_BLOCKS_MAX;
 use crate::worth::{CLEARLY, UNAPPRAISED};
 
-/// Replicas evicted below the low mark in one event at most.
+/// Replicas evicted below the low mark in one event, and what lies in a row with the last of them.
 const EVICT_STEP: usize = 256;
-
-/// Victims are looked for so many times, at different places. Guess.
-const TRIES: usize = 4;
 
 impl Volume {
     fn vacancies(&self) -> usize {
         self.capacity().saturating_sub(self.table.len())
     }
 
-    /// How many of the log's next blocks may be copied, `want` at the most: where there is no room, over copies of less
+    /// How many of the log's next blocks may be copied, `want` at the most: where there is no room, over copies of clearly less
     /// value only. What is not worth that is dropped.
     pub(super) fn admit(&mut self, want: u32) -> Option<u32> {
         if self.vacancies() >= want as usize {
             return Some(want);
         }
-        while let Some((worth, n)) = self.log.next_worth(COPY_BLOCKS_MAX as usize) {
-            if worth == UNAPPRAISED {
-                self.unappraised += n;
-                if self.unappraised >= self.capacity() {
-                    self.unappraised = 0;
-                    self.table.age();
-                }
+        let most = COPY_BLOCKS_MAX as usize;
+        // Among copies worth less than the first no room was found for more than the second.
+        let mut in_vain = (0, 0);
+        while let Some(next) = self.log.next_rows(most) {
+            // Half of a row is no use; a longer one than is written at a time comes in several writes.
+            let (row, all) = (next.first.min(most), next.all.min(most));
+            let below = next.worth.saturating_sub(CLEARLY);
+            let mut room = self.vacancies();
+            let mut victims = Vec::new();
+            if room < all && (below > in_vain.0 || row <= in_vain.1) {
+                victims = self.table.victims(all - room, below);
+                room += victims.iter().map(|v| v.len() as usize).sum::<usize>();
+                in_vain = (below, room);
             }
-            for _ in 0..TRIES {
-                let lacking = n.saturating_sub(self.vacancies());
-                if lacking == 0 {
-                    break;
-                }
-                self.evict(lacking, worth.saturating_sub(CLEARLY));
+            if room < row {
+                self.log.refuse(next.first);
+                continue;
             }
-            let room = self.vacancies().min(n);
-            // Half of what is read at once is no use; all of it may be more than is written at once.
-            match (self.log.next_whole(room), self.log.next_whole(n)) {
-                (0, 0) if room == n => return Some(n as u32),
-                (0, 0) => self.log.refuse(n),
-                (0, whole) => self.log.refuse(whole),
-                (whole, _) => return Some(whole as u32),
+            if next.worth == UNAPPRAISED {
+                self.age_by(victims.iter().map(|v| v.len() as usize).sum());
             }
+            victims.into_iter().for_each(|v| self.evict_range(v));
+            let whole = self.log.next_whole(self.vacancies().min(all));
+            return Some(if whole > 0 { whole } else { row } as u32);
         }
         None
+    }
+
+    /// So many copies gave way to others of which nobody said what they are worth: values age by as many as the volume may hold.
+    fn age_by(&mut self, evicted: usize) {
+        self.unappraised += evicted;
+        if self.unappraised >= self.capacity() {
+            self.unappraised = 0;
+            self.table.age();
+        }
     }
 
     /// Free share against the watermarks, after every event.

@@ -19,7 +19,7 @@ type Candidate = (u8, Reverse<u8>, usize, Range<usize>);
 const SWEEP_STEPS: usize = 32;
 /// Entries looked at for each one asked for, and at least so many pages, far apart: neighbours came together and are worth the same. Guesses.
 const LOOK: usize = 16;
-const LOOK_PAGES: usize = 8;
+const LOOK_PAGES: usize = 16;
 /// Entries that are judged together at most.
 const UNIT_MAX: usize = 64;
 /// Pages that stand for all of them.

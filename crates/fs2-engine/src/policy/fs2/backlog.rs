@@ -65,6 +65,12 @@ impl Stretch {
     fn end(self) -> u32 {
         self.start + self.len()
     }
+
+    /// Its first blocks, and what comes between these and another number of them.
+    fn split(self, first: u32, until: u32) -> (Stretch, Option<Stretch>) {
+        let then = Stretch::new(self.start + first, until - first, self.worth());
+        (Stretch::new(self.start, first, self.worth()), (first < until).then_some(then))
+    }
 }
 
 /// Where a block comes in the order of copies, and what it is worth.
@@ -122,6 +128,11 @@ pub(super) struct Backlog {
     next_home: Option<BlockRange>,
     /// How many of the log's next blocks may be placed anew together, if not all.
     homeless: Option<u32>,
+}
+
+/// What is read at once is as valuable as its most valuable block.
+fn worth_of(row: &[Stretch]) -> u8 {
+    row.iter().map(|s| s.worth()).max().unwrap_or(0)
 }
 
 /// Whether a block is in no file any more.
@@ -243,27 +254,46 @@ impl Backlog {
         let (mut rank, mut stretches) = (HashMap::new(), Vec::new());
         self.late_is_full = false;
         while rank.len() < most
-            && let Some(stretch) = self.late.pop_front()
+            && let Some(row) = self.next_row()
         {
-            let Stretch { start, .. } = stretch;
-            let (len, worth) = (stretch.len(), stretch.worth());
-            if space.room_for(worth) < rank.len() + len as usize {
-                continue;
+            let (len, worth) = (row.iter().map(|s| s.len()).sum::<u32>() as usize, worth_of(&row));
+            let mut left = space.room_for(worth).saturating_sub(rank.len());
+            if left < len {
+                // Half of what is read at once is no use; the rest finds no place.
+                left -= left % COPY_BLOCKS_MAX as usize;
             }
-            let now = len.min((most - rank.len()) as u32);
-            if now < len {
-                self.late.push_front(Stretch::new(start + now, len - now, worth));
+            let mut later = Vec::new();
+            for stretch in row {
+                let now = stretch.len().min(left as u32);
+                left -= now as usize;
+                let (now, then) = stretch.split(now.min(most.saturating_sub(rank.len()) as u32), now);
+                later.extend(then);
+                space.lacking(BlockRange::at(BlockNo(now.start), now.len()), &mut |part| {
+                    stretches.push(Stretch::new(part.start(), part.len(), now.worth()));
+                    for b in part.iter().filter(|b| !is_freed(b.0, space)) {
+                        let next = rank.len() as u32;
+                        let (_, most) = rank.entry(b.0).or_insert((next, now.worth()));
+                        *most = now.worth().max(*most);
+                    }
+                });
             }
-            space.lacking(BlockRange::new(start, start + now), &mut |part| {
-                stretches.push(Stretch::new(part.start(), part.len(), worth));
-                for b in part.iter().filter(|b| !is_freed(b.0, space)) {
-                    let next = rank.len() as u32;
-                    let (_, most) = rank.entry(b.0).or_insert((next, worth));
-                    *most = worth.max(*most);
-                }
-            });
+            later.into_iter().rev().for_each(|s| self.late.push_front(s));
         }
         Lot::new(Kind::Late, rank, stretches, block_bytes)
+    }
+
+    /// The next stretches that lie in a row, as many as are written at a time.
+    fn next_row(&mut self) -> Option<Vec<Stretch>> {
+        let mut row = vec![self.late.pop_front()?];
+        let mut len = row[0].len();
+        while len < COPY_BLOCKS_MAX
+            && let Some(next) =
+                self.late.pop_front_if(|next| row.last().is_some_and(|s| s.end() == next.start))
+        {
+            len += next.len();
+            row.push(next);
+        }
+        Some(row)
     }
 
     /// What was read, or could not be.
@@ -485,7 +515,7 @@ mod tests {
     fn what_would_find_no_place_is_not_read_again() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
         b.push([at(500, 502)], 20);
-        b.push([at(502, 503)], 9);
+        b.push([at(510, 511)], 9);
         b.push([at(400, 402)], 127);
         let ground = Ground { least: 20, ..Ground::default() };
         assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (500, 502)]);

@@ -248,7 +248,8 @@ impl Fs2 {
 
     fn close(&mut self, run: OpenRun, log: &mut Log) {
         let gain = worth(run.took, run.captured);
-        let full = self.room < log.bytes() / self.shape.block_bytes as usize;
+        let waiting = log.bytes() / self.shape.block_bytes as usize;
+        let full = self.room == 0 || self.room < waiting;
         let Fs2 { sightings, backlog, capacity, .. } = self;
         let mut value = |block| sightings.read(block, gain, *capacity, full);
         log.appraise(run.id, |block| value(block.0));
