@@ -11,8 +11,8 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId, Sector};
 use fs2_disk::{Disk, DriveProfile};
-use fs2_engine::policy::Shape;
-use fs2_engine::{AttachOptions, EngineConfig, Head, Outcome, PolicyKind, Times, Volume};
+use fs2_engine::policy::{Fs2, Policy, ReadSeen, Shape, Space};
+use fs2_engine::{AttachOptions, Brought, EngineConfig, Head, Log, Outcome, PolicyKind, Times, Volume};
 use fs2_table::{Replica, ReplicaTable, Trust, content_hash};
 use fs2_trace::Record;
 use fs2d::server::TraceRing;
@@ -172,6 +172,90 @@ fn hooks(c: &mut Criterion) {
     drain.join().expect("it only takes").expect("it never says no");
 }
 
+/// A volume whose files have copies from block 2²⁷ on, with room for more.
+struct Copied;
+
+impl Space for Copied {
+    fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
+        None
+    }
+    fn is_known(&self, _: u32) -> bool {
+        true
+    }
+    fn first_vacant(&self, _: BlockRange, _: u32, _: u32) -> Option<BlockRange> {
+        None
+    }
+    fn vacated(&self, _: BlockRange) -> u64 {
+        0
+    }
+    fn has_replica(&self, _: BlockNo) -> bool {
+        false
+    }
+    fn copies(&self, block: BlockNo) -> usize {
+        usize::from(block.0 >= 1 << 27)
+    }
+    fn room(&self) -> usize {
+        1 << 24
+    }
+}
+
+/// What the policy does when a read has ended: runs, chances, heat, places, trails; what is new goes into the log with its payload, or is
+/// remembered by address when that is full. The goal is below 1 us.
+fn learning(c: &mut Criterion) {
+    let shape = Shape { blocks: 1 << 28, group_blocks: 32768, first_block: 0, block_bytes: 4096, seed: 1 };
+    let data = vec![7u8; 64 << 10];
+    let hashes = [7u64; 16];
+    let mut group = c.benchmark_group("learning from a read");
+    group.sample_size(20).measurement_time(Duration::from_secs(4));
+    let mut timed = |name: &str, blocks: u32, payload: bool, copied: bool, log_bytes: usize| {
+        let (mut policy, mut log) = (Fs2::new(&shape), Log::new(log_bytes));
+        let mut n = 0u32;
+        group.bench_function(name, |b| {
+            b.iter_custom(|iterations| {
+                let before = on_processor();
+                for _ in 0..iterations {
+                    n = n.wrapping_add(1);
+                    // All over a half of the volume.
+                    let start = n.wrapping_mul(0x9e37_79b1) >> 5 & !15 | u32::from(copied) << 27;
+                    let (range, now) =
+                        (BlockRange::new(start, start + blocks), Nanos(u64::from(n) * 5_000_000));
+                    let copy = copied.then_some(BlockNo(start ^ 1 << 20));
+                    let seen = ReadSeen {
+                        now,
+                        arrived: Nanos(now.0 - 5_000_000),
+                        blocks: range,
+                        data: if payload {
+                            Brought::Bytes(&data[..blocks as usize * 4096])
+                        } else {
+                            Brought::NOTHING
+                        },
+                        wanted: true,
+                        hashes: &hashes[..blocks as usize],
+                        copy,
+                        first_copy: copy,
+                        measured: Nanos::from_millis(5),
+                        expected: Some(Nanos::from_millis(3)),
+                        alone: true,
+                    };
+                    policy.read_seen(black_box(&seen), &Copied, &mut log);
+                    black_box(policy.trail());
+                    if !log.has_room(64 << 10) {
+                        log.clear();
+                    }
+                }
+                on_processor() - before
+            });
+        });
+    };
+    timed("4 KiB, copied", 1, false, true, 0);
+    timed("4 KiB, new, with its payload", 1, true, false, 64 << 20);
+    timed("4 KiB, new, by address", 1, false, false, 0);
+    timed("64 KiB, copied", 16, false, true, 0);
+    timed("64 KiB, new, with its payload", 16, true, false, 64 << 20);
+    timed("64 KiB, new, by address", 16, false, false, 0);
+    group.finish();
+}
+
 fn drive(c: &mut Criterion) {
     let profile = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let sectors = profile.capacity_sectors();
@@ -186,5 +270,5 @@ fn drive(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, lookups, release, hash, hooks, request, drive);
+criterion_group!(benches, lookups, release, hash, hooks, learning, request, drive);
 criterion_main!(benches);

@@ -6,7 +6,7 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
-use fs2_disk::DriveProfile;
+use fs2_disk::{DriveProfile, Scheduler};
 use fs2_engine::PolicyKind;
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Settings};
 use fs2_trace::Record;
@@ -28,7 +28,7 @@ fn turns(i: u64) -> Record {
 /// The request of that number.
 type Trace = fn(u64) -> Record;
 
-fn volume(trace: Trace, policy: PolicyKind) -> Replay {
+fn volume(trace: Trace, policy: PolicyKind, clients: usize) -> Replay {
     let used = Permille::new(600).expect("below 1000");
     let mut map = FreeMap::aged(10 << 30, used, 1).expect("ext2 has room");
     let mut in_use = InUse::new(BlockSize::B4096);
@@ -36,7 +36,9 @@ fn volume(trace: Trace, policy: PolicyKind) -> Replay {
     in_use.take_from(&mut map);
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut settings = Settings::new(drive).with_policy(policy);
-    settings.pace = Pace::closed();
+    let (think_min, think_max) = (Nanos::from_millis(5), Nanos::from_millis(100));
+    settings.pace = Pace::Closed { clients, think_min, think_max };
+    settings.engine.scheduler = Scheduler::Sptf;
     let mut replay = Replay::new(&map, settings).expect("a volume");
     // The second run is measured: copies are there.
     let _ = replay.run((0..REQUESTS).map(|i| Ok::<_, ()>(trace(i))));
@@ -47,11 +49,13 @@ fn volume(trace: Trace, policy: PolicyKind) -> Replay {
 fn runs(c: &mut Criterion) {
     let mut group = c.benchmark_group("replayed requests");
     group.throughput(Throughput::Elements(REQUESTS)).sample_size(10);
-    for (name, trace) in [("random", random as Trace), ("turns", turns)] {
+    // With 32 outstanding, every copy of each that waits is looked at before each access.
+    let cases = [("random", random as Trace, 1), ("turns", turns, 1), ("turns by 32 clients", turns, 32)];
+    for (name, trace, clients) in cases {
         for policy in [PolicyKind::None, PolicyKind::Fs2Of2005, PolicyKind::Fs2] {
             group.bench_function(format!("{name}, {policy}"), |b| {
                 b.iter_batched_ref(
-                    || volume(trace, policy),
+                    || volume(trace, policy, clients),
                     |replay| replay.run((0..REQUESTS).map(|i| Ok::<_, ()>(trace(i)))),
                     BatchSize::PerIteration,
                 );

@@ -349,7 +349,7 @@ impl Log {
         }
     }
 
-    /// What [`Log::take`] would take next, a row being what was read in a row; `most` blocks or so.
+    /// What [`Log::take`] would take next, a row being what was read in a row: all of the first, and with those behind it `most` blocks.
     pub fn next_rows(&self, most: usize) -> Option<NextRows> {
         let mut blocks = self.next_of_first().map(|b| (b.original.0, b.worth)).peekable();
         let mut row = || {
@@ -390,8 +390,10 @@ impl Log {
 
     /// Drops the next `n` blocks: not worth their place.
     pub fn refuse(&mut self, n: usize) {
-        let refused = self.take(n).map_or(0, |batch| batch.blocks.len());
-        self.dropped += refused as u64;
+        for _ in 0..n {
+            let Some(place) = self.runs.iter().position(|r| !r.open) else { break };
+            self.dropped += u64::from(self.pop(place).is_some());
+        }
     }
 
     /// The blocks that [`Log::take`] would take, in order.
@@ -425,10 +427,25 @@ impl Log {
         (!batch.blocks.is_empty()).then_some(batch)
     }
 
-    /// The same of one run, which goes when it is empty.
+    /// The same of one run.
     fn take_of(&mut self, place: usize, n: usize, batch: &mut Batch) {
-        let run = &mut self.runs[place];
+        let id = self.runs[place].id;
         while batch.blocks.len() < n
+            && self.runs.get(place).is_some_and(|r| r.id == id)
+            && let Some((captured, data)) = self.pop(place)
+        {
+            batch.blocks.push(captured);
+            if let Kept::Bytes(bytes) = &data {
+                batch.data.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// The next block of a run that waits still; the run goes with the last of them.
+    fn pop(&mut self, place: usize) -> Option<(Captured, Kept)> {
+        let run = &mut self.runs[place];
+        let mut popped = None;
+        while popped.is_none()
             && let Some(block) = run.blocks.pop_front()
         {
             run.taken += 1;
@@ -437,15 +454,13 @@ impl Log {
                 self.bytes -= data.len();
                 self.index.remove(&block.original.0);
                 let LogBlock { original, hash, worth, .. } = block;
-                batch.blocks.push(Captured { original, hash, worth });
-                if let Kept::Bytes(bytes) = &data {
-                    batch.data.extend_from_slice(bytes);
-                }
+                popped = Some((Captured { original, hash, worth }, data));
             }
         }
         if run.live == 0 {
             self.runs.remove(place);
         }
+        popped
     }
 
     /// Bytes of payload held.

@@ -9,6 +9,9 @@ use crate::worth::{CLEARLY, UNAPPRAISED};
 /// Replicas evicted below the low mark in one event, and what lies in a row with the last of them.
 const EVICT_STEP: usize = 256;
 
+/// Victims are looked for so many times, at different places. Guess.
+const TRIES: usize = 4;
+
 impl Volume {
     fn vacancies(&self) -> usize {
         self.capacity().saturating_sub(self.table.len())
@@ -21,20 +24,24 @@ impl Volume {
             return Some(want);
         }
         let most = COPY_BLOCKS_MAX as usize;
-        // Among copies worth less than the first no room was found for more than the second.
-        let mut in_vain = (0, 0);
+        // By value, what was looked for in vain among copies worth less: so much room and no more.
+        let mut bound = [usize::MAX; 1 << u8::BITS];
         while let Some(next) = self.log.next_rows(most) {
             // Half of a row is no use; a longer one than is written at a time comes in several writes.
             let (row, all) = (next.first.min(most), next.all.min(most));
             let below = next.worth.saturating_sub(CLEARLY);
-            let mut room = self.vacancies();
-            let mut victims = Vec::new();
-            if room < all && (below > in_vain.0 || row <= in_vain.1) {
-                victims = self.table.victims(all - room, below);
-                room += victims.iter().map(|v| v.len() as usize).sum::<usize>();
-                in_vain = (below, room);
+            let (vacant, over) = (self.vacancies(), self.table.len().saturating_sub(self.capacity()));
+            let (mut room, mut victims) = (vacant, Vec::new());
+            for _ in 0..TRIES {
+                if room >= row || row > bound[usize::from(below)] {
+                    break;
+                }
+                victims = self.table.victims(all - vacant + over, below);
+                let found: usize = victims.iter().map(|v| v.len() as usize).sum();
+                room = vacant + found.saturating_sub(over);
             }
             if room < row {
+                bound[..=usize::from(below)].iter_mut().for_each(|b| *b = room.min(*b));
                 self.log.refuse(next.first);
                 continue;
             }
