@@ -133,11 +133,11 @@ fn gives_every_block_that_is_not_free(options: &[&str], data_path: &str) {
     }
     let scratch = Scratch::new();
     let image = image(&scratch);
-    scratch.run("mkfs2", [&image]).ended(0);
+    // Room for copies of all that is read: with less they are gone before the next round comes to them.
+    scratch.run("mkfs2", ["--space", "40%", image.to_str().unwrap()]).ended(0);
     let before = scratch.path("before");
     fs::copy(&image, &before).unwrap();
-    // Room for copies of all that is read: with less they are gone before the next round comes to them.
-    let torture = ["--policy", "torture", "--paranoid", "--require-active", "--space", "20%"];
+    let torture = ["--policy", "torture", "--paranoid", "--require-active", "--space", "40%"];
     let options = [&torture, options].concat();
     let served = Served::new(&scratch, &image, &options);
     let said = served.status()["data_path"].to_string();
