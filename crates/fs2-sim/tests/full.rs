@@ -1,6 +1,6 @@
 //! When there is no room for all that is read: what saves most stays, and what is read once does not drive it out.
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
+use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
 use fs2_engine::PolicyKind;
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
@@ -68,44 +68,59 @@ fn more_than_there_is_room_for() {
     replay.volume().check();
 }
 
-/// Files of several lengths, three times what there is room for: a copy of half a file takes room and cannot be read.
+/// Files of 1, 2, 4 and 8 blocks.
+fn mixed(seed: u64, n: u64) -> Vec<Record> {
+    let places = files(seed, n, 1).into_iter().map(|r| r.extent.offset() / BLOCK);
+    places.zip([1, 2, 4, 8].into_iter().cycle()).map(|(place, blocks)| read(place, blocks)).collect()
+}
+
+/// These files for the nth time: one in twenty comes later, each time another one.
+fn tour(files: &[Record], n: usize) -> Vec<Record> {
+    let mut order = files.to_vec();
+    (n % 20..order.len() - 20).step_by(20).for_each(|i| order.swap(i, i + 1 + (i * 7 + n) % 19));
+    order
+}
+
+/// What the reads of each tour take in the mean, in µs.
+fn tours(replay: &mut Replay, files: &[Record], n: usize) -> Vec<u64> {
+    (0..n).map(|i| run(replay, &tour(files, i)).0).collect()
+}
+
+/// Twice what there is room for: a copy of half a file takes room and cannot be read. While values went up to one read of one block only
+/// and blocks were judged one by one, 343 were torn.
 #[test]
 fn files_are_copied_whole_or_not_at_all() {
-    let all: Vec<Record> = (0..4).flat_map(|i| files(400 * i, 400, 1 << i)).collect();
+    let all = mixed(0, 1600);
     let mut replay = volume(PolicyKind::Fs2, 2, &[&all]);
-    (0..8).for_each(|_| {
-        run(&mut replay, &all);
-    });
+    tours(&mut replay, &all, 8);
     let table = replay.volume().table();
     assert!(table.len() > 1700, "{}", table.len());
     let copied = |r: &&Record| {
-        let first = BlockNo((r.extent.offset() / BLOCK) as u32);
-        let len = (r.extent.len() / BLOCK) as u32;
-        let copied = BlockRange::at(first, len).iter().filter(|&b| table.copies_of(b) > 0).count();
-        (1..len as usize).contains(&copied)
+        let blocks = r.extent.blocks_touched(BlockSize::B4096);
+        let copied = blocks.iter().filter(|&b| table.copies_of(b) > 0).count();
+        (1..blocks.len() as usize).contains(&copied)
     };
     let torn = all.iter().filter(copied).count();
     assert!(torn < 10, "{torn} of 1,600");
 }
 
-/// What is no longer read makes room for what is.
+/// What is no longer read makes room for what is (3.8 ms before, as above; now 1.8, and 1.0 where all of it lies in order).
 #[test]
 fn other_reads_take_over() {
-    let (old, new) = (files(0, 600, 4), files(600, 600, 4));
+    let (old, new) = (mixed(700, 600), mixed(0, 600));
     let mut replay = volume(PolicyKind::Fs2, 3, &[&old, &new]);
-    (0..4).for_each(|_| {
-        run(&mut replay, &old);
-    });
-    let took: Vec<u64> = (0..16).map(|_| run(&mut replay, &new).0).collect();
-    assert!(took[15] < took[0] / 4, "{took:?}");
+    let was = tours(&mut replay, &old, 6);
+    assert!(was[5] < was[0] / 8, "{was:?}");
+    let took = tours(&mut replay, &new, 20);
+    assert!(took[19] < took[0] / 4, "{took:?}");
 }
 
-/// A scan of small files filled the volume; larger ones, each block of which saves less, are read again and again.
+/// A scan filled the volume; what is read again and again after it takes its place (3.5 ms before; now 1.3).
 #[test]
 fn what_is_read_again_takes_over_from_what_was_read_once() {
-    let (scan, new) = (files(300, 10_000, 1), files(0, 300, 8));
+    let (scan, new) = (mixed(300, 1000), mixed(0, 200));
     let mut replay = volume(PolicyKind::Fs2, 3, &[&scan, &new]);
     run(&mut replay, &scan);
-    let took: Vec<u64> = (0..20).map(|_| run(&mut replay, &new).0).collect();
-    assert!(took[19] < took[0] / 3, "{took:?}");
+    let took = tours(&mut replay, &new, 14);
+    assert!(took[13] < took[0] / 5, "{took:?}");
 }
