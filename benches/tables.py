@@ -25,7 +25,7 @@ RECORDED = ["cvs-update", "startx-kde", "tpcw-shopping", "devtree", "fb-webserve
 SERVERS = ["linux-mysql", "linux-webserver-2", "windows-mssql"]
 # Parts of `fs2` that `--without` leaves out.
 PARTS = """backlog updates merging heat foresight remaking lookahead originals-chance slow-places crowds trails trials pauses disturbance
-slowest second-copies gate passing-over""".split()
+slowest second-copies gate passing-over beside""".split()
 EIGHT = ["--clients", "8", "--depth", "8", "--scheduler", "sptf"]
 # Options of `run` by what the tables call them; DRIVE:A,B is wd800-repaired with A cache segments of B KiB.
 VARIANTS = {

@@ -51,6 +51,8 @@ parts! {
     Trails = "trails",
     /// Whether trails pay is tried; without it, they are taken for paying.
     Trials = "trials",
+    /// Where the volume never rests, copies are made beside clients' requests.
+    Beside = "beside",
     /// Own work begins in pauses that likely last; without it, in any.
     Pauses = "pauses",
     /// What own work costs clients is accounted and limited.

@@ -259,6 +259,11 @@ pub trait Policy: Send + Sync {
     /// Nothing to do for a while: runs may be closed.
     fn idle(&mut self, now: Nanos, log: &mut Log);
 
+    /// How many blocks at a time may be copied beside open requests where the volume never rests; `None`: none.
+    fn copies_beside(&self) -> Option<usize> {
+        None
+    }
+
     /// Whether copying may begin now, `since` the last request, before the configured idle time.
     fn eager(&self) -> bool {
         false

@@ -93,6 +93,10 @@ impl Policy for Torture {
         true
     }
 
+    fn copies_beside(&self) -> Option<usize> {
+        Some(1)
+    }
+
     fn place(&mut self, want: u32, _: &Head, space: &dyn Space) -> Place {
         let groups = u64::from(self.shape.groups());
         let from = self.draw(groups);

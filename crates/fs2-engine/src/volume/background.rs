@@ -258,7 +258,7 @@ impl Volume {
         if let Some(io) = &io {
             let moves = matches!(io.op, IoOp::Read | IoOp::Write { .. }) && io.target == Target::Volume;
             if moves && now.since(self.last_activity) < LONG_REST {
-                self.disturbance.begins(&self.head);
+                self.disturbance.begins(&self.head, false);
             }
             self.background = Some(io.id);
         }
@@ -281,7 +281,7 @@ impl Volume {
         let io = self.dispatch(now, Target::Volume, IoOp::Flush, Extent::default(), IoData::None, purpose);
         self.flush_active = Some(io.id);
         if now.since(self.last_activity) < LONG_REST {
-            self.disturbance.begins(&self.head);
+            self.disturbance.begins(&self.head, false);
         }
         self.background = Some(io.id);
         Some(io)
@@ -375,7 +375,12 @@ impl Volume {
             true => MERGED_IN_PAUSES,
             false => COPY_BLOCKS_MAX,
         };
-        let want = self.log.next_len(COPY_BLOCKS_MAX as usize, merged as usize) as u32;
+        self.copy_closed(now, merged)
+    }
+
+    /// The same of the runs that are closed, together up to so many blocks.
+    pub(super) fn copy_closed(&mut self, now: Nanos, merged: u32) -> Option<Io> {
+        let want = self.log.next_len(COPY_BLOCKS_MAX.max(merged) as usize, merged as usize) as u32;
         if want == 0 {
             return None;
         }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::control::Arm;
 use super::crowd::Crowd;
+use super::tail::Waits;
 use super::{
     Contents, EIO, Extent, Io, IoData, IoId, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source,
     Standing, Target, Volume,
@@ -49,7 +50,7 @@ impl Volume {
             arrived: now,
             sampled: None,
             behind_own: Nanos(0),
-            charged: Nanos(0),
+            charged: Waits::default(),
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),
@@ -476,7 +477,8 @@ impl Volume {
                     ghost.redirected();
                 }
                 let saving = self.policy.saving();
-                self.disturbance.saved(saving);
+                // Whoever waits is served as much sooner.
+                self.disturbance.saved(saving, self.requests.len());
                 self.stats.saved += saving;
             }
             let first = choice.and_then(|i| copies.get(i).copied());

@@ -9,8 +9,8 @@ use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 use super::background::View;
 use super::home::MarkState;
 use super::{
-    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
-    Waiter,
+    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Pending, Plant, Purpose, Reply, Source, Standing, Target,
+    Volume, Waiter,
 };
 use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
@@ -57,7 +57,11 @@ impl Volume {
         self.holds.retain(|h| h.io != id);
         self.account(now, &io);
         let is_client = matches!(io.purpose, Purpose::Client { .. });
+        let at_drive = io.target == Target::Volume;
         self.finish_io(now, id, io, outcome);
+        if at_drive {
+            self.accessed = now;
+        }
         if is_client {
             self.last_activity = now;
         }
@@ -101,11 +105,13 @@ impl Volume {
         };
         self.stats.parts.add(kind, io.extent.offset());
         if let Purpose::Client { seq, .. } = io.purpose {
+            let company = self.requests.len() > 1;
             if let Some(p) = self.requests.get_mut(seq) {
                 if let Some(arm) = p.sampled.take() {
                     self.control.took(arm, now.since(io.dispatched));
                 }
-                self.disturbance.answered(now.since(p.arrived), p.charged);
+                let modelled = self.ghost.as_ref().filter(|_| company).and_then(|g| g.slowest());
+                self.disturbance.answered(now.since(p.arrived), p.charged, modelled);
             }
             // Nobody described the drive: its seeks are a guess.
             if let Some(split) = predicted.filter(|_| !self.config.turns) {
@@ -125,17 +131,7 @@ impl Volume {
 
     fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
         if self.background == Some(id) {
-            let took = now.since(io.dispatched);
-            if matches!(io.purpose, Purpose::Copy(_)) && self.config.settle && self.head.caches_writes() {
-                self.write_cache.copied(now, took);
-            } else {
-                self.pauses.own_took(took + self.write_cache.copy_took());
-            }
-            self.requests.values_mut().for_each(|p| p.behind_own = now.since(p.arrived));
-            let open = self.requests.values().map(|p| (p.arrived, p.kind == Kind::Read));
-            if self.disturbance.own_ended(now, open) {
-                self.requests.values_mut().for_each(|p| p.charged = now.since(p.arrived));
-            }
+            self.own_ended(now, &io);
             self.background = None;
         }
         match io.purpose {
@@ -174,6 +170,30 @@ impl Volume {
                 }
             },
             Purpose::Detach(step) => self.detach_io_done(step, outcome),
+        }
+    }
+
+    /// An access of the engine's own ended: who waited for it, and for how long.
+    fn own_ended(&mut self, now: Nanos, io: &InFlight) {
+        let took = now.since(io.dispatched);
+        let beside = std::mem::take(&mut self.beside);
+        // What the drive did before that is nobody's wait for this.
+        let alone = now.since(self.accessed.max(io.dispatched));
+        let copied = matches!(io.purpose, Purpose::Copy(_));
+        if copied && self.config.settle && self.head.caches_writes() {
+            self.write_cache.copied(now, took);
+        } else if !beside {
+            self.pauses.own_took(took + self.write_cache.copy_took());
+        }
+        let waited = |p: &Pending| now.since(p.arrived).min(alone);
+        self.requests.values_mut().for_each(|p| p.behind_own += waited(p));
+        let open = self.requests.values().map(|p| (waited(p), p.kind == Kind::Read));
+        if self.disturbance.own_ended(open) {
+            for p in self.requests.values_mut() {
+                let waited = waited(p);
+                p.charged.own += waited;
+                p.charged.beside += if beside { waited } else { Nanos(0) };
+            }
         }
     }
 

@@ -104,6 +104,7 @@ mod tests {
     use fs2_block::{ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
     use proptest::prelude::*;
 
+    use super::super::tail::Waits;
     use super::*;
 
     fn pending(kind: Kind, blocks: BlockRange) -> Pending {
@@ -125,7 +126,7 @@ mod tests {
             arrived: Nanos(0),
             sampled: None,
             behind_own: Nanos(0),
-            charged: Nanos(0),
+            charged: Waits::default(),
             original_only: false,
             tainted: false,
             overwritten: Vec::new(),

@@ -12,6 +12,7 @@
 
 mod attach;
 mod background;
+mod beside;
 mod check;
 mod clients;
 mod completion;
@@ -43,7 +44,7 @@ pub use attach::{AttachError, AttachOptions, AttachReport, Inactive};
 pub use detach::DetachReport;
 pub use hand_over::HandOver;
 
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, LONG_REST};
 use crate::head::Head;
 use crate::io::{EINVAL, EIO, ESHUTDOWN, Io, IoData, IoId, IoOp, Reply, Target};
 use crate::log::Log;
@@ -128,12 +129,17 @@ pub struct Volume {
     punches: VecDeque<BlockRange>,
     alarm: Vec<BlockNo>,
     sweep_after: Option<BlockNo>,
+    /// The engine's own I/O in flight, and whether it began beside open requests.
     background: Option<IoId>,
+    beside: bool,
     looked_below: bool,
     next_table_flush: Nanos,
     last_activity: Nanos,
     patience: Patience,
     pauses: Pauses,
+    /// When the last long rest ended, and the drive's last access.
+    rested: Nanos,
+    accessed: Nanos,
     disturbance: Disturbance,
     /// What was predicted of the client's access that ended last.
     expected: Option<Nanos>,
@@ -298,6 +304,9 @@ impl Volume {
         if self.requests.is_empty() {
             rested = now.since(self.last_activity);
             self.pauses.ended(rested);
+            if rested >= LONG_REST {
+                self.rested = now;
+            }
             self.write_cache.rested(rested);
         }
         self.last_activity = now;
@@ -438,6 +447,9 @@ impl Volume {
             return Some(io);
         }
         if let Some(io) = self.dispatch_trail(now) {
+            return Some(io);
+        }
+        if let Some(io) = self.copy_beside(now) {
             return Some(io);
         }
         if let Some(io) = self.dispatch_client(now) {

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 
 use super::control::Arm;
 use super::detach;
+use super::tail::Waits;
 use crate::io::{IoData, IoId, IoOp, Target};
 use crate::log::Captured;
 
@@ -30,9 +31,9 @@ pub(super) struct Pending {
     pub(super) active: bool,
     /// When it arrived.
     pub(super) arrived: Nanos,
-    /// How long it waited behind work of the engine's own, and behind such work in a pause.
+    /// How long it waited behind work of the engine's own, and behind such work in a pause or beside requests.
     pub(super) behind_own: Nanos,
-    pub(super) charged: Nanos,
+    pub(super) charged: Waits,
     /// A read that has a copy and counts in the control sample: served how.
     pub(super) sampled: Option<Arm>,
     /// A read: the original only (its copy failed).

@@ -172,6 +172,8 @@ impl Plan {
             // Nor this.
             settle: seed % 3 == 1,
             idle_after: us([100, 2_000, 15_000][rng.below(3) as usize]),
+            // Nor this.
+            restless_after: if seed % 7 == 3 { Nanos(0) } else { us(60_000_000) },
             table_flush_every: us([1_000, 50_000, 5_000_000][rng.below(3) as usize]),
             log_bytes_max: [64 << 10, 64 << 20][rng.below(2) as usize],
             without: Without::default(),

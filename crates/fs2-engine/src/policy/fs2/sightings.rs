@@ -26,6 +26,9 @@ const AGAIN: u32 = 1 << 8;
 /// third sooner, and real traces with room for a third of what they read are up to 7 % slower.
 const AGAIN_A_STEP: usize = 1;
 
+/// Weight of a block in the share that comes again: 64 MiB of blocks of 4 KiB. A guess.
+const SHARE_RATE: f64 = 1.0 / 16384.0;
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sightings {
@@ -35,6 +38,8 @@ pub(super) struct Sightings {
     last: Option<(u32, u8, bool)>,
     /// Blocks that came again while there was not room for all that waits, since values aged.
     again: usize,
+    /// The share of what was read that had been read before, lately.
+    share: f64,
 }
 
 impl Sightings {
@@ -54,7 +59,18 @@ impl Sightings {
         };
         self.last = Some((block, value, again));
         self.again += usize::from(again && full);
+        self.came(again);
         value
+    }
+
+    /// A block was read that has no copy, and that had been read before or not.
+    pub(super) fn came(&mut self, again: bool) {
+        self.share += (f64::from(u8::from(again)) - self.share) * SHARE_RATE;
+    }
+
+    /// The share of those that had.
+    pub(super) fn share_again(&self) -> f64 {
+        self.share
     }
 
     fn meet(&mut self, block: u32, gain: u8, capacity: usize) -> (u8, bool) {
