@@ -48,7 +48,7 @@ impl Watermarks {
 /// the request that ends the rest. Guess.
 pub(crate) const LONG_REST: Nanos = Nanos::from_millis(1000);
 
-/// Blocks of one copy write at most: the disk is looked at for arrivals in between. Measured on real
+/// Blocks of one copy write in a rest at most: the disk is looked at for arrivals in between. Measured on real
 /// traces: 64.
 pub(crate) const COPY_BLOCKS_MAX: u32 = 64;
 

@@ -211,6 +211,8 @@ pub struct Stats {
     pub copies_written: u64,
     /// Blocks copied in vain: what they were made from changed meanwhile.
     pub copies_void: u64,
+    /// Accesses of the engine's own begun beside open requests.
+    pub beside: u64,
     /// Copies that failed below.
     pub copy_errors: u64,
     /// Replicas dropped because a write, a discard or a bitmap touched original or replica.

@@ -41,12 +41,12 @@ fn responses(runs: &[Vec<Record>], clients: usize, rest: Nanos, without: &[Part]
 
 #[test]
 fn what_comes_again_is_copied_beside_requests() {
-    let runs = vec![files(0, 3000); 32];
+    let runs = vec![files(0, 3000); 64];
     for clients in [1, 8, 32] {
         let never = responses(&runs, clients, Nanos(0), &[Part::Beside]);
         let fs2 = responses(&runs, clients, Nanos(0), &[]);
-        assert_eq!(never[31].1, 0, "{clients}: nobody pauses");
-        assert!(fs2[31].0 < never[31].0 / 2.0, "{clients}: {never:?} {fs2:?}");
+        assert_eq!(never[63].1, 0, "{clients}: nobody pauses");
+        assert!(fs2[63].0 < never[63].0 / 2.0, "{clients}: {never:?} {fs2:?}");
         for ((plain, _), (copied, _)) in never.iter().zip(&fs2) {
             assert!(*copied < plain * 1.01, "{clients}: {never:?} {fs2:?}");
         }

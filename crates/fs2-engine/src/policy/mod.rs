@@ -264,6 +264,9 @@ pub trait Policy: Send + Sync {
         None
     }
 
+    /// A copy is about to be made so.
+    fn beside(&mut self) {}
+
     /// Whether copying may begin now, `since` the last request, before the configured idle time.
     fn eager(&self) -> bool {
         false

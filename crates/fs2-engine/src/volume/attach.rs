@@ -376,7 +376,7 @@ impl Volume {
             sweep_after: None,
             background: None,
             beside: false,
-            looked_below: false,
+            looked_below: None,
             next_table_flush: Nanos(0),
             last_activity: Nanos(0),
             disturbance: Disturbance::without(config.without),

@@ -164,6 +164,12 @@ fn without(runs: &[BlockRange], taken: &[BlockRange]) -> Vec<BlockRange> {
     out
 }
 
+/// For so long at the most table pages are written, and copies made beside requests, after a look for a foreign writer. A guess.
+const LOOK_EVERY: Nanos = Nanos::from_millis(60_000);
+
+/// Evicted copies that wait to be punched: on a volume that never rests, the oldest of more keep their space. A guess.
+const PUNCHES_MAX: usize = 1 << 16;
+
 impl Volume {
     /// Whether the disk may be taken for granted to be idle.
     fn is_idle(&self, now: Nanos) -> bool {
@@ -211,11 +217,12 @@ impl Volume {
 
     /// Whether such a read is at the device.
     pub(super) fn reads_for_nobody(&self) -> bool {
-        self.background.is_some_and(|io| {
-            self.in_flight.get(io.0).is_some_and(|io| {
-                matches!(io.purpose, Purpose::Verify { alarm: false, .. } | Purpose::LoadGroup(_))
+        !self.beside
+            && self.background.is_some_and(|io| {
+                self.in_flight.get(io.0).is_some_and(|io| {
+                    matches!(io.purpose, Purpose::Verify { alarm: false, .. } | Purpose::LoadGroup(_))
+                })
             })
-        })
     }
 
     fn is_quiet(&self, now: Nanos) -> bool {
@@ -494,6 +501,9 @@ impl Volume {
 
     pub(super) fn want_punch(&mut self, range: BlockRange) {
         if self.config.punch && self.standing == Standing::Active && !self.flush_failed {
+            if self.punches.len() == PUNCHES_MAX {
+                self.punches.pop_front();
+            }
             self.punches.push_back(range);
         }
     }
@@ -543,17 +553,8 @@ impl Volume {
             return None;
         }
         // A foreign writer is looked for before each round.
-        if !self.looked_below {
-            let live = self.live.as_ref()?;
-            let extent = live.layout().superblock_extent();
-            let wide = self.widened(extent);
-            if !self.untouched(wide, false) {
-                return None;
-            }
-            let look = Purpose::LookBelow { stale: false };
-            let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, look);
-            self.hold(io.id, wide, false);
-            return Some(io);
+        if !self.has_looked_below(now) {
+            return self.look_below(now);
         }
         let home = self.home.as_ref()?;
         let (generation, volume_id) = (home.generation, home.volume_id);
@@ -562,11 +563,28 @@ impl Volume {
         let encoded = self.table.encode_page(page, generation, volume_id, false);
         self.table.mark_written(page, &encoded);
         if self.table.dirty_pages() == 0 {
-            self.looked_below = false;
+            self.looked_below = None;
             self.next_table_flush = now + self.config.table_flush_every;
         }
         let offset = self.home.as_ref()?.geometry.page_offset(page);
         self.table_write(now, offset, &encoded.bytes[..], || Purpose::TablePage { page })
+    }
+
+    pub(super) fn has_looked_below(&self, now: Nanos) -> bool {
+        self.looked_below.is_some_and(|at| now.since(at) < LOOK_EVERY)
+    }
+
+    /// Reads the superblock, to see whether it is still what clients wrote last.
+    pub(super) fn look_below(&mut self, now: Nanos) -> Option<Io> {
+        let extent = self.live.as_ref()?.layout().superblock_extent();
+        let wide = self.widened(extent);
+        if !self.untouched(wide, false) {
+            return None;
+        }
+        let look = Purpose::LookBelow { stale: false };
+        let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, IoData::None, look);
+        self.hold(io.id, wide, false);
+        Some(io)
     }
 
     /// Writes to the table's file in the background; comes back later where a client is at it.

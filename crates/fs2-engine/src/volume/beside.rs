@@ -2,13 +2,15 @@
 //!
 //! Where nobody ever pauses nothing would be copied, and there most is to be won. So after a while without a long rest
 //! ([`EngineConfig::restless_after`](crate::EngineConfig)) copies are made beside clients' requests, before those that wait for the drive.
-//! All that are open wait for them; what that costs is charged like work in pauses and limited with it, and some is left to these, where a
-//! copy costs less ([`Disturbance`](super::disturbance::Disturbance)). Not where the drive caches writes: it has them behind an answer that
+//! All that are open wait for them; what that costs is charged, limited with work in pauses, and has an account of its own besides
+//! ([`Disturbance`](super::disturbance::Disturbance)). Not where the drive caches writes: it has them behind an answer that
 //! came at once, and nobody sees who waits for them then.
+//!
+//! The table is written in rests only; a foreign writer is looked for here, too, for copies may land where it wrote (R4).
 
 use fs2_block::Nanos;
 
-use super::{Io, Volume};
+use super::{Io, Target, Volume};
 use crate::part::Part;
 
 impl Volume {
@@ -20,12 +22,27 @@ impl Volume {
         if self.detach.is_some() || self.leaving || !self.may_copy() || self.head.caches_writes() {
             return None;
         }
+        // Who cannot read them shall not wait for them; nor shall who flushes, whom nobody charges.
+        if !self.gate_open() || self.flush_active.is_some() || !self.flush_waiting.is_empty() {
+            return None;
+        }
         let least = self.policy.copies_beside()?;
         if !self.disturbance.may_begin_beside() || self.log.next_len(least, least) < least {
             return None;
         }
-        let io = self.copy_closed(now, least as u32)?;
-        self.disturbance.begins(&self.head, true);
+        if self.longest_wait().is_some_and(|longest| self.waits_for_overdue(now, longest)) {
+            return None;
+        }
+        let io = if self.has_looked_below(now) {
+            self.policy.beside();
+            self.copy_closed(now, least as u32)?
+        } else {
+            self.look_below(now)?
+        };
+        if io.target == Target::Volume {
+            self.disturbance.begins(&self.head, true);
+        }
+        self.stats.beside += 1;
         (self.background, self.beside) = (Some(io.id), true);
         Some(io)
     }

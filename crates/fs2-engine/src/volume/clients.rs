@@ -293,8 +293,7 @@ impl Volume {
 
     /// The next client request that may start; those that need no I/O are answered on the way.
     pub(super) fn dispatch_client(&mut self, now: Nanos) -> Option<Io> {
-        let watched = self.ghost.as_ref().filter(|_| !self.config.without.has(Part::PassingOver));
-        let longest = watched.and_then(|g| g.longest_wait());
+        let longest = self.longest_wait();
         if longest.is_some_and(|longest| self.waits_for_overdue(now, longest)) {
             return None;
         }
@@ -315,9 +314,15 @@ impl Volume {
         None
     }
 
+    /// How long a request may wait before it goes first, where copies gain.
+    pub(super) fn longest_wait(&self) -> Option<Nanos> {
+        let watched = self.ghost.as_ref().filter(|_| !self.config.without.has(Part::PassingOver));
+        watched.and_then(|g| g.longest_wait())
+    }
+
     /// Whether the oldest request at the device came longer ago than that, and is waited for: the drive's own queue serves what is nearer
     /// to its head, and gets no more of it.
-    fn waits_for_overdue(&mut self, now: Nanos, longest: Nanos) -> bool {
+    pub(super) fn waits_for_overdue(&mut self, now: Nanos, longest: Nanos) -> bool {
         let oldest = self.requests.iter().take(WINDOW).find(|(_, p)| p.active);
         let Some((seq, _)) = oldest.filter(|(_, p)| now.since(p.arrived) > longest) else { return false };
         // An older one that still waits has the next turn.
@@ -453,7 +458,7 @@ impl Volume {
         self.requests.get_mut(seq).expect("it was waiting").active = true;
     }
 
-    fn gate_open(&self) -> bool {
+    pub(super) fn gate_open(&self) -> bool {
         self.config.without.has(Part::Gate) || self.ghost.as_ref().is_none_or(|g| g.is_open())
     }
 

@@ -161,7 +161,7 @@ impl Volume {
                     self.stats.table_errors += 1;
                 }
             }
-            Purpose::LookBelow { stale } => self.superblock_read_back(stale, outcome),
+            Purpose::LookBelow { stale } => self.superblock_read_back(now, stale, outcome),
             Purpose::TablePage { page } => match outcome.result {
                 Ok(()) => self.stats.table_pages_written += 1,
                 Err(_) => {
@@ -582,13 +582,13 @@ impl Volume {
         }
     }
 
-    fn superblock_read_back(&mut self, stale: bool, outcome: Ended<'_>) {
+    fn superblock_read_back(&mut self, now: Nanos, stale: bool, outcome: Ended<'_>) {
         if stale {
             // A client's write waits for this read: what was read is not what the client wrote last.
             return;
         }
         let Some(live) = &self.live else { return };
-        self.looked_below = outcome.result.is_ok();
+        self.looked_below = outcome.result.is_ok().then_some(now);
         if outcome.result.is_ok() && outcome.brought.bytes() != &live.superblock()[..] {
             self.freeze(Freeze::ForeignWriter, true);
         }

@@ -7,7 +7,8 @@
 //! - I2: no mapping names a block that a request in flight may change, as original or as replica.
 //! - I3: two I/Os in flight overlap only if neither changes what the bytes read as.
 //! - I4: nothing that changes the volume is dispatched while the mark stands on disk.
-//! - I5: a request waits only for requests that arrived before it and for I/O in flight; so every
+//! - I5: a request waits only for requests that arrived before it, for I/O in flight and, where the volume never rests, for
+//!   copies that go first until somebody has waited for half a second, or was answered, and as many came; so every
 //!   request ends.
 
 mod attach;
@@ -132,7 +133,8 @@ pub struct Volume {
     /// The engine's own I/O in flight, and whether it began beside open requests.
     background: Option<IoId>,
     beside: bool,
-    looked_below: bool,
+    /// When the superblock was last found to be what clients wrote.
+    looked_below: Option<Nanos>,
     next_table_flush: Nanos,
     last_activity: Nanos,
     patience: Patience,

@@ -207,7 +207,7 @@ impl Tail {
             self.slow -= self.plain[self.slow_from];
             self.slow_from += 1;
         }
-        let behind = |ms: f64| (bucket(Nanos(ms as u64)) + 1).min(BUCKETS);
+        let behind = |ns: f64| (bucket(Nanos(ns as u64)) + 1).min(BUCKETS);
         let limit = begin(self.slow_from).0 as f64 * RISE;
         self.pauses.move_to(behind(limit), &self.paused, &self.plain);
         self.all.move_to(behind(limit.max(modelled.0 as f64 * MODELLED)), &self.real, &self.plain);

@@ -19,6 +19,8 @@ pub struct Scripted {
     pub fetch: Option<u32>,
     /// Background work may begin.
     pub eager: bool,
+    /// So many blocks are copied beside open requests.
+    pub beside: Option<usize>,
     /// Bytes of a block.
     pub block_bytes: usize,
     /// The first block of the first group and the blocks of each; without, there is one group.
@@ -35,6 +37,7 @@ impl Default for Scripted {
             evict: None,
             fetch: None,
             eager: false,
+            beside: None,
             block_bytes: 1024,
             groups: None,
         }
@@ -65,6 +68,10 @@ impl Policy for Scripted {
 
     fn eager(&self) -> bool {
         self.eager
+    }
+
+    fn copies_beside(&self) -> Option<usize> {
+        self.beside
     }
 
     fn place(&mut self, want: u32, _: &Head, space: &dyn Space) -> Place {

@@ -7,6 +7,7 @@ use crate::model::swarm::Coverage;
 pub const REQUIRED: &[&str] = &[
     "copies published",
     "copies in vain",
+    "own work begun beside requests",
     "reads from replicas",
     "writes on held replicas",
     "writes on replicas being copied",

@@ -518,6 +518,7 @@ impl World {
         for (what, n) in [
             ("copies published", s.copies_written),
             ("copies in vain", s.copies_void),
+            ("own work begun beside requests", s.beside),
             ("reads from replicas", s.reads_from_replica),
             ("replicas invalidated", s.invalidated),
             ("replicas reclaimed", s.reclaimed),

@@ -351,7 +351,7 @@ impl Backlog {
 
     /// Looks where the log's next blocks had their copies.
     pub(super) fn look(&mut self, log: &Log) {
-        (self.next_home, self.homeless) = (None, None);
+        self.look_away();
         if self.homes.is_empty() {
             return;
         }
@@ -369,6 +369,11 @@ impl Backlog {
                 (_, Some(_)) => return,
             }
         }
+    }
+
+    /// The log's next blocks go anywhere.
+    pub(super) fn look_away(&mut self) {
+        (self.next_home, self.homeless) = (None, None);
     }
 
     /// `want` of the log's next blocks, or those before one that has a place of its own.

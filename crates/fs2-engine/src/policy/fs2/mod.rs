@@ -362,9 +362,9 @@ impl Policy for Fs2 {
         }
         space.lacking(seen.blocks, &mut |part| {
             self.open[at].captured += part.len();
-            // What waits was read before.
-            part.iter().filter(|&b| log.contains(b)).for_each(|_| self.sightings.came(true));
             if !seen.data.is_nothing() {
+                // What waits was read before.
+                part.iter().filter(|&b| log.contains(b)).for_each(|_| self.sightings.came(true));
                 self.push(seen, part, at, log);
             } else if self.open[at].late.len() < LATE_MAX && !self.without.has(Part::Backlog) {
                 self.open[at].late.push(part);
@@ -397,6 +397,10 @@ impl Policy for Fs2 {
 
     fn copies_beside(&self) -> Option<usize> {
         (self.sightings.share_again() >= COMES_AGAIN).then_some(BESIDE_BLOCKS)
+    }
+
+    fn beside(&mut self) {
+        self.backlog.look_away();
     }
 
     fn ages(&mut self) -> bool {
