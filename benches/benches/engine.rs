@@ -234,6 +234,7 @@ fn learning(c: &mut Criterion) {
                         copy,
                         first_copy: copy,
                         measured: Nanos::from_millis(5),
+                        served: Nanos::from_millis(5),
                         expected: Some(Nanos::from_millis(3)),
                         alone: true,
                     };

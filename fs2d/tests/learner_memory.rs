@@ -77,6 +77,7 @@ impl Learner {
             copy,
             first_copy: copy,
             measured: Nanos::from_millis(5),
+            served: Nanos::from_millis(5),
             expected: Some(Nanos::from_millis(3)),
             alone: true,
         };

@@ -1,7 +1,7 @@
 //! When there is no room for all that is read: what saves most stays, and what is read once does not drive it out.
 
 use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
-use fs2_disk::DriveProfile;
+use fs2_disk::{DriveProfile, Scheduler};
 use fs2_engine::PolicyKind;
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
@@ -27,6 +27,11 @@ fn run(replay: &mut Replay, reads: &[Record]) -> (u64, u64) {
 }
 
 fn volume(policy: PolicyKind, space: u16, all: &[&[Record]]) -> Replay {
+    volume_of(1, policy, space, all)
+}
+
+/// So many clients at a time, at a drive that takes as many.
+fn volume_of(clients: usize, policy: PolicyKind, space: u16, all: &[&[Record]]) -> Replay {
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
@@ -34,6 +39,10 @@ fn volume(policy: PolicyKind, space: u16, all: &[&[Record]]) -> Replay {
     in_use.take_from(&mut map);
     let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(policy));
     settings.pace = Pace::closed();
+    if clients > 1 {
+        settings.pace = Pace::Closed { clients, think_min: Nanos(0), think_max: Nanos(0) };
+        (settings.depth, settings.engine.scheduler) = (clients, Scheduler::Sptf);
+    }
     settings.engine.space = Permille::new(space).expect("below 1000");
     Replay::new(&map, settings).expect("a volume")
 }
@@ -66,6 +75,18 @@ fn more_than_there_is_room_for() {
     }
     assert_eq!(replay.volume().stats().copies_void, 0, "what is written is published");
     replay.volume().check();
+}
+
+/// The same by eight clients: what each read takes is not what copies of it would save, for it waits for the others' at the drive. Taken for that,
+/// what had no copy drove out what had one, and the other way round, and a little more of the order was lost with each pass.
+#[test]
+fn a_crowd_keeps_what_it_has() {
+    let all = files(0, 2000, 4);
+    let mut replay = volume_of(8, PolicyKind::Fs2, 3, &[&all]);
+    let runs: Vec<(u64, u64)> = (0..24).map(|_| run(&mut replay, &all)).collect();
+    for (took, copied) in &runs[6..] {
+        assert!(*took < runs[0].0 * 9 / 10 && *copied < 4, "{runs:?}");
+    }
 }
 
 /// Files of 1, 2, 4 and 8 blocks.

@@ -232,6 +232,7 @@ mod tests {
             copy,
             first_copy,
             measured,
+            served: measured,
             expected: None,
             alone: true,
         };

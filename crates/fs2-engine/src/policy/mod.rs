@@ -147,6 +147,8 @@ pub struct ReadSeen<'a> {
     /// From dispatch to completion, with the wait in the device's own queue. Measured: without that, places of copies do not seem slow in a
     /// crowd, more copies are read, and who goes on elsewhere loses more than is gained (docs/policy.md).
     pub measured: Nanos,
+    /// The same without that wait: from when the drive was through with what it served before.
+    pub served: Nanos,
     /// What was predicted of that; `None` where no drive is modelled.
     pub expected: Option<Nanos>,
     /// Whether no other request was under way or waited when it ended.

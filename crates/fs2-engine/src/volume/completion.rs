@@ -282,6 +282,7 @@ impl Volume {
             copy,
             first_copy,
             measured: now.since(dispatched),
+            served: now.since(dispatched.max(self.accessed)),
             expected: self.expected,
             alone: self.requests.len() == 1,
         };

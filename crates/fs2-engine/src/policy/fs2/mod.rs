@@ -358,7 +358,8 @@ impl Policy for Fs2 {
         }
         self.second_copy(seen, before, space, at, log);
         if seen.copy.is_none() {
-            self.open[at].took += seen.measured;
+            // In a crowd nine tenths of the rest are others' accesses, which copies of these would not save.
+            self.open[at].took += seen.served;
         }
         space.lacking(seen.blocks, &mut |part| {
             self.open[at].captured += part.len();
@@ -515,6 +516,7 @@ mod tests {
                     copy,
                     first_copy: copy,
                     measured: Nanos::from_millis(ms),
+                    served: Nanos::from_millis(ms),
                     alone,
                     expected: None,
                 },
