@@ -30,6 +30,10 @@ impl Volume {
         if !self.disturbance.may_begin_beside() || self.log.next_len(least, least) < least {
             return None;
         }
+        // Over others copies are made row by row, and of each all would wait for the way there.
+        if self.vacancies() < least {
+            return None;
+        }
         if self.longest_wait().is_some_and(|longest| self.waits_for_overdue(now, longest)) {
             return None;
         }

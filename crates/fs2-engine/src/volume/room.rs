@@ -13,7 +13,7 @@ const EVICT_STEP: usize = 256;
 const TRIES: usize = 4;
 
 impl Volume {
-    fn vacancies(&self) -> usize {
+    pub(super) fn vacancies(&self) -> usize {
         self.capacity().saturating_sub(self.table.len())
     }
 
