@@ -2,7 +2,7 @@
 
 mod session;
 
-use fs2_block::{Nanos, Op};
+use fs2_block::{Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
 use fs2_engine::{EngineConfig, Freeze, IoOp, Part, Standing, Without};
 use fs2_sim::glue::Scripted;
@@ -90,6 +90,21 @@ fn nobody_waits_who_flushes() {
     s.complete(next);
     assert_eq!(s.run().len(), 2);
     assert_eq!(s.volume.stats().beside, 0);
+}
+
+#[test]
+fn where_there_is_no_room_nothing_gives_way_beside_requests() {
+    let without = [Part::Disturbance, Part::Slowest].into_iter().collect::<Without>();
+    let mut s = waiting(EngineConfig { space: Permille::new(1).unwrap(), without, ..config() });
+    s.takes = Nanos::from_millis(10);
+    for (i, block) in [1101, 1102, 1103, 1104, 1105, 1500].into_iter().enumerate() {
+        asks(&mut s, block);
+        s.run();
+        let target = Some(1310 + i as u32);
+        s.policy(Scripted { capture: true, beside: Some(1), target, ..Scripted::default() });
+    }
+    let stats = s.volume.stats();
+    assert!((1..5).contains(&stats.copies_written) && stats.reclaimed == 0, "{stats:?}");
 }
 
 /// A drive that caches writes; the part left out; a policy that does not; a rest less than a minute ago.
