@@ -107,7 +107,33 @@ fn where_there_is_no_room_nothing_gives_way_beside_requests() {
     assert!((1..5).contains(&stats.copies_written) && stats.reclaimed == 0, "{stats:?}");
 }
 
-/// A drive that caches writes; the part left out; a policy that does not; a rest less than a minute ago.
+/// Where a drive caches writes a copy is on its platters before anybody is served; where a flush would have clients' writes to wait for,
+/// none is made.
+#[test]
+fn a_copy_in_the_drives_cache_is_flushed_before_anybody_is_served() {
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in").with_write_cache(8192, 1.0);
+    let cached = || EngineConfig { drive: Some(drive.clone()), settle: true, ..config() };
+    let mut s = waiting(cached());
+    asks(&mut s, 1104);
+    assert_eq!(s.run().len(), 1);
+    let at = |s: &Session, what: (IoOp, u64)| {
+        s.done.iter().position(|(op, e)| (*op, e.offset() / BLOCK as u64) == what)
+    };
+    let copy = at(&s, (IoOp::Write { fua: false }, 1300)).expect("a copy");
+    assert_eq!(s.done[copy + 1].0, IoOp::Flush);
+    assert!(copy + 1 < at(&s, (IoOp::Read, 1104)).expect("the read"), "{:?}", s.done);
+    let beside = s.volume.stats().beside;
+    assert!(beside >= 3, "look, copy and flush: {beside}");
+
+    let mut s = waiting(cached());
+    (0..50).for_each(|n| s.write(1501, 1, n).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
+    s.done.clear();
+    asks(&mut s, 1104);
+    assert_eq!(s.run().len(), 1);
+    assert_eq!(at(&s, (IoOp::Write { fua: false }, 1300)), None);
+}
+
+/// A drive that caches writes behind a page cache; the part left out; a policy that does not; a rest less than a minute ago.
 #[test]
 fn elsewhere_copies_wait_for_rests() {
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in").with_write_cache(8192, 1.0);

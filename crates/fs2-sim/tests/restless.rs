@@ -3,7 +3,7 @@
 use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
 use fs2_disk::{DriveProfile, Scheduler};
 use fs2_engine::{Part, PolicyKind};
-use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
+use fs2_sim::replay::{Belief, FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
 
 /// Files of two blocks anywhere on 4 GiB.
@@ -18,12 +18,23 @@ fn files(first: u64, n: u64) -> Vec<Record> {
 /// What each run's requests take in the mean, in ms, and the blocks copied by then. Each of the clients asks for the next as soon as it has
 /// an answer; after ten seconds of that the volume is restless.
 fn responses(runs: &[Vec<Record>], clients: usize, rest: Nanos, without: &[Part]) -> Vec<(f64, u64)> {
+    responses_of(Belief::Equal, runs, clients, rest, without)
+}
+
+fn responses_of(
+    belief: Belief,
+    runs: &[Vec<Record>],
+    clients: usize,
+    rest: Nanos,
+    without: &[Part],
+) -> Vec<(f64, u64)> {
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
     runs.iter().flatten().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
-    let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(PolicyKind::Fs2));
+    let mut settings =
+        Settings::new(drive).with_belief(belief, 1).with_scheme(Scheme::Engine(PolicyKind::Fs2));
     settings.depth = clients;
     settings.pace = Pace::Closed { clients, think_min: Nanos(0), think_max: Nanos(0) };
     settings.engine.scheduler = Scheduler::Sptf;
@@ -49,6 +60,27 @@ fn what_comes_again_is_copied_beside_requests() {
         assert!(fs2[63].0 < never[63].0 / 2.0, "{clients}: {never:?} {fs2:?}");
         for ((plain, _), (copied, _)) in never.iter().zip(&fs2) {
             assert!(*copied < plain * 1.01, "{clients}: {never:?} {fs2:?}");
+        }
+    }
+}
+
+/// Nobody sees who waits for what a drive has in its cache, so each copy is flushed. Every hundredth read a log is appended to, in order.
+#[test]
+fn nor_does_a_write_cache_keep_it_from_that() {
+    let mut runs = vec![files(0, 3000); 24];
+    for run in &mut runs {
+        for i in (0..30).rev() {
+            let appended = Extent::new((900_000 + i as u64 * 31) * 4096, 4096);
+            let flush = Record::new(Nanos(0), Op::Flush, Extent::default());
+            run.splice(i * 100..i * 100, [Record::new(Nanos(0), Op::Write, appended), flush]);
+        }
+    }
+    for (clients, share) in [(1, 0.2), (8, 0.85)] {
+        let of = |without: &[Part]| responses_of(Belief::WriteCache, &runs, clients, Nanos(0), without);
+        let (never, fs2) = (of(&[Part::Beside]), of(&[]));
+        assert!(fs2[23].0 < never[23].0 * share, "{clients}: {never:?} {fs2:?}");
+        for ((plain, _), (copied, _)) in never.iter().zip(&fs2) {
+            assert!(*copied < plain * 1.02, "{clients}: {never:?} {fs2:?}");
         }
     }
 }

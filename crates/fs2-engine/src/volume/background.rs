@@ -284,14 +284,19 @@ impl Volume {
         if !quiet || !self.requests.is_empty() || self.flush_active.is_some() || self.flush_failed {
             return None;
         }
-        let purpose = Purpose::Flush(vec![Waiter::Settled]);
-        let io = self.dispatch(now, Target::Volume, IoOp::Flush, Extent::default(), IoData::None, purpose);
-        self.flush_active = Some(io.id);
+        let io = self.flush_copies(now);
         if now.since(self.last_activity) < LONG_REST {
             self.disturbance.begins(&self.head, false);
         }
-        self.background = Some(io.id);
         Some(io)
+    }
+
+    /// A flush of the engine's own.
+    pub(super) fn flush_copies(&mut self, now: Nanos) -> Io {
+        let purpose = Purpose::Flush(vec![Waiter::Settled]);
+        let io = self.dispatch(now, Target::Volume, IoOp::Flush, Extent::default(), IoData::None, purpose);
+        (self.flush_active, self.background) = (Some(io.id), Some(io.id));
+        io
     }
 
     /// For reads of clients' blocks by the engine itself.

@@ -3,8 +3,12 @@
 //! Where nobody ever pauses nothing would be copied, and there most is to be won. So after a while without a long rest
 //! ([`EngineConfig::restless_after`](crate::EngineConfig)) copies are made beside clients' requests, before those that wait for the drive.
 //! All that are open wait for them; what that costs is charged, limited with work in pauses, and has an account of its own besides
-//! ([`Disturbance`](super::disturbance::Disturbance)). Not where the drive caches writes: it has them behind an answer that
-//! came at once, and nobody sees who waits for them then.
+//! ([`Disturbance`](super::disturbance::Disturbance)).
+//!
+//! A drive that caches writes has them behind an answer that came at once, and nobody would see who waits for them later. There each
+//! is flushed before anybody is served, which is charged like the copy, and none is made while a flush would have clients' writes to
+//! wait for (W3 of [`write_cache`](super::write_cache)). Not with force unit access: an error of it could be of any client's write that
+//! the drive had cached, where one of a copy is of no one's.
 //!
 //! The table is written in rests only; a foreign writer is looked for here, too, for copies may land where it wrote (R4).
 
@@ -19,11 +23,22 @@ impl Volume {
         if self.background.is_some() || self.requests.is_empty() || !self.is_restless(now) {
             return None;
         }
-        if self.detach.is_some() || self.leaving || !self.may_copy() || self.head.caches_writes() {
+        if self.detach.is_some() || self.leaving || !self.may_copy() {
             return None;
         }
-        // Who cannot read them shall not wait for them; nor shall who flushes, whom nobody charges.
-        if !self.gate_open() || self.flush_active.is_some() || !self.flush_waiting.is_empty() {
+        // Who flushes shall not wait for them, for nobody charges that.
+        if self.flush_active.is_some() || !self.flush_waiting.is_empty() {
+            return None;
+        }
+        if self.write_cache.has_copy() {
+            return (!self.unit_access_active()).then(|| self.flush_beside(now));
+        }
+        // Who cannot read them shall not wait for them.
+        if !self.gate_open() {
+            return None;
+        }
+        // Keeps W3.
+        if self.head.caches_writes() && !(self.config.settle && self.write_cache.flushes_soon()) {
             return None;
         }
         let least = self.policy.copies_beside()?;
@@ -49,6 +64,15 @@ impl Volume {
         self.stats.beside += 1;
         (self.background, self.beside) = (Some(io.id), true);
         Some(io)
+    }
+
+    /// Has the drive write the copy just made before it serves anybody else.
+    fn flush_beside(&mut self, now: Nanos) -> Io {
+        let io = self.flush_copies(now);
+        self.disturbance.begins(&self.head, true);
+        self.stats.beside += 1;
+        self.beside = true;
+        io
     }
 
     fn is_restless(&self, now: Nanos) -> bool {

@@ -3,6 +3,7 @@
 //! - W1: a copy in a pause is flushed before the engine does anything else of its own, unless a client comes, and at most 2 MiB of them in a
 //!   longer rest: the drive writes them while nobody waits.
 //! - W2: that flush waits for no client's write that the drive had not the time to write by itself.
+//! - W3: a copy beside open requests is made, and flushed at once, only where what clients wrote takes the drive no longer than [`SOON`].
 
 use fs2_block::Nanos;
 
@@ -12,6 +13,10 @@ const WRITTEN_AFTER: Nanos = Nanos::from_millis(50);
 /// No more than this is taken to be left: what clients write without rest is written meanwhile, too. Measured: with a second some crowds
 /// lose up to 4 % of the mean, with this at most 0.7.
 const LEFT_MAX: Nanos = Nanos::from_millis(5000);
+
+/// A flush beside open requests waits for no more of clients' writes. Measured: from 0 to 500 ms real traces win the same; without
+/// a limit, eight clients of a database lose up to 10 % of the mean.
+const SOON: Nanos = Nanos::from_millis(250);
 
 /// Copies of at most 256 KiB that are flushed together in a long rest. Guess.
 const TOGETHER: u32 = 8;
@@ -51,6 +56,11 @@ impl WriteCache {
     pub(super) fn written_after(&self) -> Nanos {
         // Keeps W2.
         if self.left == Nanos(0) { Nanos(0) } else { self.left + WRITTEN_AFTER }
+    }
+
+    /// Whether a flush waits for hardly any client's write.
+    pub(super) fn flushes_soon(&self) -> bool {
+        self.left <= SOON
     }
 
     /// Whether a copy waits for a flush.
@@ -94,6 +104,10 @@ mod tests {
         assert_eq!(cache.written_after(), ms(62));
         cache.rested(ms(70));
         assert_eq!(cache.written_after(), ms(0));
+        (0..31).for_each(|_| cache.written(8.0));
+        assert!(cache.flushes_soon());
+        cache.written(8.0);
+        assert!(!cache.flushes_soon());
         (0..100_000).for_each(|_| cache.written(8.0));
         assert_eq!(cache.written_after(), LEFT_MAX + WRITTEN_AFTER);
         cache.flushed();
