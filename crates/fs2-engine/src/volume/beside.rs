@@ -27,22 +27,30 @@ impl Volume {
             return None;
         }
         // Who flushes shall not wait for them, for nobody charges that.
-        if self.flush_active.is_some() || !self.flush_waiting.is_empty() {
+        if self.flush_active.is_some() || !self.flush_waiting.is_empty() || self.unit_access_active() {
             return None;
         }
         if self.write_cache.has_copy() {
-            return (!self.unit_access_active()).then(|| self.flush_beside(now));
+            return Some(self.flush_beside(now));
         }
         // Who cannot read them shall not wait for them.
         if !self.gate_open() {
             return None;
         }
-        // Keeps W3.
-        if self.head.caches_writes() && !(self.config.settle && self.write_cache.flushes_soon()) {
+        if !self.disturbance.may_begin_beside() {
             return None;
         }
+        if self.head.caches_writes() {
+            // Keeps W3.
+            if !self.config.settle || !self.write_cache.flushes_soon() {
+                return None;
+            }
+            if self.write_cache.wants_flush(now) {
+                return Some(self.flush_beside(now));
+            }
+        }
         let least = self.policy.copies_beside()?;
-        if !self.disturbance.may_begin_beside() || self.log.next_len(least, least) < least {
+        if self.log.next_len(least, least) < least {
             return None;
         }
         // Over others copies are made row by row, and of each all would wait for the way there.

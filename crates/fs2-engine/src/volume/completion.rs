@@ -95,7 +95,7 @@ impl Volume {
         }
         // Before the drive is known to cache them, too: it has them all the same.
         if op == Op::Write && self.config.settle {
-            self.write_cache.written(self.head.write_back_ms());
+            self.write_cache.written(now, self.head.write_back_ms());
         }
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
@@ -145,7 +145,7 @@ impl Volume {
             Purpose::Flush(waiters) => {
                 if self.flush_active == Some(id) {
                     self.flush_active = None;
-                    self.write_cache.flushed();
+                    self.write_cache.flushed(now.since(io.dispatched));
                 }
                 self.flush_done(waiters, outcome.result, io.target);
             }
