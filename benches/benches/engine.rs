@@ -236,6 +236,7 @@ fn learning(c: &mut Criterion) {
                         measured: Nanos::from_millis(5),
                         served: Nanos::from_millis(5),
                         expected: Some(Nanos::from_millis(3)),
+                        positioning: Nanos::from_millis(6),
                         alone: true,
                     };
                     policy.read_seen(black_box(&seen), &Copied, &mut log);

@@ -79,6 +79,7 @@ impl Learner {
             measured: Nanos::from_millis(5),
             served: Nanos::from_millis(5),
             expected: Some(Nanos::from_millis(3)),
+            positioning: Nanos::from_millis(6),
             alone: true,
         };
         self.policy.read_seen(&seen, &Full, &mut self.log);

@@ -234,6 +234,7 @@ mod tests {
             measured,
             served: measured,
             expected: None,
+            positioning: Nanos::from_millis(6),
             alone: true,
         };
         p.read_seen(&seen, &AllFree(shape()), log);

@@ -151,6 +151,8 @@ pub struct ReadSeen<'a> {
     pub served: Nanos,
     /// What was predicted of that; `None` where no drive is modelled.
     pub expected: Option<Nanos>,
+    /// What positioning takes lately where the arm moves.
+    pub positioning: Nanos,
     /// Whether no other request was under way or waited when it ended.
     pub alone: bool,
 }

@@ -284,6 +284,7 @@ impl Volume {
             measured: now.since(dispatched),
             served: now.since(dispatched.max(self.accessed)),
             expected: self.expected,
+            positioning: Nanos::from_millis_f64(self.head.mean_positioning_ms()),
             alone: self.requests.len() == 1,
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
