@@ -125,12 +125,32 @@ fn a_copy_in_the_drives_cache_is_flushed_before_anybody_is_served() {
     let beside = s.volume.stats().beside;
     assert!(beside >= 3, "look, copy and flush: {beside}");
 
-    let mut s = waiting(cached());
+    let mut s = Session::attach(image(&DATA, &[], 0), EngineConfig { restless_after: Nanos(0), ..cached() });
     (0..50).for_each(|n| s.write(1501, 1, n).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
-    s.done.clear();
+    s.policy(Scripted { capture: true, beside: Some(1), target: Some(1300), ..Scripted::default() });
+    assert_eq!(s.value(1100), 0x11);
     asks(&mut s, 1104);
     assert_eq!(s.run().len(), 1);
-    assert_eq!(at(&s, (IoOp::Write { fua: false }, 1300)), None);
+    assert_eq!((s.volume.stats().copies_written, s.volume.stats().beside), (0, 0));
+}
+
+/// A copy made in a pause is flushed in a pause.
+#[test]
+fn who_comes_after_a_pause_waits_for_no_flush() {
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in").with_write_cache(8192, 1.0);
+    let config = EngineConfig { drive: Some(drive), settle: true, restless_after: Nanos(0), ..config() };
+    let mut s = Session::attach(image(&DATA, &[], 0), config);
+    s.policy(Scripted { capture: true, target: Some(1300), ..Scripted::default() });
+    s.value(1100);
+    s.now += Nanos::from_millis(1000);
+    s.volume.handle_timeout(s.now);
+    let copy = std::iter::from_fn(|| {
+        s.dispatch().map(|io| (io.extent.offset() == 1300 * BLOCK as u64, s.complete(io)).0)
+    });
+    assert!(copy.take(100).any(|copies| copies));
+    asks(&mut s, 1104);
+    let next = s.dispatch().expect("the read that came");
+    assert_eq!((next.op, next.extent.offset()), (IoOp::Read, 1104 * BLOCK as u64));
 }
 
 /// A drive that caches writes behind a page cache; the part left out; a policy that does not; a rest less than a minute ago.

@@ -23,41 +23,33 @@ impl Volume {
         if self.background.is_some() || self.requests.is_empty() || !self.is_restless(now) {
             return None;
         }
-        if self.detach.is_some() || self.leaving || !self.may_copy() {
+        if self.detach.is_some() || self.leaving || self.flush_failed {
             return None;
         }
         // Who flushes shall not wait for them, for nobody charges that.
         if self.flush_active.is_some() || !self.flush_waiting.is_empty() || self.unit_access_active() {
             return None;
         }
-        if self.write_cache.has_copy() {
+        if self.write_cache.has_copy_beside() {
             return Some(self.flush_beside(now));
         }
         // Who cannot read them shall not wait for them.
-        if !self.gate_open() {
+        if !self.may_copy() || !self.gate_open() {
             return None;
-        }
-        if !self.disturbance.may_begin_beside() {
-            return None;
-        }
-        if self.head.caches_writes() {
-            // Keeps W3.
-            if !self.config.settle || !self.write_cache.flushes_soon() {
-                return None;
-            }
-            if self.write_cache.wants_flush(now) {
-                return Some(self.flush_beside(now));
-            }
         }
         let least = self.policy.copies_beside()?;
-        if self.log.next_len(least, least) < least {
-            return None;
-        }
         // Over others copies are made row by row, and of each all would wait for the way there.
-        if self.vacancies() < least {
+        if !self.disturbance.may_begin_beside() || self.vacancies() < least {
             return None;
         }
         if self.longest_wait().is_some_and(|longest| self.waits_for_overdue(now, longest)) {
+            return None;
+        }
+        // Keeps W3.
+        if self.head.caches_writes() && !(self.config.settle && self.write_cache.flushes_soon()) {
+            return None;
+        }
+        if self.log.next_len(least, least) < least {
             return None;
         }
         let io = if self.has_looked_below(now) {

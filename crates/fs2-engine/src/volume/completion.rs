@@ -95,7 +95,7 @@ impl Volume {
         }
         // Before the drive is known to cache them, too: it has them all the same.
         if op == Op::Write && self.config.settle {
-            self.write_cache.written(now, self.head.write_back_ms());
+            self.write_cache.written(self.head.write_back_ms());
         }
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
@@ -145,7 +145,7 @@ impl Volume {
             Purpose::Flush(waiters) => {
                 if self.flush_active == Some(id) {
                     self.flush_active = None;
-                    self.write_cache.flushed(now.since(io.dispatched));
+                    self.write_cache.flushed();
                 }
                 self.flush_done(waiters, outcome.result, io.target);
             }
@@ -181,7 +181,7 @@ impl Volume {
         let alone = now.since(self.accessed.max(io.dispatched));
         let copied = matches!(io.purpose, Purpose::Copy(_));
         if copied && self.config.settle && self.head.caches_writes() {
-            self.write_cache.copied(now, took);
+            self.write_cache.copied(now, took, beside);
         } else if !beside {
             self.pauses.own_took(took + self.write_cache.copy_took());
         }
