@@ -16,14 +16,14 @@ use fs2_sim::model::image::Shape;
 use session::{BLOCK, DATA, Session, config, image, image_of};
 
 fn plain(config: EngineConfig) -> Session {
-    let mut s = Session::attach(image(&DATA, &[], 0), config);
+    let mut s = Session::plain(config);
     s.policy(Scripted::default());
     s
 }
 
 /// 1100 to 1103 have replicas from 1300 on.
 fn copied(config: EngineConfig) -> Session {
-    let mut s = Session::attach(image(&DATA, &[BlockRange::new(1100, 1104)], 1300), config);
+    let mut s = Session::copied(config);
     s.policy(Scripted::default());
     s
 }

@@ -2,16 +2,11 @@
 
 mod session;
 
-use fs2_block::{BlockRange, ConnectionId, Op};
+use fs2_block::{ConnectionId, Op};
 use fs2_engine::{AttachOptions, HandOver, Standing, Volume};
 use fs2_sim::model::swarm::Rng;
 use fs2_table::Trust;
-use session::{BLOCK, DATA, Session, config, image};
-
-/// 1100 to 1103 have replicas from 1300 on.
-fn copied() -> Session {
-    Session::attach(image(&DATA, &[BlockRange::new(1100, 1104)], 1300), config())
-}
+use session::{BLOCK, Session, config};
 
 /// What the session's process leaves.
 fn left(s: &mut Session) -> Result<Vec<u8>, String> {
@@ -48,7 +43,7 @@ fn is_dirty(v: &Volume, page: u32) -> bool {
 
 #[test]
 fn an_active_session_goes_on_active() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.superblock(false, 1);
     s.write(1500, 1, 9).unwrap();
     let mut s = handed_over(s);
@@ -74,7 +69,7 @@ fn an_active_session_goes_on_active() {
 
 #[test]
 fn a_discard_over_another_connection_gives_nothing_back() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.load_bitmap().write(1500, 1, 9).unwrap();
     let mut s = handed_over(s);
     let parts = s.volume.liveness().unwrap().parts().unwrap();
@@ -88,7 +83,7 @@ fn a_discard_over_another_connection_gives_nothing_back() {
 /// before it is rewritten, whichever process writes the mark.
 #[test]
 fn trust_is_of_entries_not_of_pages() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.write(1500, 1, 1).unwrap();
     let mut table = s.volume.table().clone();
     assert!(table.set_trust(fs2_block::BlockNo(1301), Trust::Unverified));
@@ -101,31 +96,31 @@ fn trust_is_of_entries_not_of_pages() {
 #[test]
 fn what_must_begin_anew() {
     // A volume that is served plainly.
-    let mut s = Session::attach(image(&DATA, &[], 0), config());
+    let mut s = Session::plain(config());
     s.superblock(false, 1);
     let (_, device) = s.detach();
     let mut s = Session::attach(device, config());
     assert!(matches!(s.volume.standing(), Standing::Inactive(_)));
     assert!(left(&mut s).unwrap_err().contains("served inactive"));
     // A frozen one: mounted twice.
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.superblock(false, 1);
     s.superblock(false, 2);
     assert!(left(&mut s).unwrap_err().contains("frozen"));
     // One in which a flush failed.
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.fail = |io| (io.op == fs2_engine::IoOp::Flush).then_some(fs2_engine::EIO);
     s.submit(Op::Flush, 0, 0, None);
     s.run();
     assert!(left(&mut s).unwrap_err().contains("flush"));
     // One under way.
-    let s = copied();
+    let s = Session::copied(config());
     assert!(s.volume.left(b"").unwrap_err().contains("under way"));
 }
 
 #[test]
 fn a_volume_that_changed_is_refused() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.superblock(false, 1);
     let bytes = left(&mut s).unwrap();
     assert!(take(&mut s.device.clone(), &bytes).is_ok());
@@ -165,7 +160,7 @@ fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
 /// Nothing that is cut off or changed is taken; nothing that is forged makes the engine break.
 #[test]
 fn damaged_bytes() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.superblock(false, 1);
     s.load_bitmap();
     let bytes = left(&mut s).unwrap();
@@ -192,7 +187,7 @@ fn damaged_bytes() {
 
 #[test]
 fn another_version_is_told_with_what_to_do() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.superblock(false, 1);
     s.load_bitmap();
     let bytes = left(&mut s).unwrap();
@@ -209,7 +204,7 @@ fn another_version_is_told_with_what_to_do() {
 /// A plain attach of the same volume, for comparison: without the hand-over it is inactive.
 #[test]
 fn without_it_the_session_begins_inactive() {
-    let mut s = copied();
+    let mut s = Session::copied(config());
     s.superblock(false, 1);
     left(&mut s).unwrap();
     let (volume, _) = Volume::attach(&mut s.device, None, config(), &AttachOptions::default()).unwrap();

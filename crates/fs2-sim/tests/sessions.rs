@@ -3,27 +3,18 @@
 
 mod session;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Flags, Nanos, Op, Permille};
+use fs2_block::{BlockRange, BlockSize, Flags, Nanos, Op};
 use fs2_engine::{AttachOptions, Inactive, Target, Volume};
-use fs2_engine::{DiscardMode, EIO, ENOSPC, EngineConfig, IoOp, Standing, WatermarkState, Watermarks};
+use fs2_engine::{EIO, ENOSPC, EngineConfig, IoOp, Standing};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
 use fs2_table::{Header, PAGE_BYTES};
 use session::{BLOCK, DATA, Probe, Session, config, image};
 
-fn plain() -> Session {
-    Session::attach(image(&DATA, &[], 0), config())
-}
-
-/// 1100 to 1103 have replicas from 1300 on.
-fn copied(config: EngineConfig) -> Session {
-    Session::attach(image(&DATA, &[BlockRange::new(1100, 1104)], 1300), config)
-}
-
 #[test]
 fn what_is_asked_is_counted() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     for _ in 0..3 {
         assert_eq!(s.value(1100), 0x11);
     }
@@ -51,7 +42,7 @@ fn what_is_asked_is_counted() {
 
 #[test]
 fn copies_are_made_read_and_dropped() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000);
     s.value(1100);
     s.idle(1000);
@@ -81,12 +72,12 @@ fn copies_are_made_read_and_dropped() {
 
 #[test]
 fn a_copy_of_what_changed_is_void() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000);
     s.read(1100, 3).unwrap();
     s.policy(Scripted { capture: true, target: Some(1300), ..Scripted::default() });
     // The erasure of the mark comes first; then the copy is dispatched, and one of its originals is written.
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.write(1500, 1, 1).unwrap();
     s.idle(10_000).copying_to(1300);
     let (at, len) = (1100 * BLOCK as u64, 3 * BLOCK as u64);
@@ -104,7 +95,7 @@ fn a_copy_of_what_changed_is_void() {
 
 #[test]
 fn a_replica_that_is_not_what_it_was_goes() {
-    let mut s = copied(config());
+    let mut s = Session::copied(config());
     s.reading_copies();
     s.device[1301 * BLOCK] ^= 1;
     let all = s.read(1100, 4).unwrap();
@@ -127,7 +118,7 @@ fn a_replica_that_is_not_what_it_was_goes() {
 #[test]
 fn entries_are_verified_by_reading_and_at_idle() {
     let distrust = || EngineConfig { distrust: true, ..config() };
-    let mut s = copied(distrust());
+    let mut s = Session::copied(distrust());
     assert_eq!(s.volume.table().unverified_count(), 4);
     s.device[1102 * BLOCK] ^= 1;
     // Nothing unverified is read.
@@ -140,14 +131,14 @@ fn entries_are_verified_by_reading_and_at_idle() {
     assert_eq!(s.replicas(), [(1100, 1300), (1101, 1301), (1103, 1303)]);
     assert_eq!(s.volume.table().unverified_count(), 0);
     // A verified entry's original that differs is not doubted: nothing can be trusted then.
-    let mut s = copied(config());
+    let mut s = Session::copied(config());
     s.policy(Scripted::default()).idle(1000);
     s.device[1102 * BLOCK] ^= 1;
     s.read(1102, 1).unwrap();
     assert!(matches!(s.volume.standing(), Standing::Frozen(_)));
     assert_eq!(s.replicas(), []);
     // Before it was sampled, the sample finds it.
-    let mut s = copied(config());
+    let mut s = Session::copied(config());
     s.device[1102 * BLOCK] ^= 1;
     s.idle(1000);
     assert_eq!((s.volume.stats().refuted, s.volume.standing()), (1, &Standing::Active));
@@ -159,7 +150,7 @@ fn entries_are_verified_by_reading_and_at_idle() {
 
 #[test]
 fn failures_are_counted_and_stop_what_they_must() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000);
     s.fail = |io| {
         let copy = matches!(io.op, IoOp::Write { .. }) && io.extent.offset() == 1300 * BLOCK as u64;
@@ -182,7 +173,7 @@ fn failures_are_counted_and_stop_what_they_must() {
     s.idle(1000);
     assert_eq!((s.volume.stats().copy_errors, s.replicas()), (3, vec![]));
     // Table pages that fail are written again.
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000);
     s.value(1100);
     s.idle(100);
@@ -201,7 +192,7 @@ fn failures_are_counted_and_stop_what_they_must() {
 
 #[test]
 fn a_clean_end_is_trusted_by_the_next_beginning() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000).read(1100, 2).unwrap();
     s.write(1500, 1, 7).unwrap();
     let (marked, device) = s.detach();
@@ -235,7 +226,7 @@ fn a_clean_end_is_trusted_by_the_next_beginning() {
 
 #[test]
 fn a_policy_is_told_that_the_drive_has_others_to_serve() {
-    let mut s = copied(config());
+    let mut s = Session::copied(config());
     let probe = Probe::default();
     s.volume.set_policy(Box::new(probe.clone()));
     let block = |n: u64| (n * BLOCK as u64, BLOCK as u64);
@@ -255,7 +246,7 @@ fn a_policy_is_told_that_the_drive_has_others_to_serve() {
 fn a_failed_force_unit_access_is_a_failed_flush() {
     let forced = Flags { fua: true, ..Flags::default() };
     for op in [Op::Write, Op::WriteZeroes] {
-        let mut s = plain();
+        let mut s = Session::plain(config());
         s.write(1501, 1, 7).unwrap();
         s.fail = |io| match io.op {
             IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. } => Some(EIO),
@@ -277,7 +268,7 @@ fn a_failed_force_unit_access_is_a_failed_flush() {
         assert!(!s.detach().0, "no mark");
     }
     // While a flush is at the device it waits.
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.write(1501, 1, 7).unwrap();
     let flush = s.submit(Op::Flush, 0, 0, None);
     let io = s.dispatch().unwrap();
@@ -291,7 +282,7 @@ fn a_failed_force_unit_access_is_a_failed_flush() {
 /// What waits in a device's own queue is waited for: nothing is read ahead meanwhile.
 #[test]
 fn no_trail_beside_a_request() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     let trail = BlockRange::new(1300, 1308);
     let probe = Probe { trail: Some(trail), ..Probe::default() };
     s.volume.set_policy(Box::new(probe));
@@ -309,7 +300,7 @@ fn no_trail_beside_a_request() {
 
 #[test]
 fn when_it_wants_to_be_called() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.policy(Scripted::default()).value(1100);
     // The bitmap is to be loaded, when nothing was asked for long enough.
     let at = s.volume.poll_timeout().unwrap();
@@ -349,7 +340,7 @@ fn when_it_wants_to_be_called() {
 
 #[test]
 fn requests_that_make_no_sense_are_refused() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     let size = s.volume.size_bytes();
     assert_eq!((size, s.volume.block_size().bytes()), (3072 * 1024, 1024));
     let id = s.submit(Op::Read, size - 512, 1024, None);
@@ -362,72 +353,6 @@ fn requests_that_make_no_sense_are_refused() {
     s.volume.begin_detach(s.now);
     let late = s.submit(Op::Read, 0, 512, None);
     assert_eq!(s.run(), [(late, Err(fs2_engine::ESHUTDOWN))]);
-}
-
-/// A volume of which `free` blocks of the middle are free: data fills the rest of it.
-fn narrow(free: u32, marks: [u16; 3], copied: &[BlockRange]) -> Session {
-    let data: Vec<(u32, u16)> =
-        (30..3071).filter(|b| !(1400..1400 + free).contains(b)).map(|b| (b, b as u16)).collect();
-    // The table takes the first free blocks.
-    let p = |n| Permille::new(n).unwrap();
-    let watermarks = Watermarks::new(p(marks[0]), p(marks[1]), p(marks[2])).unwrap();
-    let space = Permille::new(1000).unwrap();
-    let config = EngineConfig { watermarks, space, ..config() };
-    Session::attach(image(&data, copied, 1420), config)
-}
-
-#[test]
-fn the_watermarks_start_and_stop_copying() {
-    let mut s = narrow(600, [150, 100, 50], &[]);
-    let free = s.volume.free_share();
-    assert!(free > Permille::new(150).unwrap(), "{free}");
-    assert_eq!(s.volume.watermark_state(), WatermarkState::Copying);
-    s.copying_to(1600).idle(1000).read(1000, 64).unwrap();
-    s.idle(100);
-    assert_eq!(s.volume.table().len(), 64);
-    // Free blocks are used: between high and low copies go on, below low they stop and replicas go.
-    s.write(1700, 100, 1).unwrap();
-    assert!(s.volume.free_share() < Permille::new(150).unwrap(), "{}", s.volume.free_share());
-    assert_eq!(s.volume.watermark_state(), WatermarkState::Copying);
-    assert_eq!(s.volume.stats().reclaimed, 0);
-    s.write(1800, 120, 1).unwrap();
-    assert_eq!(s.volume.stats().reclaimed, 64, "as many as one step takes");
-    let share = s.volume.free_share();
-    assert!(share < Permille::new(150).unwrap(), "{share}");
-    // No copies until there is more than high again.
-    assert_eq!(s.volume.watermark_state(), WatermarkState::Suspended);
-    s.read(1000, 4).unwrap();
-    s.idle(100);
-    assert_eq!((s.volume.table().len(), s.volume.log_blocks()), (0, 0));
-    s.other(Op::Discard, 1700, 100).unwrap();
-    s.other(Op::Discard, 1800, 120).unwrap();
-    // At the next event.
-    s.idle(1);
-    assert_eq!(s.volume.watermark_state(), WatermarkState::Copying);
-    s.read(1000, 4).unwrap();
-    s.idle(100);
-    assert_eq!(s.volume.table().len(), 4);
-}
-
-#[test]
-fn below_low_some_go_and_below_critical_whole_regions() {
-    // Of 600 free blocks 320 hold replicas; so many of the rest are written at once.
-    // What lies in a row goes together, up to 64 of one page of the table: of 248 and 72, three times 64, 56 and again 64.
-    for (written, left) in [(200, 320 - 312), (260, 0)] {
-        let mut s = narrow(600, [60, 40, 20], &[]);
-        for n in 0..5 {
-            s.copying_to(1600 + n * 64).idle(1000).read(1000 + n * 64, 64).unwrap();
-            s.idle(100);
-        }
-        assert_eq!((s.volume.table().len(), s.volume.stats().reclaimed), (320, 0));
-        s.policy(Scripted::default());
-        let vacant = s.volume.free_share();
-        s.write(1925, 75, 1).unwrap();
-        s.write(1400, written - 75, 1).unwrap();
-        assert!(vacant > Permille::new(60).unwrap(), "{vacant}");
-        assert_eq!(s.volume.table().len(), left, "{written} written");
-        assert_eq!(s.volume.stats().reclaimed, 320 - left as u64);
-    }
 }
 
 #[test]
@@ -451,7 +376,7 @@ fn a_flush_of_the_table_that_fails_forbids_the_mark() {
 
 #[test]
 fn what_overlaps_in_its_second_block_waits_too() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.policy(Scripted::default()).idle(10_000).write(1105, 1, 1).unwrap();
     let two = vec![3; 2 * BLOCK];
     let first = s.submit(Op::Write, 1100 * BLOCK as u64, two.len() as u64, Some(&two));
@@ -470,7 +395,7 @@ fn what_overlaps_in_its_second_block_waits_too() {
 
 #[test]
 fn headers_that_fail_are_counted() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.policy(Scripted::default()).idle(10_000).write(1500, 1, 1).unwrap();
     // The mark is erased; the slot that held it is to be overwritten at an idle moment.
     s.fail = |io| (matches!(io.op, IoOp::Write { .. }) && io.extent.len() == 4096).then_some(EIO);
@@ -482,121 +407,8 @@ fn headers_that_fail_are_counted() {
 }
 
 #[test]
-fn evicted_replicas_are_punched_where_that_is_asked() {
-    for punch in [false, true] {
-        let mut s = copied(EngineConfig { punch, ..config() });
-        s.idle(1000).write(1500, 1, 1).unwrap();
-        let evict = |range| Scripted { evict: Some(range), eager: true, ..Scripted::default() };
-        s.policy(evict(BlockRange::new(1301, 1303))).idle(1000);
-        assert_eq!((s.volume.stats().reclaimed, s.replicas()), (2, vec![(1100, 1300), (1103, 1303)]));
-        s.write(1103, 1, 3).unwrap();
-        s.idle(1000);
-        let mut punched: Vec<u64> =
-            s.done.iter().filter(|d| d.0 == IoOp::Discard).map(|d| d.1.offset() / BLOCK as u64).collect();
-        punched.sort();
-        let expected: &[u64] = if punch { &[1301, 1302, 1303] } else { &[] };
-        assert_eq!(punched, expected);
-    }
-}
-
-/// R3: a bitmap that claims a block is answered after the punch of the block has ended.
-#[test]
-fn a_claim_waits_for_the_punch() {
-    let mut s = copied(EngineConfig { punch: true, ..config() });
-    s.policy(Scripted::default()).idle(10_000).write(1500, 1, 1).unwrap();
-    let evict = Some(BlockRange::new(1301, 1302));
-    s.policy(Scripted { evict, eager: true, ..Scripted::default() });
-    s.volume.handle_timeout(s.now);
-    let punch = s.dispatch().unwrap();
-    assert_eq!((punch.op, punch.extent.offset()), (IoOp::Discard, 1301 * BLOCK as u64));
-    let at = Plan { shape: Shape::Plain, grain: Grain::SMALL }.bitmap(0) as usize * BLOCK;
-    let mut bitmap = s.device[at..at + BLOCK].to_vec();
-    bitmap[1300 / 8] |= 1 << (1300 % 8);
-    let claim = s.submit(Op::Write, at as u64, BLOCK as u64, Some(&bitmap));
-    let write = s.dispatch().unwrap();
-    s.complete(write);
-    assert!(s.volume.poll_reply().is_none(), "not yet");
-    s.complete(punch);
-    assert_eq!(s.run(), [(claim, Ok(bitmap))]);
-    assert_eq!(s.volume.stats().claims_waited, 1);
-}
-
-#[test]
-fn discards_passed_down_free_at_their_end() {
-    let mut s =
-        Session::attach(image(&DATA, &[], 0), EngineConfig { discard: DiscardMode::Pass, ..config() });
-    s.idle(1000).write(1200, 4, 1).unwrap();
-    assert!(!s.volume.liveness().unwrap().is_free(BlockNo(1201)));
-    s.other(Op::Discard, 1200, 4).unwrap();
-    assert_eq!(s.volume.stats().discarded_blocks, 4);
-    assert!(s.volume.liveness().unwrap().is_free(BlockNo(1201)));
-    // One that fails frees nothing.
-    s.write(1200, 4, 1).unwrap();
-    s.fail = |io| (io.op == IoOp::Discard).then_some(EIO);
-    assert_eq!(s.other(Op::Discard, 1200, 4), Err(EIO));
-    assert_eq!(s.volume.stats().discarded_blocks, 4);
-    // In part: half a block at either end stays.
-    s.fail = |_| None;
-    let id = s.submit(Op::Discard, 1200 * 1024 + 512, 3 * 1024, None);
-    assert_eq!(s.run()[0].0, id);
-    assert_eq!(s.volume.stats().discarded_blocks, 6);
-    let live = s.volume.liveness().unwrap();
-    assert_eq!([1200, 1201, 1202, 1203].map(|b| live.is_free(BlockNo(b))), [false, true, true, false]);
-}
-
-#[test]
-fn a_punch_is_a_discard_only_under_a_mount() {
-    let mut s = plain();
-    s.idle(1000).write(1200, 8, 1).unwrap();
-    s.other(Op::Punch, 1200, 1).unwrap();
-    assert_eq!((s.value(1200), s.volume.stats().discarded_blocks, s.volume.stats().writes), (0, 0, 2));
-    s.superblock(false, 1);
-    s.other(Op::Punch, 1201, 1).unwrap();
-    assert_eq!((s.value(1201), s.volume.stats().discarded_blocks), (0x101, 1));
-    s.superblock(true, 1);
-    s.other(Op::Punch, 1202, 1).unwrap();
-    assert_eq!((s.value(1202), s.volume.stats().discarded_blocks), (0, 1));
-    // Frozen, also under a mount.
-    s.superblock(false, 2);
-    s.volume.foreign_writer(s.now);
-    s.other(Op::Punch, 1203, 1).unwrap();
-    assert_eq!((s.value(1203), s.volume.stats().discarded_blocks), (0, 1));
-}
-
-/// While it is mounted a file system is grown by zeroing what lies behind its end, and its kernel zeroes inode tables.
-#[test]
-fn a_punch_of_what_no_discard_frees_is_zeroes_under_a_mount() {
-    let mut device = image(&DATA, &[], 1300);
-    let end = device.len() as u64;
-    device.extend([0x55; 8 * BLOCK]);
-    let mut s = Session::attach(device, config());
-    s.idle(1000).superblock(false, 1);
-    let layout = s.volume.liveness().unwrap().layout().clone();
-    let table = layout.groups()[0].inode_table.0 + layout.superblock().inode_table_blocks() as u32 - 1;
-    s.write(table, 1, 9).unwrap();
-    for (at, len) in [(u64::from(table) * 1024, 1024), (end - 1024, 2048), (end + 2048, 1024)] {
-        let id = s.submit(Op::Punch, at, len, None);
-        assert_eq!(s.run()[0].0, id);
-        assert!(s.device[at as usize..][..len as usize].iter().all(|&b| b == 0), "{len} bytes at {at}");
-    }
-    assert_eq!(s.volume.stats().discarded_blocks, 0);
-    assert_eq!(s.device[end as usize + 1024..][..1024], [0x55; 1024]);
-}
-
-#[test]
-fn what_a_lost_connection_wrote_no_discard_frees() {
-    let mut s = plain();
-    s.idle(1000).write(1200, 2, 1).unwrap();
-    s.other(Op::Discard, 1200, 1).unwrap();
-    assert_eq!(s.volume.stats().discarded_blocks, 1);
-    s.volume.connection_gone(ConnectionId(0));
-    s.other(Op::Discard, 1201, 1).unwrap();
-    assert_eq!(s.volume.stats().discarded_blocks, 1);
-}
-
-#[test]
 fn no_copies_while_the_host_is_short() {
-    let mut s = plain();
+    let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000);
     s.volume.host_is_short(true);
     s.value(1100);
@@ -663,7 +475,7 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
 
 #[test]
 fn a_bitmap_that_is_not_the_marks_freezes() {
-    let mut s = copied(config());
+    let mut s = Session::copied(config());
     s.policy(Scripted::default());
     // Block 1200 is in use, says somebody.
     let bitmap = Plan { shape: Shape::Plain, grain: Grain::SMALL }.bitmap(0) as usize * BLOCK;
@@ -675,7 +487,7 @@ fn a_bitmap_that_is_not_the_marks_freezes() {
 
 #[test]
 fn policies_see_what_is_vacant() {
-    let mut s = copied(EngineConfig { degree: 2, ..config() });
+    let mut s = Session::copied(EngineConfig { degree: 2, ..config() });
     let probe = Probe::default();
     let look = |s: &mut Session, block| {
         s.volume.set_policy(Box::new(probe.clone()));
@@ -721,7 +533,7 @@ fn policies_see_what_is_vacant() {
 #[test]
 fn predicted_parts_are_added_up() {
     let drive = Some(fs2_disk::DriveProfile::builtin("wd800-repaired").unwrap());
-    let mut s = Session::attach(image(&DATA, &[], 0), EngineConfig { drive, ..config() });
+    let mut s = Session::plain(EngineConfig { drive, ..config() });
     s.policy(Scripted::default());
     for n in 0..40 {
         s.value([1100, 1500][n % 2]);

@@ -15,9 +15,10 @@ mod lane;
 mod pages;
 mod slab;
 mod trace;
+mod waiter;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -27,9 +28,10 @@ use fs2_engine::{DetachReport, Io, IoData, IoOp, Outcome, Target, Volume};
 use fs2_store::{AlignedBuf, Pipe, Store, Stretch};
 use fs2_trace::{Record, RecordFlags};
 
-use crate::service::{Answer, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
+use crate::service::{ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink};
 use slab::Slab;
 pub use trace::{TraceRing, TraceTap};
+use waiter::{CALL, CallSlot, Owed, Waiter};
 
 /// How the machine is driven.
 #[derive(Clone, Copy, Debug)]
@@ -43,67 +45,6 @@ pub struct Drive {
     /// Whether the device turns: then workers feed it, as many as its depth, and what goes next is chosen when one of its
     /// places is free, not when a request arrives.
     pub rotational: bool,
-}
-
-/// Who waits for a request.
-enum Waiter {
-    /// A closure.
-    Completion(Completion),
-    /// A lane's sink, the request's tag there, and what has no place in its buffer: what a read brought, or a write's payload.
-    Sink(Arc<dyn Sink>, Tag, Option<Pipe>),
-    /// A thread in [`Service::call`].
-    Caller(Arc<CallSlot>),
-}
-
-/// An answer on its way: to whom, the memory, how it ended.
-type Owed = (Waiter, AlignedBuf, Result<(), Errno>);
-
-impl Waiter {
-    fn answer(self, buffer: AlignedBuf, result: Result<(), Errno>) {
-        match self {
-            Waiter::Completion(done) => done(buffer, result),
-            Waiter::Sink(sink, tag, lent) => {
-                sink.answers(&mut vec![Answer { tag, buffer, result, lent }]);
-            }
-            Waiter::Caller(slot) => slot.answer(buffer, result),
-        }
-    }
-}
-
-/// Where a thread in [`Service::call`] finds its answer.
-#[derive(Default)]
-struct CallSlot {
-    answered: AtomicBool,
-    answer: Mutex<Option<(AlignedBuf, Result<(), Errno>)>>,
-    told: Condvar,
-}
-
-impl CallSlot {
-    fn answer(&self, buffer: AlignedBuf, result: Result<(), Errno>) {
-        let mut slot = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        *slot = Some((buffer, result));
-        self.answered.store(true, Ordering::Release);
-        drop(slot);
-        self.told.notify_one();
-    }
-
-    fn wait(&self) -> (AlignedBuf, Result<(), Errno>) {
-        let mut slot = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            match slot.take() {
-                Some(answer) => {
-                    self.answered.store(false, Ordering::Relaxed);
-                    return answer;
-                }
-                None => slot = self.told.wait(slot).unwrap_or_else(PoisonError::into_inner),
-            }
-        }
-    }
-}
-
-thread_local! {
-    /// One call at a time runs on a thread.
-    static CALL: Arc<CallSlot> = Arc::default();
 }
 
 struct Client {

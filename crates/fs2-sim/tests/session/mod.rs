@@ -80,6 +80,16 @@ impl Session {
         Session { volume, device, table, now, next: 1, buffers, fail, takes, done: Vec::new() }
     }
 
+    /// Of [`DATA`], none of which has replicas.
+    pub fn plain(config: EngineConfig) -> Session {
+        Session::attach(image(&DATA, &[], 0), config)
+    }
+
+    /// The same, with replicas of 1100 to 1103 from 1300 on.
+    pub fn copied(config: EngineConfig) -> Session {
+        Session::attach(image(&DATA, &[BlockRange::new(1100, 1104)], 1300), config)
+    }
+
     /// With an empty table on a device of its own.
     pub fn attach_apart(data: &[(u32, u16)], config: EngineConfig) -> Session {
         let mut device = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(data, &[]);

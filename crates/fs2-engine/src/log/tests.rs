@@ -1,0 +1,183 @@
+use super::*;
+
+fn taken(original: u32, hash: u64) -> Captured {
+    Captured { original: BlockNo(original), hash, worth: UNAPPRAISED }
+}
+
+#[test]
+fn rows_that_are_worth_as_much_come_together() {
+    let mut log = Log::new(1000);
+    let (a, b) = (log.open(), log.open());
+    (0..3).for_each(|n| assert!(log.push(a, BlockNo(n), 0, &[0; 10])));
+    for (n, worth) in [(10, 8), (12, 7), (13, 9), (20, 7), (30, 9)] {
+        let captured = Captured { original: BlockNo(n), hash: 0, worth };
+        assert!(log.push_captured(b, captured, &[0; 10]));
+    }
+    let next = |log: &Log, most: usize| log.next_rows(most).map(|n| (n.worth, n.first, n.all));
+    assert_eq!(next(&log, 64), None, "open");
+    log.appraise(a, |_| 5);
+    log.close(a);
+    log.close(b);
+    log.kill(BlockRange::new(0, 1));
+    assert_eq!((next(&log, 64), next(&log, 1)), (Some((5, 2, 2)), Some((5, 2, 2))));
+    log.refuse(2);
+    assert_eq!((next(&log, 64), log.dropped()), (Some((8, 1, 3)), 2), "12 and 13 are worth 9");
+    assert_eq!([1, 2, 3].map(|most| next(&log, most).unwrap().2), [1, 1, 3], "no half of a row");
+    let worths: Vec<u8> = log.take(9).unwrap().blocks.iter().map(|c| c.worth).collect();
+    assert_eq!(worths, [8, 7, 9, 7, 9]);
+    log.check();
+}
+
+#[test]
+fn what_was_read_in_a_row_stays_together() {
+    let mut log = Log::new(1000);
+    let run = log.open();
+    for n in [1, 2, 3, 10, 20, 21] {
+        assert!(log.push(run, BlockNo(n), 0, &[0; 10]));
+    }
+    assert_eq!(log.next_whole(9), 0, "open");
+    log.close(run);
+    assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|most| log.next_whole(most)), [0, 0, 3, 4, 4, 6, 6]);
+    log.take(3);
+    assert_eq!(log.next_whole(1), 1);
+}
+
+#[test]
+fn order_kill_and_bound() {
+    let mut log = Log::new(40);
+    let (a, b) = (log.open(), log.open());
+    assert!(log.push(a, BlockNo(5), 50, &[5; 10]));
+    assert!(log.push(b, BlockNo(9), 90, &[9; 10]));
+    assert!(log.push(a, BlockNo(2), 20, &[2; 10]));
+    assert!(!log.push(b, BlockNo(5), 50, &[5; 10]), "waits already");
+    assert!(log.push(a, BlockNo(7), 70, &[7; 10]));
+    assert!(!log.push(a, BlockNo(8), 80, &[8; 10]), "full");
+    assert_eq!(log.take(9), None, "open runs are not copied");
+    log.close(a);
+    log.check();
+    assert_eq!(log.kill(BlockRange::new(2, 3)), 1);
+    log.check();
+    let first = log.take(1).unwrap();
+    assert_eq!((first.blocks, first.data), (vec![taken(5, 50)], vec![5; 10]));
+    log.check();
+    assert_eq!(log.kill(BlockRange::new(7, 8)), 1);
+    assert_eq!(log.take(1), None);
+    log.close_all();
+    assert_eq!(log.take(8).unwrap().blocks, [taken(9, 90)]);
+    assert!(log.is_empty() && log.bytes() == 0);
+}
+
+#[test]
+fn numbers_are_spread() {
+    let of = |numbers: &[u32]| {
+        let mut h = Spread::default();
+        numbers.iter().for_each(|&n| h.write_u32(n));
+        h.finish()
+    };
+    let pairs = (0..64).flat_map(|a| (0..64).map(move |b| [a, b]));
+    let all: std::collections::BTreeSet<u64> = pairs.map(|p| of(&p)).collect();
+    assert_eq!(all.len(), 64 * 64);
+    // The map looks at the highest bits too.
+    let high: std::collections::BTreeSet<u64> = (0..1000).map(|n| of(&[n]) >> 57).collect();
+    assert_eq!(high.len(), 128);
+    let mut h = Spread::default();
+    h.write(&[1, 2]);
+    assert_eq!(h.finish(), of(&[1, 2]));
+}
+
+#[test]
+fn what_it_holds_and_refused_is_told() {
+    let mut log = Log::new(25);
+    let run = log.open();
+    for n in 1..=4 {
+        assert_eq!(log.push(run, BlockNo(n), 0, &[0; 10]), n <= 2);
+    }
+    assert_eq!((log.bytes(), log.dropped()), (20, 2));
+    assert!(log.contains(BlockNo(2)) && !log.contains(BlockNo(3)));
+}
+
+#[test]
+#[should_panic(expected = "log bytes and blocks")]
+fn the_check_checks() {
+    let mut log = Log::new(25);
+    log.bytes = 1;
+    log.check();
+}
+
+#[test]
+fn a_payload_of_nothing_is_empty() {
+    assert!(Payload::Unseen(0).is_empty() && Payload::from(&[]).is_empty());
+    assert!(!Payload::Unseen(1).is_empty() && !Payload::from(&[0]).is_empty());
+}
+
+proptest::proptest! {
+    #[test]
+    fn agrees_with_a_plain_list(steps in proptest::collection::vec((0u8..8, 0u32..40, 1u32..30), 0..120)) {
+        // Runs in order: open, and the blocks that still have a payload.
+        type Plain = Vec<(RunId, bool, Vec<u32>)>;
+        let (mut log, mut plain): (Log, Plain) = (Log::new(100), Vec::new());
+        for (op, block, n) in steps {
+            if op == 3 && n > 20 {
+                // The first open run, by block number.
+                if let Some(r) = plain.iter_mut().find(|r| r.1) {
+                    r.2.sort();
+                    log.sort_by_key(r.0, |b| b);
+                    log.check();
+                }
+            }
+            match op {
+                0 => {
+                    let id = log.open();
+                    plain.push((id, true, Vec::new()));
+                }
+                1..=3 => {
+                    let Some(at) = plain.iter().position(|r| r.1) else { continue };
+                    let waits = plain.iter().any(|r| r.2.contains(&block));
+                    let room = plain.iter().map(|r| r.2.len() * 4).sum::<usize>() + 4 <= 100;
+                    let payload = if op == 1 { Payload::Unseen(4) } else { (&[7; 4]).into() };
+                    let got = log.push(plain[at].0, BlockNo(block), u64::from(block), payload);
+                    proptest::prop_assert_eq!(got, room && !waits);
+                    if got {
+                        plain[at].2.push(block);
+                    }
+                }
+                4 => {
+                    let range = BlockRange::new(block, block + n);
+                    let before = plain.iter().map(|r| r.2.len()).sum::<usize>();
+                    plain.iter_mut().for_each(|r| r.2.retain(|b| !range.contains(BlockNo(*b))));
+                    let after = plain.iter().map(|r| r.2.len()).sum::<usize>();
+                    proptest::prop_assert_eq!(log.kill(range), before - after);
+                }
+                5 if n < 5 => {
+                    log.close_all();
+                    plain.iter_mut().for_each(|r| r.1 = false);
+                }
+                5 | 6 => {
+                    let Some(r) = plain.iter_mut().find(|r| r.1) else { continue };
+                    log.close(r.0);
+                    r.1 = false;
+                }
+                _ => {
+                    let mut want = Vec::new();
+                    for run in plain.iter_mut().filter(|r| !r.1) {
+                        let most = run.2.len().min(n as usize - want.len());
+                        want.extend(run.2.drain(..most));
+                    }
+                    let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
+                    proptest::prop_assert_eq!((log.next_len(n as usize, n as usize), &next), (want.len(), &want));
+                    let got = log.take(n as usize).map_or(Vec::new(), |b| b.blocks);
+                    proptest::prop_assert_eq!(got.iter().map(|b| b.original.0).collect::<Vec<_>>(), want);
+                }
+            }
+            plain.retain(|r| r.1 || !r.2.is_empty());
+            log.check();
+            let ready = plain.iter().filter(|r| !r.1).map(|r| r.2.len()).sum::<usize>();
+            proptest::prop_assert_eq!(log.ready_blocks(), ready);
+            let empty = plain.iter().all(|r| r.2.is_empty());
+            proptest::prop_assert_eq!((log.next_len(usize::MAX, usize::MAX), log.is_empty()), (ready, empty));
+            let first = plain.iter().find(|r| !r.1).map_or(0, |r| r.2.len());
+            proptest::prop_assert_eq!(log.next_len(usize::MAX, 0), first);
+            proptest::prop_assert_eq!(log.next_len(3, 2), first.min(3).max(ready.min(2)));
+        }
+    }
+}
