@@ -16,6 +16,9 @@ const MAX: isize = 64 << 20;
 /// Blocks of 16 TiB.
 const BLOCKS: u32 = u32::MAX;
 
+/// Reads until one is repeated: more than are open at a time.
+const LATER: u32 = 100;
+
 /// A volume whose files nobody has copied, with its last block free.
 struct Full;
 
@@ -113,9 +116,15 @@ fn random(state: &mut u64) -> u32 {
 fn it_learns_in_64_mib() {
     let mut l = Learner::new();
     let mut seed = 88_172_645_463_325_252;
+    let mut earlier = seed;
     for i in 0..1_500_000 {
         let at = random(&mut seed) % (BLOCKS - 64);
         l.read(at, 1 + i % 32, (i % 3 == 0).then(|| BLOCKS - at));
+        // And again, somewhat later: else most of it would not be worth a copy.
+        if i >= LATER {
+            let at = random(&mut earlier) % (BLOCKS - 64);
+            l.read(at, 1 + (i - LATER) % 32, None);
+        }
     }
     l.check("reads all over the volume");
     // The same few blocks, again and again, while nothing rests.

@@ -45,6 +45,8 @@ parts! {
     OriginalsChance = "originals-chance",
     /// Places where reads take longer than predicted are known.
     SlowPlaces = "slow-places",
+    /// What comes for the first time is copied only while enough of that comes again.
+    Admission = "admission",
     /// Streams that the drive reads ahead of are left to it.
     Streams = "streams",
     /// In a crowd among the copies the nearest is read.

@@ -3,6 +3,7 @@
 //!
 //! `docs/policy.md` says how it works, what each part is worth on real traces and where its constants come from.
 
+mod admission;
 mod backlog;
 mod chances;
 mod frontiers;
@@ -15,6 +16,7 @@ mod trail;
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos, SECTOR_BYTES, Sector};
 use fs2_table::Replica;
 
+use self::admission::Admission;
 use self::backlog::Backlog;
 use self::chances::Chances;
 use self::placement::Placement;
@@ -96,6 +98,8 @@ struct OpenRun {
     captured: u32,
     /// All that these brought.
     brought: u32,
+    /// What was captured though it has a copy.
+    second: Vec<BlockRange>,
 }
 
 /// Where a read ended, and whether the next one begins there: the place whose chance is learnt next.
@@ -129,6 +133,7 @@ pub struct Fs2 {
     placement: Placement,
     backlog: Backlog,
     sightings: Sightings,
+    admission: Admission,
     /// Replicas that there may be and that there is room for, at the last read.
     capacity: usize,
     room: usize,
@@ -159,6 +164,7 @@ impl Fs2 {
             placement: Placement::new(shape),
             backlog: Backlog::default(),
             sightings: Sightings::default(),
+            admission: Admission::new(shape.block_bytes),
             capacity: 0,
             room: 0,
             trails: Trails::new(shape.blocks),
@@ -223,6 +229,7 @@ impl Fs2 {
             took: Nanos(0),
             captured: 0,
             brought: 0,
+            second: Vec::new(),
         });
         self.open.len() - 1
     }
@@ -261,6 +268,7 @@ impl Fs2 {
         }
         self.second_room -= f64::from(seen.blocks.len());
         self.push(seen, seen.blocks, at, log);
+        self.open[at].second.push(seen.blocks);
         self.second = Some((seen.blocks, Ended { first, end: first.plus(seen.blocks.len()) }));
     }
 
@@ -276,12 +284,34 @@ impl Fs2 {
         let gain = worth(run.took, run.captured);
         let waiting = log.bytes() / self.shape.block_bytes as usize;
         let full = self.room == 0 || self.room < waiting;
-        let Fs2 { sightings, backlog, capacity, .. } = self;
-        let mut value = |block| sightings.read(block, gain, *capacity, full);
-        log.appraise(run.id, |block| value(block.0));
+        let Fs2 { sightings, admission, backlog, capacity, .. } = self;
+        let open = self.without.has(Part::Admission) || admission.is_open();
+        // What a copy of a block is worth, and whether one is made.
+        let mut value = |block: BlockNo| {
+            let sighting = sightings.read(block.0, gain, *capacity, full);
+            let again = sighting.again || run.second.iter().any(|blocks| blocks.contains(block));
+            if !again {
+                admission.first(block.0, open);
+            }
+            (sighting.value, open || again)
+        };
+        let mut refused = Vec::new();
+        log.appraise(run.id, |block| {
+            let (value, copied) = value(block);
+            if !copied {
+                refused.push(block);
+            }
+            value
+        });
+        for block in refused {
+            log.kill(BlockRange::one(block));
+        }
         log.close(run.id);
         for block in run.late.iter().flat_map(|part| part.iter()) {
-            backlog.push([BlockRange::one(block)], value(block.0));
+            let (value, copied) = value(block);
+            if copied {
+                backlog.push([BlockRange::one(block)], value);
+            }
         }
         sightings.end();
     }
@@ -356,6 +386,7 @@ impl Policy for Fs2 {
         let before = self.second.take();
         (self.capacity, self.room) = (space.capacity(), space.room());
         self.request(seen.first_copy.is_some());
+        self.admission.read(seen.blocks);
         self.placement.read(seen.copy.unwrap_or(seen.blocks.first()), seen.measured);
         self.learn(seen);
         if let Some(expected) = seen.expected {
@@ -475,191 +506,4 @@ impl Policy for Fs2 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use fs2_block::Op;
-
-    /// Everything below 1,000 has a copy, 2,000 blocks further; `twice` has two.
-    struct Ground {
-        twice: Vec<u32>,
-        room: usize,
-    }
-
-    impl Space for Ground {
-        fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
-            None
-        }
-        fn is_known(&self, _: u32) -> bool {
-            true
-        }
-        fn first_vacant(&self, _: BlockRange, _: u32, _: u32) -> Option<BlockRange> {
-            None
-        }
-        fn vacated(&self, _: BlockRange) -> u64 {
-            0
-        }
-        fn has_replica(&self, block: BlockNo) -> bool {
-            self.copies(block) == 2
-        }
-        fn copies(&self, block: BlockNo) -> usize {
-            usize::from(block.0 < 1000) + usize::from(self.twice.contains(&block.0))
-        }
-        fn room(&self) -> usize {
-            self.room
-        }
-    }
-
-    const BLOCK: u32 = 512;
-
-    fn policy() -> Fs2 {
-        let shape = Shape { blocks: 8000, group_blocks: 4000, first_block: 0, block_bytes: BLOCK, seed: 0 };
-        let mut policy = Fs2::new(&shape);
-        policy.miss = Nanos::from_millis(2);
-        policy.second_room = 1000.0;
-        // No sequence is expected from these copies on.
-        (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(2320), false, LEARN));
-        policy
-    }
-
-    fn after(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)]) -> Vec<u32> {
-        in_company(policy, ground, reads, true)
-    }
-
-    /// Reads that were served by their copies, each in so many milliseconds; what waits in the log then.
-    fn in_company(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool) -> Vec<u32> {
-        let mut log = Log::new(1 << 20);
-        for &(start, len, ms) in reads {
-            let blocks = BlockRange::new(start, start + len);
-            let (data, hashes) = (vec![0; (len * BLOCK) as usize], vec![0; len as usize]);
-            let copy = (start < 1000).then(|| BlockNo(start + 2000));
-            policy.read_seen(
-                &ReadSeen {
-                    now: Nanos::from_millis(ms),
-                    arrived: Nanos(0),
-                    blocks,
-                    data: Brought::Bytes(&data),
-                    wanted: true,
-                    hashes: &hashes,
-                    copy,
-                    first_copy: copy,
-                    measured: Nanos::from_millis(ms),
-                    served: Nanos::from_millis(ms),
-                    alone,
-                    expected: None,
-                    positioning: Nanos::from_millis(6),
-                },
-                ground,
-                &mut log,
-            );
-        }
-        policy.idle(Nanos(0), &mut log);
-        std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.original.0).collect()
-    }
-
-    #[test]
-    fn a_read_between_others_is_copied_again_in_the_order_of_now() {
-        let ground = Ground { twice: Vec::new(), room: 100 };
-        let reads = [(320, 2, 6), (1500, 1, 6), (330, 2, 6), (900, 1, 6)];
-        assert_eq!(after(&mut policy(), &ground, &reads), [320, 321, 1500, 330, 331]);
-        assert_eq!(in_company(&mut policy(), &ground, &reads, false), [1500]);
-        // From the drive's cache.
-        assert_eq!(after(&mut policy(), &ground, &[(320, 2, 1), (1500, 1, 6)]), [1500]);
-    }
-
-    #[test]
-    fn where_the_next_read_goes_on_there_is_no_second_copy() {
-        let ground = Ground { twice: Vec::new(), room: 100 };
-        assert_eq!(after(&mut policy(), &ground, &[(320, 2, 6), (322, 1, 1), (1500, 1, 6)]), [1500]);
-        let mut sequences_hold = policy();
-        (0..50).for_each(|_| sequences_hold.copies_go_on.learn(BlockNo(2320), true, LEARN));
-        assert_eq!(after(&mut sequences_hold, &ground, &[(320, 2, 6), (1500, 1, 6)]), [1500]);
-    }
-
-    #[test]
-    fn second_copies_are_a_share_of_what_is_read() {
-        let ground = Ground { twice: Vec::new(), room: 100_000 };
-        let mut policy = policy();
-        policy.second_room = 0.0;
-        let reads: Vec<_> = (0..70).flat_map(|i| [(310 + 3 * i, 2, 6), (1500, 1, 6)]).collect();
-        let copied = after(&mut policy, &ground, &reads).into_iter().filter(|&b| b < 1000).count();
-        // Of 210 blocks.
-        assert_eq!(copied, 8);
-    }
-
-    #[test]
-    fn in_a_crowd_among_the_copies_the_nearest_is_read() {
-        let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(7000), BlockNo(2320)]);
-        let mut head = Head::new(None);
-        // The head is right before the original; whether it still is when the read is served, nobody can know in company.
-        head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
-        let mut policy = policy();
-        let mut chosen = |policy: &mut Fs2, others: bool| {
-            head.goes_in_company(others);
-            policy.choose(Nanos(0), &head, original, BlockNo(320), &copies)
-        };
-        assert_eq!(
-            (chosen(&mut policy, false), chosen(&mut policy, true)),
-            (None, None),
-            "the others are elsewhere"
-        );
-        let ground = Ground { twice: Vec::new(), room: 100 };
-        (0..150).for_each(|_| drop(after(&mut policy, &ground, &[(320, 2, 6), (900, 2, 6)])));
-        assert_eq!((chosen(&mut policy, false), chosen(&mut policy, true)), (None, Some(1)));
-        // Reads go on from the original as often as from the copy, and more often.
-        policy.copies_go_on.learn(BlockNo(2320), true, 0.5);
-        policy.originals_go_on.learn(BlockNo(320), true, 0.5);
-        assert_eq!(chosen(&mut policy, true), Some(1));
-        policy.originals_go_on.learn(BlockNo(320), true, 0.5);
-        assert_eq!(chosen(&mut policy, true), None);
-        policy.copies_go_on.learn(BlockNo(2320), true, 1.0);
-        policy.originals_go_on.learn(BlockNo(320), true, 1.0);
-        assert_eq!(chosen(&mut policy, true), Some(1));
-        // Others write.
-        (0..300).for_each(|_| policy.written(BlockRange::new(5000, 5001), &[]));
-        assert_eq!(chosen(&mut policy, true), None);
-    }
-
-    #[test]
-    fn a_copy_where_reads_take_longer_is_not_read() {
-        let ground = Ground { twice: Vec::new(), room: 100 };
-        let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320)]);
-        let mut head = Head::new(None);
-        // The head is right before the copy.
-        head.completed(Op::Read, Sector(2312), 4096, Nanos(0), Nanos::from_millis(1));
-        let mut policy = policy();
-        let chosen = |policy: &mut Fs2| policy.choose(Nanos(0), &head, original, BlockNo(320), &copies);
-        assert_eq!(chosen(&mut policy), Some(0));
-        // As long as predicted.
-        after(&mut policy, &ground, &[(320, 2, 6)]);
-        assert_eq!(chosen(&mut policy), Some(0));
-        for _ in 0..4 {
-            policy.slow.took(BlockNo(2320), Nanos::from_millis(20), Nanos::from_millis(2));
-        }
-        assert_eq!(chosen(&mut policy), None);
-    }
-
-    #[test]
-    fn what_the_drive_reads_ahead_is_not_copied() {
-        let ms = Nanos::from_millis;
-        assert!(is_stream(256 << 10, ms(1), ms(6)) && !is_stream(256 << 10, ms(2), ms(6)));
-        assert!(!is_stream(60 << 10, ms(0), ms(6)), "of so few nobody knows");
-        let ground = Ground { twice: Vec::new(), room: 100_000 };
-        // The arm goes to the first; the drive reads ahead of the other seven, or the arm goes there, too.
-        let reads =
-            |each| (0..8).map(|i| (1100 + 128 * i, 128, if i == 0 { 1 } else { each })).collect::<Vec<_>>();
-        assert_eq!(after(&mut policy(), &ground, &reads(0)), []);
-        assert_eq!(after(&mut policy(), &ground, &reads(6)).len(), 1024);
-        let mut all = policy();
-        all.without = [Part::Streams].into_iter().collect();
-        assert_eq!(after(&mut all, &ground, &reads(0)).len(), 1024);
-    }
-
-    #[test]
-    fn second_copies_take_no_room_from_first_ones_and_there_is_no_third() {
-        let reads = [(320, 2, 6), (1500, 1, 6)];
-        let full = Ground { twice: Vec::new(), room: 1 };
-        assert_eq!(after(&mut policy(), &full, &reads), [1500]);
-        let ground = Ground { twice: vec![321], room: 100 };
-        assert_eq!(after(&mut policy(), &ground, &reads), [1500]);
-    }
-}
+mod tests;

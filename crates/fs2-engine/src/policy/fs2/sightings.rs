@@ -29,13 +29,22 @@ const AGAIN_A_STEP: usize = 1;
 /// Weight of a block in the share that comes again: 64 MiB of blocks of 4 KiB. A guess.
 const SHARE_RATE: f64 = 1.0 / 16384.0;
 
+/// What is known of a block that was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sighting {
+    /// What a copy is worth: what it would have saved so far.
+    pub(super) value: u8,
+    /// It had come before.
+    pub(super) again: bool,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sightings {
     /// By a hash of the block. Empty before the first.
     slots: Vec<u32>,
-    /// The last block of the present run, its value, and whether it had come before.
-    last: Option<(u32, u8, bool)>,
+    /// The last block of the present run.
+    last: Option<(u32, Sighting)>,
     /// Blocks that came again while there was not room for all that waits, since values aged.
     again: usize,
     /// The share of what was read that had been read before, lately.
@@ -49,18 +58,16 @@ impl Sightings {
     }
 
     /// A block of the present run was read that is to be copied, and a copy would have saved `gain`, on a volume that may hold so many
-    /// replicas and is `full` or not. Says what the copy is worth: what it would have saved so far.
-    pub(super) fn read(&mut self, block: u32, gain: u8, capacity: usize, full: bool) -> u8 {
-        let (value, again) = match self.last {
-            Some((last, value, again)) if last + 1 == block && !block.is_multiple_of(STRIDE_BLOCKS) => {
-                (value, again)
-            }
+    /// replicas and is `full` or not.
+    pub(super) fn read(&mut self, block: u32, gain: u8, capacity: usize, full: bool) -> Sighting {
+        let sighting = match self.last {
+            Some((last, same)) if last + 1 == block && !block.is_multiple_of(STRIDE_BLOCKS) => same,
             _ => self.meet(block, gain, capacity),
         };
-        self.last = Some((block, value, again));
-        self.again += usize::from(again && full);
-        self.came(again);
-        value
+        self.last = Some((block, sighting));
+        self.again += usize::from(sighting.again && full);
+        self.came(sighting.again);
+        sighting
     }
 
     /// A block was read that has no copy, and that had been read before or not.
@@ -73,7 +80,7 @@ impl Sightings {
         self.share
     }
 
-    fn meet(&mut self, block: u32, gain: u8, capacity: usize) -> (u8, bool) {
+    fn meet(&mut self, block: u32, gain: u8, capacity: usize) -> Sighting {
         if self.slots.is_empty() {
             let slots = capacity.saturating_mul(SLOTS).clamp(SLOTS_MIN, SLOTS_MAX).next_power_of_two();
             self.slots = vec![0; slots];
@@ -85,12 +92,13 @@ impl Sightings {
         if let Some(slot) = bucket.iter_mut().find(|s| **s != 0 && **s >> 9 == tag) {
             let value = sum(*slot as u8, gain);
             *slot = tag << 9 | AGAIN | u32::from(value);
-            return (value, true);
+            return Sighting { value, again: true };
         }
         let first = gain.saturating_sub(UNPROVEN);
+        let sighting = Sighting { value: first, again: false };
         // What came once is the first to give up its place, and what is read no more in the end.
         let Some(least) = bucket.iter_mut().min_by_key(|s| (**s != 0, **s & AGAIN, **s as u8)) else {
-            return (first, false);
+            return sighting;
         };
         let once = *least & AGAIN == 0;
         if *least == 0 || once && (*least as u8) < first {
@@ -100,7 +108,7 @@ impl Sightings {
         } else {
             *least = fallen(*least, 1);
         }
-        (first, false)
+        sighting
     }
 
     /// Whether values are to age by a step, for a volume that may hold so many replicas; they have here.
@@ -130,7 +138,7 @@ mod tests {
     fn what_comes_again_is_worth_more() {
         let mut s = Sightings::default();
         let mut run = |from: u32, len: u32| {
-            let values: Vec<u8> = (from..from + len).map(|b| s.read(b, 50, 1000, false)).collect();
+            let values: Vec<u8> = (from..from + len).map(|b| s.read(b, 50, 1000, false).value).collect();
             s.end();
             values
         };
@@ -160,7 +168,8 @@ mod tests {
     #[test]
     fn places_are_shared() {
         let mut s = Sightings::default();
-        let mut tour = |from: u32| (0..1000).filter(|i| s.read(from + 5 * i, 90, 1000, false) > 82).count();
+        let mut tour =
+            |from: u32| (0..1000).filter(|i| s.read(from + 5 * i, 90, 1000, false).value > 82).count();
         // As many as there may be replicas, and three times as many once.
         assert_eq!(tour(0), 0);
         assert!(tour(0) > 950);
@@ -172,7 +181,7 @@ mod tests {
         for i in 0..10_000 {
             s.read(1_000_000 + 3 * i, 90, 1000, false);
         }
-        let known = (0..20).map(|_| (0..1000).filter(|i| s.read(5 * i, 50, 1000, false) > 42).count());
+        let known = (0..20).map(|_| (0..1000).filter(|i| s.read(5 * i, 50, 1000, false).value > 42).count());
         let known: Vec<usize> = known.collect();
         assert!(known[19] > 900, "{known:?}");
     }
