@@ -47,7 +47,7 @@ const BESIDE: f64 = 0.5;
 /// runs, with this in 8, without such work in 9; crowds take a repeat longer.
 const BESIDE_TAIL: f64 = 0.9;
 
-/// So many at the most come late behind work in a pause.
+/// So many at the most come late behind work in a pause. Guess: a volume that never rests is late for ever otherwise.
 const BEHIND: u32 = 1024;
 
 /// In ms, so long somebody may wait for accesses beside open requests that follow one another. One client is served soonest by few long waits:

@@ -47,14 +47,14 @@ const SHARE_MAX: f64 = 50.0;
 /// Reads for which the gate is closed at first, and at the most. A guess.
 const CLOSED: (u64, u64) = (8192, 1 << 20);
 
-/// So many times its limit was gained: the gate was closed for nothing.
+/// So many times its limit was gained: the gate was closed for nothing. Guess.
 const GAINED: f64 = 4.0;
 
 /// Requests since the last read of a copy, after which neither arm nor cache are as it left them. A guess: more than drives'
 /// caches have segments.
 const CLEAN: u32 = 64;
 
-/// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten.
+/// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten. Guesses.
 const LEARN: (f64, f64, f64) = (4096.0, 256.0, 8192.0);
 
 /// How far from its profile a drive may be for the model to be scaled by: one that others use too is far slower. A guess.

@@ -11,7 +11,7 @@ const BUCKETS: usize = 48;
 /// Shorter ones are no pauses: the next request was under way.
 const LEAST: Nanos = Nanos::from_millis(5);
 
-/// Pauses before anything is made of them: until then every pause will do.
+/// Pauses before anything is made of them: until then every pause will do. Guess.
 const KNOWN_FROM: u32 = 16;
 
 /// They are weighed anew every so many pauses: it takes as long as a request.

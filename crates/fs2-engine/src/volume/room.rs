@@ -6,7 +6,7 @@ use super::{Standing, Volume};
 use crate::config::COPY_BLOCKS_MAX;
 use crate::worth::{CLEARLY, UNAPPRAISED};
 
-/// Replicas evicted below the low mark in one event, and what lies in a row with the last of them.
+/// Replicas evicted below the low mark in one event, and what lies in a row with the last of them. Guess.
 const EVICT_STEP: usize = 256;
 
 /// Victims are looked for so many times, at different places. Guess.

@@ -21,7 +21,7 @@ const PROOF: i64 = 10;
 /// One block in so many is in the sample: no power of two, for those mean something to a file system.
 const SAMPLE: u32 = 61;
 
-/// Blocks of the sample that are remembered, 4 bytes each: 64 GiB of first readings of blocks of 4 KiB.
+/// Blocks of the sample that are remembered, 4 bytes each: 64 GiB of first readings of blocks of 4 KiB. Guess.
 const REMEMBERED: usize = 1 << 18;
 
 /// See the module.

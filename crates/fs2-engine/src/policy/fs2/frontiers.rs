@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use fs2_block::BlockRange;
 
-/// Places that grow, known at a time.
+/// Places that grow, known at a time. Guess.
 const MOST: usize = 32;
 
 /// A place is expected to grow by as much as it has lately, by the first of these at the least and the second at the most. Guesses.

@@ -51,14 +51,14 @@ const LATE_MAX: usize = 1 << 13;
 /// How fast the chance of continuation is learnt. Measured: 0.02 to 0.1 are alike.
 const LEARN: f64 = 0.05;
 
-/// A read continues another if it begins this many blocks before or after the other's end.
+/// A read continues another if it begins this many blocks before or after the other's end. From a simulation before anything was built.
 const CONTINUES: std::ops::RangeInclusive<i64> = -2..=64;
 
 /// Start of the chance that a copy goes on: one half. Measured.
 const COPY_GOES_ON: u8 = 128;
 
 /// A second copy is made where reads go on from the first one less often than this: more often than not the sequence
-/// breaks there.
+/// breaks there. Measured beside second copies of whatever moved the arm, not other shares.
 const BREAKS: f64 = 0.5;
 
 /// Second copies are at most this share of what is read. Measured on real traces: with what has to be made again, copies then stay below

@@ -9,14 +9,14 @@ use fs2_table::value::{OCTAVE, sum};
 /// they read are up to 6 % slower with a half, and with an eighth up to 24 %.
 const UNPROVEN: u8 = OCTAVE;
 
-/// Of what was read in a row the first block is remembered, and each that is a multiple of this.
+/// Of what was read in a row the first block is remembered, and each that is a multiple of this. Guess.
 const STRIDE_BLOCKS: u32 = 8;
 
-/// Remembered for each replica that there may be, and at most: 16 MiB.
+/// Remembered for each replica that there may be, and at most: 16 MiB. A quarter of what the learner may take.
 const SLOTS: usize = 4;
 const SLOTS_MAX: usize = 1 << 22;
 const SLOTS_MIN: usize = 1 << 10;
-/// A block may be in any of so many slots.
+/// A block may be in any of so many slots. Guess.
 const BUCKET: usize = 4;
 /// In a slot, below 23 bits of the block's hash: it came again. Below that is the value.
 const AGAIN: u32 = 1 << 8;
