@@ -37,7 +37,8 @@ INTRO = """# Every trace, scheme, drive and belief
 Made by `benches/targets.py TRACES target/release/fs2-replay docs/targets.md --results DIR`{date}; what it shows is in [evaluation.md](evaluation.md) and
 [policy.md](policy.md). Mean T_A of reads in ms: run 1, run 2, last run (the third of cvs-update, the fifth of startx-kde, else the seventh); of these two
 the whole trace as one pass in brackets. FCFS, depth 1, closed loop, 5 % space, 60 s between runs; the last three traces have free blocks drawn, 60 % in use. A mismatched belief
-hides from the engine where 2 % of the sectors lie and when requests end, a belief in seeks only where the platter is. Stretched, the volume's block groups lie apart until they fill
+is of another drive's zones and skews, of a speed 0.02 % and seeks 10 % off, and knows neither where 2 % of the sectors lie nor, to 20 to 100 µs, when requests end; a belief in seeks
+knows nothing of the platter. Stretched, the volume's block groups lie apart until they fill
 the drive; linux-webserver-2's is of 716 GiB.
 """
 

@@ -86,6 +86,9 @@ pub struct EngineConfig {
     pub watermarks: Watermarks,
     /// At most this share of the volume holds replicas.
     pub space: Permille,
+    /// The volume's block groups were moved so many times as far apart, as a replay does, and what lies between is in use: shares
+    /// are of what the volume was before. At least 1.
+    pub apart: u32,
     /// At most this many replicas a block.
     pub degree: u8,
     /// What becomes of discards.
@@ -130,6 +133,7 @@ impl Default for EngineConfig {
             watermarks: Watermarks::paper(),
             // SYSTEM: the default cap of 5 %.
             space: Permille::new(50).expect("below 1000"),
+            apart: 1,
             degree: 1,
             discard: DiscardMode::Memory,
             punch: false,

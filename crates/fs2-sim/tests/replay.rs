@@ -213,6 +213,29 @@ fn a_stretched_volume_keeps_free_space_and_moves_groups_apart() {
     assert_eq!(map.stretch_block(BlockNo(9), 7), BlockNo(9));
 }
 
+/// 400 times as far, a thousandth of all blocks is free: shares are of what the volume was.
+#[test]
+fn a_volume_stretched_far_has_copies_too() {
+    let trace = rounds(800);
+    let mut map = aged(4 << 30);
+    let mut in_use = InUse::new(map.block_size);
+    trace.iter().for_each(|r| in_use.see(r.op, r.extent));
+    in_use.take_from(&mut map);
+    let drive = DriveProfile::builtin("nearline-hc310").expect("it is built in");
+    let mut found = Vec::new();
+    for stretch in [1, 400] {
+        let mut settings = Settings::new(drive.clone()).with_policy(PolicyKind::Fs2);
+        (settings.pace, settings.stretch) = (Pace::closed(), stretch);
+        let mut replay = Replay::new(&map, settings).expect("a volume");
+        run(&mut replay, &trace);
+        replay.idle(Nanos::from_millis(60_000));
+        let again = run(&mut replay, &trace);
+        found.push((again.replicas, again.reads_from_copies));
+        assert!(again.reads_from_copies > 700, "stretched {stretch} times: {again:?}");
+    }
+    assert_eq!(found[0].0, found[1].0);
+}
+
 #[test]
 fn an_image_reads_back_what_was_written() {
     let mut image = Image::new(&aged(1 << 30));

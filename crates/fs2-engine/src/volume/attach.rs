@@ -509,7 +509,7 @@ impl Volume {
 
     /// Replicas at most: what the table holds, and what `--space` allows.
     pub(super) fn capacity(&self) -> usize {
-        let cap = self.config.space.share_of(u64::from(self.fs_blocks.len())) as usize;
+        let cap = self.config.space.share_of(self.counted(self.fs_blocks.len().into())) as usize;
         self.table.capacity().min(cap)
     }
 

@@ -266,9 +266,14 @@ impl Volume {
         let (Some(live), Some(layout)) = (&self.live, &self.layout) else {
             return fs2_block::Permille::default();
         };
-        let whole =
-            u64::from(layout.blocks()) - layout.static_metadata_blocks().min(u64::from(layout.blocks()));
+        let blocks = u64::from(layout.blocks());
+        let whole = self.counted(blocks - layout.static_metadata_blocks().min(blocks));
         fs2_block::Permille::of(live.free_estimate().saturating_sub(self.table.len() as u64), whole)
+    }
+
+    /// Of so many blocks those that shares are of.
+    fn counted(&self, blocks: u64) -> u64 {
+        blocks / u64::from(self.config.apart.max(1))
     }
 
     /// Where the free share stands.

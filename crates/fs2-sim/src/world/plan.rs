@@ -156,6 +156,7 @@ impl Plan {
         let p = |n| Permille::new(n).expect("below 1000");
         let low = Watermarks::new(p(30), p(20), p(10)).expect("in order");
         let engine = EngineConfig {
+            apart: 1,
             policy,
             drive: None,
             // Not drawn: seeds keep their worlds but for the gate.

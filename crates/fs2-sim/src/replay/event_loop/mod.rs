@@ -17,7 +17,7 @@ use fs2_block::{
 };
 use fs2_disk::{Disk, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::Shape;
-use fs2_engine::{Brought, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume, Watermarks};
+use fs2_engine::{Brought, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
 use fs2_trace::Record;
 
 use super::baselines::Ground;
@@ -36,14 +36,6 @@ const AGE_MAX: Nanos = Nanos::from_millis(2000);
 /// A scheme leaves so many blocks of the room for copies unused, the length of a copy write: where the table
 /// could fill up, the engine evicts.
 const SPARE_BLOCKS: u32 = 64;
-
-/// The marks of a volume that is so many times as large and has no more free space: the same blocks.
-fn narrowed(marks: Watermarks, factor: u32) -> Watermarks {
-    let part = |mark: Permille, least: u32| {
-        Permille::new((u32::from(mark.get()) / factor).max(least) as u16).unwrap_or(mark)
-    };
-    Watermarks::new(part(marks.high(), 3), part(marks.low(), 2), part(marks.critical(), 1)).unwrap_or(marks)
-}
 
 /// A request on its way.
 #[derive(Clone, Copy, Debug)]
@@ -124,17 +116,17 @@ impl Replay {
         };
         let mut engine = settings.engine;
         engine.drive_orders = settings.depth > 1;
-        // The same room for replicas as the traced volume has.
+        // The same room for replicas as the traced volume has, and as much of it free.
+        engine.apart = factor;
         let share = u32::from(engine.space.get()).div_ceil(factor) as u16;
-        engine.space = Permille::new(share).unwrap_or(engine.space);
-        engine.watermarks = narrowed(engine.watermarks, factor);
+        let table_for = Permille::new(share).unwrap_or(engine.space);
         let (mut policy, mut redirect) = (settings.policy, settings.redirect);
         if let Some(scheme) = settings.scheme {
             let known = settings.known.map(|k| match factor {
                 1 => k,
                 _ => Arc::new(k.moved(|b| map.stretch_block(b, factor))),
             });
-            let room = engine.space.share_of(u64::from(space.blocks)) as u32;
+            let room = engine.space.share_of(u64::from(map.blocks)) as u32;
             let ground = Ground {
                 map: space,
                 shape: shape_of(space, engine.seed),
@@ -152,7 +144,7 @@ impl Replay {
         }
         let mut image = Image::new(space);
         image
-            .convert(engine.space, engine.seed | 1)
+            .convert(table_for, engine.seed | 1)
             .map_err(|e| ReplayError(format!("the volume cannot be given a replica table: {e}")))?;
         let (mut volume, _) = Volume::attach_unseen(&mut image, engine)
             .map_err(|e| ReplayError(format!("the volume cannot be attached: {e}")))?;
