@@ -13,6 +13,9 @@ use fs2_table::{Replica, Trust};
 
 const MAX: isize = 64 << 20;
 
+/// What it takes after so much: less says that something is no longer remembered.
+const LEAST: isize = 24 << 20;
+
 /// Blocks of 16 TiB.
 const BLOCKS: u32 = u32::MAX;
 
@@ -127,6 +130,7 @@ fn it_learns_in_64_mib() {
         }
     }
     l.check("reads all over the volume");
+    assert!(MOST.get() - l.from > LEAST, "it remembers hardly anything: {} bytes", MOST.get() - l.from);
     // The same few blocks, again and again, while nothing rests.
     for i in 0..6_000_000 {
         l.read(1000 + i % 3 * 2, 1, None);

@@ -292,7 +292,7 @@ impl Log {
                 let run = self.run_mut(id).expect("the index names runs that are here");
                 let data = run.blocks[at - run.taken].data.take();
                 run.live -= 1;
-                finished |= run.live == 0;
+                finished |= run.live == 0 && !run.open;
                 self.bytes -= data.map_or(0, |d| d.len());
                 dead += 1;
             }
@@ -304,7 +304,7 @@ impl Log {
                     self.index.remove(&block.original.0);
                     self.bytes -= data.len();
                     run.live -= 1;
-                    finished |= run.live == 0;
+                    finished |= run.live == 0 && !run.open;
                     dead += 1;
                 }
             }

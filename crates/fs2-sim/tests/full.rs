@@ -2,7 +2,7 @@
 
 use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
 use fs2_disk::{DriveProfile, Scheduler};
-use fs2_engine::PolicyKind;
+use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
 
@@ -144,4 +144,41 @@ fn what_is_read_again_takes_over_from_what_was_read_once() {
     run(&mut replay, &scan);
     let took = tours(&mut replay, &new, 14);
     assert!(took[13] < took[0] / 5, "{took:?}");
+}
+
+/// A backup reads 3 GiB in pieces for the first time, and there is room for all of it: 2 GiB of it are copied, and what it reads again.
+#[test]
+fn a_scan_does_not_fill_the_room_there_is() {
+    const PIECES: u64 = 13_000;
+    const BLOCKS: u64 = 60;
+    let scan: Vec<_> = (0..PIECES).map(|i| read(i * 7919 % PIECES * 1024, BLOCKS)).collect();
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let mut map = FreeMap::aged(64 << 30, Permille::new(300).expect("below 1000"), 7).expect("ext2 has room");
+    let mut in_use = InUse::new(map.block_size);
+    scan.iter().for_each(|r| in_use.see(r.op, r.extent));
+    in_use.take_from(&mut map);
+    let copied = |without: &[Part]| {
+        let mut settings = Settings::new(drive.clone()).with_policy(PolicyKind::Fs2);
+        settings.pace = Pace::closed();
+        settings.engine.space = Permille::new(60).expect("below 1000");
+        settings.engine.without = without.iter().copied().collect();
+        let mut replay = Replay::new(&map, settings).expect("a volume");
+        run(&mut replay, &scan);
+        replay.idle(Nanos::from_millis(2_000_000));
+        let once = replay.last_run().replicas;
+        if without.is_empty() {
+            // The first fifth, which has copies, and the last.
+            run(&mut replay, &scan[..PIECES as usize / 5]);
+            replay.idle(Nanos::from_millis(2_000_000));
+            run(&mut replay, &scan[PIECES as usize / 5 * 4..]);
+            replay.idle(Nanos::from_millis(2_000_000));
+        }
+        (once, replay.last_run().replicas)
+    };
+    let (once, again) = copied(&[]);
+    let (two_gib, all) = (2 << 18, PIECES * BLOCKS);
+    assert!((two_gib - 4096..two_gib + 4096).contains(&once), "{once}");
+    assert!(again.abs_diff(once + all / 5) < all / 50, "{again} of {all}");
+    let (without, _) = copied(&[Part::Admission]);
+    assert!(without > all * 95 / 100, "{without} of {all}");
 }

@@ -2,11 +2,12 @@
 //!
 //! What a program reads at its first start it may read at its next, so a first reading is copied: without that, nothing is won before the third.
 //! But a volume that is only read through, as by a backup, would fill all the room there is with copies nobody reads, by work at the disk and 16
-//! bytes of memory a block. So first readings have an account. Each block of them that is copied is taken from it, and one of them that comes again, copied or
-//! not, pays for [`PROOF`]. While nothing is left, a copy is made of what comes the second time.
+//! bytes of memory a block. So first readings have an account. Each block of them that is to be copied is taken from it, whatever becomes of it, but
+//! not where the volume is full: there copies are made over others of less value only. One of them that comes again, copied or not, pays for
+//! [`PROOF`]. While nothing is left, a copy is made of rows of which half comes at least the second time, as far as `sightings` remembers.
 //!
-//! What comes again is counted by a sample, so that a few blocks that are read all the time do not pay for everything: each
-//! counts once.
+//! What comes again is counted by a sample, so that a few blocks that are read all the time do not pay for everything: each counts once for each
+//! time it is met as a first reading.
 
 use fs2_block::BlockRange;
 
@@ -158,7 +159,8 @@ mod tests {
         assert_eq!(of(u32::MAX - 2, u32::MAX), [] as [u32; 0]);
         let mut a = Admission::new(1024);
         a.first(u32::MAX / SAMPLE * SAMPLE, true);
+        assert_eq!(a.left, a.most - 1);
         a.read(BlockRange::new(u32::MAX - 100, u32::MAX));
-        assert_eq!(a.once.len() * 4, 1 << 20);
+        assert_eq!((a.left, a.once.len() * 4), (a.most, 1 << 20));
     }
 }

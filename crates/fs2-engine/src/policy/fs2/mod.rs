@@ -13,6 +13,8 @@ mod sightings;
 mod slow;
 mod trail;
 
+use std::collections::HashSet;
+
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos, SECTOR_BYTES, Sector};
 use fs2_table::Replica;
 
@@ -20,10 +22,11 @@ use self::admission::Admission;
 use self::backlog::Backlog;
 use self::chances::Chances;
 use self::placement::Placement;
-use self::sightings::Sightings;
+use self::sightings::{Sighting, Sightings};
 use self::slow::SlowPlaces;
 use self::trail::Trails;
 use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use crate::config::COPY_BLOCKS_MAX;
 use crate::head::Head;
 use crate::io::Brought;
 use crate::log::{Log, RunId};
@@ -98,8 +101,8 @@ struct OpenRun {
     captured: u32,
     /// All that these brought.
     brought: u32,
-    /// What was captured though it has a copy.
-    second: Vec<BlockRange>,
+    /// What was no first reading: it has a copy, or was read again while it waits.
+    known: HashSet<u32>,
 }
 
 /// Where a read ended, and whether the next one begins there: the place whose chance is learnt next.
@@ -229,7 +232,7 @@ impl Fs2 {
             took: Nanos(0),
             captured: 0,
             brought: 0,
-            second: Vec::new(),
+            known: HashSet::new(),
         });
         self.open.len() - 1
     }
@@ -268,7 +271,7 @@ impl Fs2 {
         }
         self.second_room -= f64::from(seen.blocks.len());
         self.push(seen, seen.blocks, at, log);
-        self.open[at].second.push(seen.blocks);
+        self.open[at].known.extend(seen.blocks.iter().map(|b| b.0));
         self.second = Some((seen.blocks, Ended { first, end: first.plus(seen.blocks.len()) }));
     }
 
@@ -286,35 +289,47 @@ impl Fs2 {
         let full = self.room == 0 || self.room < waiting;
         let Fs2 { sightings, admission, backlog, capacity, .. } = self;
         let open = self.without.has(Part::Admission) || admission.is_open();
-        // What a copy of a block is worth, and whether one is made.
-        let mut value = |block: BlockNo| {
-            let sighting = sightings.read(block.0, gain, *capacity, full);
-            let again = sighting.again || run.second.iter().any(|blocks| blocks.contains(block));
-            if !again {
-                admission.first(block.0, open);
-            }
-            (sighting.value, open || again)
+        // What a copy of a block is worth, and whether it came before.
+        let mut met = |block: BlockNo| {
+            let Sighting { value, again } = sightings.read(block.0, gain, *capacity, full);
+            Met { block, value, again: again || run.known.contains(&block.0) }
         };
-        let mut refused = Vec::new();
+        // Whether a row is copied: whole, for half of what is read at once is no use.
+        let mut admit = |row: &[Met]| {
+            let copied = open || 2 * row.iter().filter(|m| m.again).count() >= row.len();
+            // Where it is full, only what is worth more than others is.
+            row.iter().filter(|m| !m.again).for_each(|m| admission.first(m.block.0, copied && !full));
+            copied
+        };
+        let mut captured = Vec::new();
         log.appraise(run.id, |block| {
-            let (value, copied) = value(block);
-            if !copied {
-                refused.push(block);
-            }
-            value
+            captured.push(met(block));
+            captured.last().map_or(0, |m| m.value)
         });
-        for block in refused {
-            log.kill(BlockRange::one(block));
+        for row in rows(&captured).filter(|row| !admit(row)).collect::<Vec<_>>() {
+            log.kill(BlockRange::at(row[0].block, row.len() as u32));
         }
         log.close(run.id);
-        for block in run.late.iter().flat_map(|part| part.iter()) {
-            let (value, copied) = value(block);
-            if copied {
-                backlog.push([BlockRange::one(block)], value);
-            }
+        let late: Vec<Met> = run.late.iter().flat_map(|part| part.iter()).map(met).collect();
+        for row in rows(&late).filter(|row| admit(row)).collect::<Vec<_>>() {
+            row.iter().for_each(|m| backlog.push([BlockRange::one(m.block)], m.value));
         }
         sightings.end();
     }
+}
+
+/// A block of a run that ends.
+#[derive(Clone, Copy, Debug)]
+struct Met {
+    block: BlockNo,
+    value: u8,
+    again: bool,
+}
+
+/// What was read in a row, as much as is written at a time.
+fn rows(met: &[Met]) -> impl Iterator<Item = &[Met]> {
+    let rows = met.chunk_by(|a, b| b.block.0 == a.block.0 + 1);
+    rows.flat_map(|row| row.chunks(COPY_BLOCKS_MAX as usize))
 }
 
 /// See [`STREAM_BYTES`].
@@ -423,7 +438,10 @@ impl Policy for Fs2 {
             self.open[at].captured += part.len();
             if !seen.data.is_nothing() {
                 // What waits was read before.
-                part.iter().filter(|&b| log.contains(b)).for_each(|_| self.sightings.came(true));
+                for waits in part.iter().filter(|&b| log.contains(b)) {
+                    self.sightings.came(true);
+                    self.open[at].known.insert(waits.0);
+                }
                 self.push(seen, part, at, log);
             } else if self.open[at].late.len() < LATE_MAX && !self.without.has(Part::Backlog) {
                 self.open[at].late.push(part);

@@ -57,7 +57,7 @@ impl Sightings {
         self.last = None;
     }
 
-    /// A block of the present run was read that is to be copied, and a copy would have saved `gain`, on a volume that may hold so many
+    /// A block of the present run was read that has no copy, and a copy would have saved `gain`, on a volume that may hold so many
     /// replicas and is `full` or not.
     pub(super) fn read(&mut self, block: u32, gain: u8, capacity: usize, full: bool) -> Sighting {
         let sighting = match self.last {

@@ -201,6 +201,14 @@ fn what_hardly_comes_again_is_copied_when_it_does() {
     assert_eq!(after(&mut policy, &ground, &[(1600, 4, 6)]), [1600, 1601, 1602, 1603], "by strides");
     // What has a copy is no first reading, whether or not it is remembered.
     assert_eq!(after(&mut policy, &ground, &[(320, 2, 6), (1610, 1, 6)]), [320, 321]);
+    // Read again before its run ends.
+    assert_eq!(after(&mut policy, &ground, &[(1620, 2, 6), (1620, 2, 6), (1630, 1, 6)]), [1620, 1621]);
+    // Whole rows: of 18 blocks 13 are remembered, of 12 two.
+    assert_eq!(after(&mut policy, &ground, &[(1717, 16, 6)]), []);
+    let row: Vec<u32> = (1715..1733).collect();
+    assert_eq!(after(&mut policy, &ground, &[(1715, 18, 6)]), row);
+    assert_eq!(after(&mut policy, &ground, &[(1744, 2, 6)]), []);
+    assert_eq!(after(&mut policy, &ground, &[(1734, 12, 6)]), []);
     // One of the sample: others may be copied at once again.
     assert_eq!(after(&mut policy, &ground, &[(1700, 20, 6)]), []);
     assert_eq!(after(&mut policy, &ground, &[(1708, 1, 6), (1900, 2, 6)]), [1708, 1900, 1901]);
