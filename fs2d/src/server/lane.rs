@@ -8,6 +8,7 @@
 //! - L3: what is lent to a client is in its pipe before the machine hears that the read has ended: what the machine does
 //!   next cannot be what such a read finds instead of its file's pages, only what is written into them.
 
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
@@ -42,6 +43,8 @@ struct Work {
     unused: Vec<usize>,
     ended: Vec<RingEnd>,
     done: Vec<(Job, Result<(), i32>)>,
+    /// What memory did not do in a round; empty between two.
+    left: VecDeque<Job>,
     own: Vec<Answer>,
     others: Vec<Owed>,
 }
@@ -59,6 +62,7 @@ impl MachineLane {
             unused: Vec::new(),
             ended: Vec::new(),
             done: Vec::new(),
+            left: VecDeque::new(),
             own: Vec::new(),
             others: Vec::new(),
         };
@@ -147,7 +151,6 @@ impl Work {
                 }
                 drop(core);
                 self.give();
-                let mut left = Vec::new();
                 for (mut job, to_lend) in self.jobs.drain(..) {
                     // Keeps L3.
                     let lent = to_lend.and_then(|tag| server.lend(&job, tag, &*self.sink));
@@ -159,19 +162,25 @@ impl Work {
                     };
                     match done {
                         Some(result) => self.done.push((job, result)),
-                        None => left.push(job),
+                        None => self.left.push_back(job),
                     }
                 }
-                let left: Vec<Job> = left.into_iter().filter_map(|job| self.fly(job)).collect();
+                // What the ring does not take either stays, for a worker.
+                let mut left = std::mem::take(&mut self.left);
+                for _ in 0..left.len() {
+                    let job = left.pop_front().and_then(|job| self.fly(job));
+                    left.extend(job);
+                }
                 core = server.lock();
                 now = server.now();
                 for (job, result) in self.done.drain(..) {
                     server.complete(&mut core, now, job, result);
                 }
-                for job in left {
+                for job in left.drain(..) {
                     // Keeps L1.
                     server.hand(&mut core, job);
                 }
+                self.left = left;
             }
             // Keeps S5 where the rounds are used up.
             if let Some(job) = server.dispatch(&mut core, now) {

@@ -1,5 +1,6 @@
 //! Who waits for an answer, and how it gets there.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -25,7 +26,10 @@ impl Waiter {
         match self {
             Waiter::Completion(done) => done(buffer, result),
             Waiter::Sink(sink, tag, lent) => {
-                sink.answers(&mut vec![Answer { tag, buffer, result, lent }]);
+                let mut one = ONE.take();
+                one.push(Answer { tag, buffer, result, lent });
+                sink.answers(&mut one);
+                ONE.set(one);
             }
             Waiter::Caller(slot) => slot.answer(buffer, result),
         }
@@ -64,6 +68,9 @@ impl CallSlot {
 }
 
 thread_local! {
+    /// Room for an answer that a thread gives to a sink not its own, between one and the next.
+    static ONE: Cell<Vec<Answer>> = const { Cell::new(Vec::new()) };
+
     /// One call at a time runs on a thread.
     pub(super) static CALL: Arc<CallSlot> = Arc::default();
 }

@@ -1,14 +1,19 @@
-//! How much heap a test's thread has: what Rust's allocator hands out to it.
+//! How much heap a test's thread has, and how often it asked for some: what Rust's allocator hands out to it.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Bytes a thread has, and the most it had since that was last asked.
+/// Bytes a thread has, the most it had since that was last asked, and how often it asked for memory.
 struct Counting;
 
 thread_local! {
     pub static HAS: Cell<isize> = const { Cell::new(0) };
     pub static MOST: Cell<isize> = const { Cell::new(0) };
+    pub static TIMES: Cell<usize> = const { Cell::new(0) };
+}
+
+fn asked() {
+    let _ = TIMES.try_with(|times| times.set(times.get() + 1));
 }
 
 fn count(bytes: isize) {
@@ -23,6 +28,7 @@ fn count(bytes: isize) {
 // thread, constant at their beginning and without a destructor, so that counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        asked();
         count(layout.size() as isize);
         // SAFETY: the caller's promises are those the system's allocator asks for.
         unsafe { System.alloc(layout) }
@@ -35,12 +41,14 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        asked();
         count(layout.size() as isize);
         // SAFETY: as for `alloc`.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, new: usize) -> *mut u8 {
+        asked();
         // Old and new may be there at once while bytes are moved.
         count(new as isize);
         count(-(layout.size() as isize));

@@ -53,6 +53,9 @@ const FOREIGN_ROUNDS: u32 = 8;
 thread_local! {
     /// The address of the outbox whose reader this thread is, or 0.
     static READER_OF: Cell<usize> = const { Cell::new(0) };
+
+    /// Room for the buffers that answers come with and replies do without.
+    static DONE_WITH: Cell<Vec<AlignedBuf>> = const { Cell::new(Vec::new()) };
 }
 
 /// What follows a reply's head.
@@ -106,6 +109,8 @@ struct State {
     queue: VecDeque<Reply>,
     /// An empty queue, for its memory.
     spare: VecDeque<Reply>,
+    /// Room for the buffers of replies that were sent, for the writer.
+    used: Vec<AlignedBuf>,
     /// Bytes of the queue's first reply that were sent already; a pipe knows that itself.
     sent_of_first: usize,
     writing: bool,
@@ -357,7 +362,7 @@ impl Outbox {
             }
             (n, bytes) = (n + 1, bytes + reply.len());
         }
-        let mut batch = std::mem::take(&mut s.spare);
+        let (mut batch, mut used) = (std::mem::take(&mut s.spare), std::mem::take(&mut s.used));
         if n == s.queue.len() {
             std::mem::swap(&mut batch, &mut s.queue);
         } else {
@@ -367,7 +372,7 @@ impl Outbox {
         drop(s);
 
         let before = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
-        let result = self.send_batch(&mut batch, &mut skip, wait);
+        let result = self.send_batch(&mut batch, &mut skip, &mut used, wait);
         let left = (batch.len(), batch.iter().map(|r| r.cost_bytes).sum::<u64>());
 
         let mut s = self.lock();
@@ -377,7 +382,7 @@ impl Outbox {
         while let Some(reply) = batch.pop_back() {
             s.queue.push_front(reply);
         }
-        s.spare = batch;
+        (s.spare, s.used) = (batch, used);
         match result {
             Ok(()) => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => {}
@@ -438,9 +443,15 @@ impl Outbox {
         s.took_nothing
     }
 
-    /// Sends the batch, removing from it what has gone out whole; `skip` is what has gone out of its first.
-    fn send_batch(&self, batch: &mut VecDeque<Reply>, skip: &mut usize, wait: bool) -> io::Result<()> {
-        let mut used = Vec::with_capacity(batch.len());
+    /// Sends the batch, removing from it what has gone out whole, whose buffers are put into `used`; `skip` is what has gone
+    /// out of its first.
+    fn send_batch(
+        &self,
+        batch: &mut VecDeque<Reply>,
+        skip: &mut usize,
+        used: &mut Vec<AlignedBuf>,
+        wait: bool,
+    ) -> io::Result<()> {
         while let Some(first) = batch.front_mut() {
             if let Tail::Lent(pipe) = &mut first.tail {
                 while !pipe.is_empty() {
@@ -483,14 +494,14 @@ impl Outbox {
                 }
             }
             *skip = sent;
-            self.pool.put(&mut used);
+            self.pool.put(used);
         }
         Ok(())
     }
 
     fn take_answers(self: &Arc<Self>, answers: &mut Vec<Answer>) {
         let structured = self.structured.load(Ordering::Relaxed);
-        let mut used = Vec::new();
+        let mut used = DONE_WITH.take();
         let mut s = self.lock();
         for answer in answers.drain(..) {
             let (reply, buffer, pipe) = reply_to(answer, structured);
@@ -504,6 +515,7 @@ impl Outbox {
         }
         self.sent_soon(s);
         self.pool.put(&mut used);
+        DONE_WITH.set(used);
     }
 
     /// An empty pipe that takes `len` bytes in whole pages.
