@@ -137,10 +137,12 @@ fn each_thing_to_do_asks_to_be_called() {
     s.idle(1000).write(1500, 1, 1).unwrap();
     s.idle(10_000).idle(10_000).value(1500);
     assert_eq!(s.volume.poll_timeout(), None);
-    s.policy(Scripted { evict: Some(BlockRange::new(1301, 1303)), ..Scripted::default() });
-    s.volume.handle_timeout(s.now);
+    for (from, to) in [(1300, 1301), (1302, 1304)] {
+        s.policy(Scripted { evict: Some(BlockRange::new(from, to)), ..Scripted::default() });
+        s.volume.handle_timeout(s.now);
+    }
     soon(&s);
-    // One at a time.
+    // One row at a time.
     s.now += idle;
     let punch = s.dispatch().unwrap();
     assert_eq!((punch.op, s.dispatch().is_none()), (IoOp::Discard, true));

@@ -11,13 +11,17 @@ use session::{BLOCK, DATA, Session, config, image};
 
 /// A volume of which `free` blocks of the middle are free: data fills the rest of it.
 fn narrow(free: u32, marks: [u16; 3], copied: &[BlockRange]) -> Session {
+    narrow_with(free, marks, copied, config())
+}
+
+fn narrow_with(free: u32, marks: [u16; 3], copied: &[BlockRange], config: EngineConfig) -> Session {
     let data: Vec<(u32, u16)> =
         (30..3071).filter(|b| !(1400..1400 + free).contains(b)).map(|b| (b, b as u16)).collect();
     // The table takes the first free blocks.
     let p = |n| Permille::new(n).unwrap();
     let watermarks = Watermarks::new(p(marks[0]), p(marks[1]), p(marks[2])).unwrap();
     let space = Permille::new(1000).unwrap();
-    let config = EngineConfig { watermarks, space, ..config() };
+    let config = EngineConfig { watermarks, space, ..config };
     Session::attach(image(&data, copied, 1420), config)
 }
 
@@ -85,11 +89,45 @@ fn evicted_replicas_are_punched_where_that_is_asked() {
         assert_eq!((s.volume.stats().reclaimed, s.replicas()), (2, vec![(1100, 1300), (1103, 1303)]));
         s.write(1103, 1, 3).unwrap();
         s.idle(1000);
-        let mut punched: Vec<u64> =
-            s.done.iter().filter(|d| d.0 == IoOp::Discard).map(|d| d.1.offset() / BLOCK as u64).collect();
-        punched.sort();
-        let expected: &[u64] = if punch { &[1301, 1302, 1303] } else { &[] };
-        assert_eq!(punched, expected);
+        let expected: &[u32] = if punch { &[1301, 1302, 1303] } else { &[] };
+        assert_eq!(punched(&s), expected);
+    }
+}
+
+/// Every block that was punched, ascending.
+fn punched(s: &Session) -> Vec<u32> {
+    let extents = s.done.iter().filter(|d| d.0 == IoOp::Discard).map(|d| d.1);
+    let mut blocks: Vec<u32> = extents
+        .flat_map(|e| e.offset() / BLOCK as u64..e.end() / BLOCK as u64)
+        .map(|b| u32::try_from(b).unwrap())
+        .collect();
+    blocks.sort();
+    blocks
+}
+
+/// Also what gives way below the critical mark: in rows, of which what was taken since stays as it is.
+#[test]
+fn whole_regions_that_go_are_punched_where_that_is_asked() {
+    for punch in [false, true] {
+        let mut s = narrow_with(600, [60, 40, 20], &[], EngineConfig { punch, ..config() });
+        for n in 0..5 {
+            s.copying_to(1600 + n * 64).idle(1000).read(1000 + n * 64, 64).unwrap();
+            s.idle(100);
+        }
+        s.policy(Scripted::default());
+        s.write(1925, 75, 1).unwrap();
+        s.write(1400, 185, 1).unwrap();
+        assert_eq!((s.volume.table().len(), s.volume.stats().reclaimed), (0, 320));
+        // Two of them are taken before there is a rest.
+        s.write(1700, 2, 1).unwrap();
+        assert_eq!(punched(&s), []);
+        s.idle(10_000);
+        let expected: Vec<u32> = if punch { (1600..1700).chain(1702..1920).collect() } else { Vec::new() };
+        assert_eq!(punched(&s), expected);
+        let punches = s.done.iter().filter(|d| d.0 == IoOp::Discard);
+        assert!(punches.clone().all(|d| d.1.len() <= 64 * BLOCK as u64), "as long as a copy at the most");
+        assert!(punches.count() < 20, "by rows, not by blocks");
+        assert_eq!([1700, 1701].map(|b| s.value(b)), [0x101; 2]);
     }
 }
 

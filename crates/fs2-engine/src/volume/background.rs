@@ -167,7 +167,8 @@ fn without(runs: &[BlockRange], taken: &[BlockRange]) -> Vec<BlockRange> {
 /// For so long at the most table pages are written, and copies made beside requests, after a look for a foreign writer. A guess.
 const LOOK_EVERY: Nanos = Nanos::from_millis(60_000);
 
-/// Evicted copies that wait to be punched: on a volume that never rests, the oldest of more keep their space. A guess.
+/// Rows of evicted copies that wait to be punched: on a volume that never rests, the oldest of more keep their space. So much is
+/// 16 GiB of blocks of 4 KiB where all lie in rows as long as copies are written in, and half a MiB of memory. A guess.
 const PUNCHES_MAX: usize = 1 << 16;
 
 impl Volume {
@@ -504,22 +505,40 @@ impl Volume {
         out
     }
 
+    /// Evicted replicas' blocks are to be punched, in one row with those that came just before: no longer a row than is copied at
+    /// a time, since whoever writes to one of its blocks waits for all of it.
     pub(super) fn want_punch(&mut self, range: BlockRange) {
-        if self.config.punch && self.standing == Standing::Active && !self.flush_failed {
-            if self.punches.len() == PUNCHES_MAX {
+        if !self.config.punch || self.standing != Standing::Active || self.flush_failed {
+            return;
+        }
+        let mut start = range.start();
+        if let Some(last) = self.punches.back().filter(|last| last.end() == start) {
+            start = last.start();
+            self.punches.pop_back();
+        }
+        while start < range.end() {
+            let end = start.saturating_add(COPY_BLOCKS_MAX).min(range.end());
+            while self.punches.len() >= PUNCHES_MAX {
                 self.punches.pop_front();
             }
-            self.punches.push_back(range);
+            self.punches.push_back(BlockRange::new(start, end));
+            start = end;
         }
     }
 
-    /// Gives an evicted replica's space back to a sparse backing: only while its block is in F and
-    /// nothing is in flight on it.
+    /// Gives evicted replicas' space back to a sparse backing: only while their blocks are in F and
+    /// nothing is in flight on them.
     fn punch_next(&mut self, now: Nanos) -> Option<Io> {
         let careless = self.planted(Plant::PunchAfterWrite);
         while let Some(range) = self.punches.pop_front() {
             let extent = range.extent(self.block_size);
             if !careless && (!self.is_vacant(range) || !self.untouched(extent, true)) {
+                if range.len() > 1 {
+                    // Some of it may still be nobody's.
+                    let middle = range.start() + range.len() / 2;
+                    self.punches.push_front(BlockRange::new(middle, range.end()));
+                    self.punches.push_front(BlockRange::new(range.start(), middle));
+                }
                 continue;
             }
             if !self.mark.is_gone() || self.mark.erase_failed() {

@@ -94,7 +94,7 @@ impl Volume {
                 let group = self.layout.as_ref().map_or(0, |l| l.group_of(first.replica));
                 let region =
                     self.layout.as_ref().map_or(BlockRange::one(first.replica), |l| l.group_blocks(group));
-                self.stats.reclaimed += self.table.remove_by_replica(region) as u64;
+                self.evict_range(region);
             }
         } else if share < marks.low() && !self.table.is_empty() {
             self.evict(EVICT_STEP, u8::MAX);
@@ -112,9 +112,8 @@ impl Volume {
 
     fn evict_range(&mut self, range: BlockRange) {
         if self.config.punch {
-            for r in self.table.replicas_in(range) {
-                self.want_punch(BlockRange::one(r.replica));
-            }
+            let runs: Vec<BlockRange> = self.table.replica_runs_in(range).collect();
+            runs.into_iter().for_each(|run| self.want_punch(run));
         }
         self.stats.reclaimed += self.table.remove_by_replica(range) as u64;
     }
