@@ -182,6 +182,50 @@ impl Left {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// The cases of a test's source: what is named behind each `#[test]`.
+    fn cases(source: &str) -> impl Iterator<Item = &str> {
+        source.split("#[test]").skip(1).filter_map(|part| Some(part.split_once("fn ")?.1.split_once('(')?.0))
+    }
+
+    /// The cases that have seconds in a table of `| file | case (notes) | seconds |`.
+    fn rows(readme: &str) -> impl Iterator<Item = &str> {
+        let cells = readme.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        let timed = |seconds: &str| seconds.starts_with(|c: char| c.is_ascii_digit());
+        cells.filter_map(move |cells| match cells[..] {
+            ["", _, case, seconds, ""] if timed(seconds) => case.split(' ').next(),
+            _ => None,
+        })
+    }
+
+    /// Who adds a case says what it costs: a tier that grows unseen is one that nobody runs.
+    #[test]
+    fn every_case_has_a_row_with_its_time() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut sources = String::new();
+        for entry in fs::read_dir(tests.join("tests")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("privileged_guest")) {
+                sources += &fs::read_to_string(path).unwrap();
+            }
+        }
+        let readme = fs::read_to_string(tests.join("guest/README.md")).unwrap();
+        let (cases, rows): (BTreeSet<_>, BTreeSet<_>) = (cases(&sources).collect(), rows(&readme).collect());
+        assert!(cases.len() > 10, "not all are found: {cases:?}");
+        let absent: Vec<_> = cases.difference(&rows).collect();
+        assert!(absent.is_empty(), "without a row in tests/guest/README.md: {absent:?}");
+        let gone: Vec<_> = rows.difference(&cases).collect();
+        assert!(gone.is_empty(), "in tests/guest/README.md, and no case: {gone:?}");
+    }
+
+    #[test]
+    fn a_row_without_a_time_is_none() {
+        let table = "| test | case | seconds |\n|---|---|---|\n| `x` | one (note) | 5 to 7 |\n| | two | ? |\nthree | 1";
+        assert_eq!(rows(table).collect::<Vec<_>>(), ["one"]);
+        let source = "#[test]\nfn one() {}\nfn no_case() {}\n#[test]\n#[ignore]\nfn two() {}";
+        assert_eq!(cases(source).collect::<Vec<_>>(), ["one", "two"]);
+    }
 
     #[test]
     fn what_bash_lets_pass_is_found() {
