@@ -311,3 +311,74 @@ fn a_sigterm_during_an_upgrade_is_heeded_by_the_next_program() {
     ));
     left.says("is mounted: it is served until it is not");
 }
+
+/// The daemon of a user: devices of the kernel's unprivileged kind, which udev gives to who made them.
+const AS_NOBODY: &str = r#"
+    mkdir -p /tmp/n/run; truncate -s 64M /tmp/n/disk
+    mke2fs -q -t ext2 -d /usr/share/doc/bash /tmp/n/disk; md5sum < /tmp/n/disk > /tmp/plain
+    chown -R nobody:nogroup /tmp/n
+    as() { # USER COMMAND...
+        setpriv --reuid="$1" --regid="$(id -g "$1")" --clear-groups --bounding-set=-all --no-new-privs env -C /tmp/n FS2_RUNTIME_DIR=/tmp/n/run "${@:2}"
+    }
+    serve() { as nobody fs2d serve disk --frontend ublk "$@" >> /tmp/log 2>&1; }
+    device() { until_true 60 sh -c 'ls /dev/ublkb* > /dev/null 2>&1'; ls /dev/ublkb*; }
+"#;
+
+#[test]
+fn a_user_serves_a_device_of_their_own() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{AS_NOBODY}
+        serve || [ $? = 2 ]
+        grep 'ublk-control.*Permission denied' /tmp/log
+        chmod 666 /dev/ublk-control
+        # No rule gives the device to its maker: it stays, and goes when a later daemon of the volume may remove it.
+        serve || [ $? = 2 ]
+        grep 'ublkc0: Permission denied.*has udev a rule' /tmp/log
+        ls -l /dev/ublk*; not ls /dev/ublkb*
+        # What a rule has udev do, half a second late.
+        (while sleep 0.5; do
+            for node in /dev/ublk[bc]*; do
+                owner=$(fs2 ublk-owner "$node" 2> /dev/null) || continue
+                case $owner in [0-9]*) chown "${{owner/ /:}}" "$node" || true ;; esac
+            done
+        done) & udev=$!
+        until_true 60 as nobody test -w /dev/ublkc0
+        # A plain volume, inactive: byte by byte what the image is.
+        serve & daemon=$!
+        device=$(device); until_true 60 as nobody test -w "$device"
+        ls -l /dev/ublk*
+        [ "$(fs2 ublk-owner "$device")" = "$(id -u nobody) $(id -g nobody)" ]
+        as nobody dd if="$device" bs=1M status=none | md5sum | cmp - /tmp/plain
+        # Nobody else's, whatever the node's mode.
+        chmod 666 "$device"
+        code=0; as daemon dd if="$device" of=/dev/null count=1 || code=$?; [ $code = 1 ]
+        kill -TERM "$(pgrep -x fs2d)"; wait $daemon
+        not ls /dev/ublk[bc]*; md5sum < /tmp/n/disk | cmp - /tmp/plain
+        # A volume with its table, written and read.
+        as nobody mkfs2 disk > /dev/null
+        serve --require-active & daemon=$!
+        device=$(device); until_true 60 as nobody test -w "$device"
+        head -c 5000000 /dev/urandom > /tmp/n/random; chown nobody /tmp/n/random
+        as nobody debugfs -w -R 'write random random' "$device"
+        echo 3 > /proc/sys/vm/drop_caches
+        as nobody debugfs -R 'cat random' "$device" | cmp - /tmp/n/random
+        as nobody e2fsck -fn "$device"
+        as nobody fs2 status --control /tmp/n/run/*.ctl | grep -e state -e frontend
+        # Killed, it takes the device's content along: the kernel grants a user no recovery. The next makes another.
+        kill -KILL "$(pgrep -x fs2d)"; wait $daemon || [ $? = 137 ]
+        until_true 20 sh -c '! ls /dev/ublkb*'
+        serve & daemon=$!
+        device=$(device); until_true 60 as nobody test -w "$device"
+        [ "$(ls /dev/ublkc* | wc -l)" = 1 ]
+        as nobody debugfs -R 'cat random' "$device" | cmp - /tmp/n/random
+        kill -TERM "$(pgrep -x fs2d)"; wait $daemon || [ $? = 4 ]
+        not ls /dev/ublk[bc]*
+        kill $udev
+        cat /tmp/log
+        as nobody chkfs2 -f -p disk || [ $? = 1 ]
+        as nobody e2fsck -fn disk"#
+    ));
+    println!("{}", left.log());
+    left.says("unprivileged, ioctl encoding").says("Operation not permitted");
+}

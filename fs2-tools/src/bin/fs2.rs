@@ -88,6 +88,12 @@ EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica unt
     /// Man pages and completions, for packages.
     #[command(hide = true)]
     Generate(fs2_tools::generate::Options),
+    /// Whose a ublk device is, for udev: user and group of who made it without privileges, or `privileged`.
+    #[command(hide = true)]
+    UblkOwner {
+        /// Either of its nodes: ublkcN or ublkbN.
+        node: PathBuf,
+    },
     /// What `fs2 mount` leaves beside a daemon whose device survives it.
     #[command(hide = true)]
     Supervise {
@@ -132,12 +138,26 @@ fn main() -> ExitCode {
                 Err(e) => failed(&VolumeError::Other(format!("{}: {e}", options.dir.display())), 1),
             }
         }
+        What::UblkOwner { node } => ublk_owner(&node),
         What::Supervise { record } => match volume::supervise(&record) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => failed(&e, 1),
         },
         What::Daemon(serve) => fs2d::cli::run(&serve),
     }
+}
+
+fn ublk_owner(node: &std::path::Path) -> ExitCode {
+    let asked = match fs2d::frontend::ublk::device_of_node(node) {
+        Some(device) => fs2d::frontend::ublk::maker(device).map_err(|e| e.to_string()),
+        None => Err("not a ublk device".into()),
+    };
+    match asked {
+        Ok(Some((user, group))) => println!("{user} {group}"),
+        Ok(None) => println!("privileged"),
+        Err(e) => return failed(&VolumeError::Other(format!("{}: {e}", node.display())), 2),
+    }
+    ExitCode::SUCCESS
 }
 
 fn trim(dir: &std::path::Path) -> ExitCode {

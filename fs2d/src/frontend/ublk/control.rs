@@ -211,6 +211,13 @@ pub(super) fn look<D: Driver>(
     }
 }
 
+/// Who made a device without privileges, user and group; `None` of one that was made with them.
+pub(super) fn maker<D: Driver>(control: &mut Control<D>, device: u32) -> io::Result<Option<(u32, u32)>> {
+    let info = control.info(device)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+    let theirs = info.flags & feature::UNPRIVILEGED_DEV != 0;
+    Ok(theirs.then_some((info.owner_uid, info.owner_gid)))
+}
+
 /// Whether requests may wait in one of `devices` for a daemon of the volume.
 pub(super) fn is_awaited<D: Driver>(
     control: &mut Control<D>,
@@ -379,6 +386,24 @@ mod tests {
         c.info(7).unwrap();
         c.remove(7).unwrap();
         assert_eq!(c.driver.asked.last().unwrap().1.dev_path_len, 0);
+    }
+
+    /// Only the driver knows whose a device is: root's have an owner as well, and are not to be given away.
+    #[test]
+    fn a_devices_maker_is_who_made_it_without_privileges() {
+        let mut c = control(true, &[]);
+        let of = |device, flags| DeviceInfo {
+            device,
+            flags,
+            owner_uid: 1000,
+            owner_gid: 100,
+            ..DeviceInfo::default()
+        };
+        c.driver.devices = vec![of(7, feature::UNPRIVILEGED_DEV), of(8, feature::USER_RECOVERY)];
+        assert_eq!(maker(&mut c, 7).unwrap(), Some((1000, 100)));
+        assert_eq!(maker(&mut c, 8).unwrap(), None);
+        let gone = maker(&mut control(true, &[Err(libc::ENODEV)]), 9).unwrap_err();
+        assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]

@@ -128,6 +128,14 @@ pub fn give_up(tag: u64, device: Option<u32>) -> io::Result<usize> {
     Ok(found)
 }
 
+/// Whom udev may let use a device: its maker's user and group, where it was made without the privileges of root, else `None`.
+///
+/// # Errors
+/// As [`offer`]; what the driver says, as where there is no such device.
+pub fn maker(device: u32) -> io::Result<Option<(u32, u32)>> {
+    control::maker(&mut Control::new(ControlRing::open()?, memory::is_admin()), device)
+}
+
 /// The numbers of all ublk devices.
 fn devices() -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/sys/class/ublk-char") else { return Vec::new() };
@@ -205,18 +213,23 @@ impl Server {
         }
         let shape = protocol::Shape { logical_bytes: 512, io_bytes_max: info.io_bytes_max };
         let params = protocol::params(&service.info(), shape);
-        if recovered {
+        let open_char = |device| ring::open_char(device, privileged);
+        let char_device = if recovered {
             let size = PathBuf::from(format!("/sys/block/ublkb{}/size", info.device));
             let size = std::fs::read_to_string(&size).map_err(|e| said(&size.display().to_string(), e))?;
             control::fits(&size, &params).map_err(|e| said("taking the device over", e))?;
             making.control.begin_recovery(info.device, NAP).map_err(|e| said("taking the device over", e))?;
+            open_char(info.device)?
         } else {
+            // First of all: the driver takes a user's commands only once udev has given that user the node.
+            let char_device = open_char(info.device)?;
             making
                 .control
                 .set_params(info.device, &params)
                 .map_err(|e| said("the device's parameters", e))?;
-        }
-        let char_device = Arc::new(ring::open_char(info.device)?);
+            char_device
+        };
+        let char_device = Arc::new(char_device);
         let connection = Arc::new(Disconnect {
             connection: service.connect(),
             service: service.clone(),
@@ -481,4 +494,10 @@ fn said(what: &str, e: io::Error) -> io::Error {
 /// The number of a device by its block device's path.
 pub fn device_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.strip_prefix("ublkb")?.parse().ok()
+}
+
+/// The number of a device by the name of either of its nodes, `ublkcN` or `ublkbN`, with or without a directory.
+pub fn device_of_node(node: &Path) -> Option<u32> {
+    let name = node.file_name()?.to_str()?;
+    name.strip_prefix("ublkb").or_else(|| name.strip_prefix("ublkc"))?.parse().ok()
 }

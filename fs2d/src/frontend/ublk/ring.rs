@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -223,21 +223,29 @@ impl Commands for QueueRing {
     }
 }
 
+/// How long a node may take to be there and ours, in steps of [`NODE_NAP`]. A guess: udev takes milliseconds, on a machine that
+/// starts seconds.
+const NODE_PATIENCE: Duration = Duration::from_secs(10);
+const NODE_NAP: Duration = Duration::from_millis(20);
+
 /// Opens the char device of a device just made; its node may take a moment.
-pub(super) fn open_char(device: u32) -> io::Result<OwnedFd> {
+pub(super) fn open_char(device: u32, privileged: bool) -> io::Result<OwnedFd> {
     let path = format!("/dev/ublkc{device}");
-    for attempt in 0.. {
+    let until = Instant::now() + NODE_PATIENCE;
+    loop {
         match File::options().read(true).write(true).open(&path) {
             Ok(file) => return Ok(file.into()),
             // Not there yet, not ours yet (udev), or a dead server's last reference is going.
             Err(e)
-                if attempt < 100
+                if Instant::now() < until
                     && matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EACCES | libc::EBUSY)) =>
             {
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(NODE_NAP);
             }
-            Err(e) => return Err(io::Error::new(e.kind(), format!("{path}: {e}"))),
+            Err(e) => {
+                let hint = if privileged { "" } else { "; has udev a rule that gives it to its maker?" };
+                return Err(io::Error::new(e.kind(), format!("{path}: {e}{hint}")));
+            }
         }
     }
-    unreachable!("the loop ends by returning")
 }
