@@ -9,10 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId, Sector};
+use fs2_block::{
+    BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request,
+    RequestId, Sector,
+};
 use fs2_disk::{Disk, DriveProfile};
-use fs2_engine::policy::{Fs2, Policy, ReadSeen, Shape, Space};
-use fs2_engine::{AttachOptions, Brought, EngineConfig, Head, Log, Outcome, PolicyKind, Times, Volume};
+use fs2_engine::policy::{Fs2, Place, Policy, ReadSeen, Shape, Space};
+use fs2_engine::{
+    AttachOptions, Brought, EngineConfig, Head, IoData, IoOp, Log, Outcome, PolicyKind, Times, Volume,
+    Watermarks,
+};
+use fs2_sim::replay::{FreeMap, Image};
 use fs2_table::{Replica, ReplicaTable, Trust, content_hash};
 use fs2_trace::Record;
 use fs2d::server::TraceRing;
@@ -70,6 +77,165 @@ fn release(c: &mut Criterion) {
             BatchSize::PerIteration,
         );
     });
+    group.finish();
+}
+
+/// Copies all that is read, one behind the other.
+#[derive(Clone)]
+struct Everything {
+    next: u32,
+    blocks: u32,
+    group_blocks: u32,
+}
+
+impl Policy for Everything {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::None
+    }
+
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+        None
+    }
+
+    fn captures(&self) -> bool {
+        true
+    }
+
+    fn read_seen(&mut self, seen: &ReadSeen<'_>, _: &dyn Space, log: &mut Log) {
+        let run = log.open();
+        for ((i, block), &hash) in seen.blocks.iter().enumerate().zip(seen.hashes) {
+            log.push(run, block, hash, seen.data.block(i, 4096));
+        }
+        log.close(run);
+    }
+
+    fn idle(&mut self, _: Nanos, _: &mut Log) {}
+
+    fn eager(&self) -> bool {
+        true
+    }
+
+    fn place(&mut self, want: u32, _: &Head, space: &dyn Space) -> Place {
+        let group = self.next / self.group_blocks;
+        if !space.is_known(group) {
+            return Place::NeedsGroup(group);
+        }
+        let end = ((group + 1) * self.group_blocks).min(self.blocks);
+        match space.first_vacant(BlockRange::new(self.next, end), want, want) {
+            Some(row) => {
+                self.next = row.end();
+                Place::At(row)
+            }
+            None => {
+                self.next = end;
+                Place::Nowhere
+            }
+        }
+    }
+
+    fn hot_region(&self) -> Option<BlockRange> {
+        None
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Policy> {
+        Box::new(self.clone())
+    }
+}
+
+/// A volume over a device without contents, where everything takes 1 ms.
+struct Driven {
+    volume: Volume,
+    image: Image,
+    now: Nanos,
+}
+
+impl Driven {
+    fn request(&self, op: Op, blocks: BlockRange) -> Request {
+        let extent = blocks.extent(BlockSize::B4096);
+        Request { id: RequestId(1), connection: ConnectionId(0), op, extent, flags: Flags::default() }
+    }
+
+    /// One request, and whatever it sets off.
+    fn call(&mut self, op: Op, blocks: BlockRange) {
+        self.volume.submit(self.now, self.request(op, blocks), None);
+        while let Some(io) = self.volume.poll_dispatch(self.now) {
+            self.now += Nanos::from_millis(1);
+            match (io.op, &io.data) {
+                (IoOp::Read, IoData::Unseen) | (_, IoData::Client(_)) => {
+                    self.volume.complete_unseen(self.now, io.id, Ok(()), Brought::Unseen);
+                }
+                (IoOp::Read, _) => {
+                    let mut bytes = vec![0; io.extent.len() as usize];
+                    self.image.read_at(io.extent.offset(), &mut bytes).expect("inside the volume");
+                    self.volume.complete(self.now, io.id, Outcome::read(&bytes));
+                }
+                _ => self.volume.complete(self.now, io.id, Outcome::done()),
+            }
+            self.now += Nanos::from_millis(50);
+        }
+        assert!(self.volume.poll_reply().is_some_and(|r| r.result.is_ok()));
+    }
+}
+
+/// Blocks of a GiB.
+const GIB: u32 = 1 << (30 - 12);
+
+/// A volume of 64 GiB with 10 GiB of replicas, just above the low mark, and a write that takes all that is free: then even
+/// without a replica less is free than the low mark asks for, and all of them go.
+fn nearly_full(punch: bool) -> (Driven, Request) {
+    const REPLICAS: u32 = 10 * GIB;
+    let p = |n| Permille::new(n).expect("below 1000");
+    let mut map = FreeMap::aged(64 << 30, p(1), 1).expect("ext2 has room");
+    map.free.remove_range(0..12 * GIB);
+    let mut image = Image::new(&map);
+    image.convert(p(200), 1).expect("there is room for a table");
+    let watermarks = Watermarks::new(p(310), p(300), p(50)).expect("in order");
+    let config = EngineConfig {
+        policy: PolicyKind::None,
+        space: p(200),
+        watermarks,
+        punch,
+        ..EngineConfig::default()
+    };
+    let (mut volume, _) = Volume::attach_unseen(&mut image, config).expect("it can be attached");
+    volume.set_policy(Box::new(Everything { next: 12 * GIB, blocks: 64 * GIB, group_blocks: 1 << 15 }));
+    let mut driven = Driven { volume, image, now: Nanos(0) };
+    let mut at = 0;
+    while driven.volume.table().len() < REPLICAS as usize {
+        // Not what lies at the beginning, which is never copied.
+        driven.call(Op::Read, BlockRange::new(1024 + at, 1024 + at + 64));
+        at += 64;
+        assert!(at < 12 * GIB - 1024, "{} replicas", driven.volume.table().len());
+    }
+    let mut end = 64 * GIB;
+    while driven.volume.free_share() > p(325) {
+        driven.call(Op::Write, BlockRange::new(end - GIB, end));
+        end -= GIB;
+    }
+    assert!(driven.volume.table().len() >= REPLICAS as usize, "none has gone yet");
+    let from = driven.volume.table().iter().last().map_or(0, |r| r.replica.0 + 1);
+    let write = driven.request(Op::Write, BlockRange::new(from, end));
+    (driven, write)
+}
+
+/// The same through a volume: the write that leaves too little free.
+fn reclaim(c: &mut Criterion) {
+    let mut group = c.benchmark_group("a write below the critical mark, with 10 GiB of replicas");
+    group.sample_size(10);
+    for (name, punch) in [("dropped", false), ("dropped, to be punched", true)] {
+        let (driven, write) = nearly_full(punch);
+        group.bench_function(name, |b| {
+            b.iter_batched(
+                || driven.volume.clone(),
+                |mut volume| {
+                    volume.submit(driven.now, write, None);
+                    assert!(volume.table().is_empty(), "{} are left", volume.table().len());
+                    volume
+                },
+                BatchSize::PerIteration,
+            );
+        });
+    }
     group.finish();
 }
 
@@ -276,5 +442,5 @@ fn drive(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, lookups, release, hash, hooks, learning, request, drive);
+criterion_group!(benches, lookups, release, reclaim, hash, hooks, learning, request, drive);
 criterion_main!(benches);
