@@ -16,6 +16,7 @@ use crate::runtime;
 use crate::server::{Drive, Server, TraceRing, WORKERS_MAX};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::upgrade::{self, Given};
+use crate::wakeups::{AwakeKind, Wakeups};
 
 /// Why a volume is not served.
 #[derive(Debug, thiserror::Error)]
@@ -151,16 +152,19 @@ fn how_direct(device: &Path, settings: &Settings) -> Direct {
     }
 }
 
-/// The policy for what nobody has described: `none` on a device of which the system says that nothing turns in it. There
-/// copies save nothing and wear it. Loop devices and memory disks say so too, whatever they stand for.
-fn policy_for(device: &Path, settings: &Settings, told: bool, rotational: bool) -> PolicyKind {
-    let copies = matches!(settings.policy, PolicyKind::Fs2 | PolicyKind::Fs2Of2005 | PolicyKind::Static);
-    if !copies || told || rotational || settings.rotational != TurnsKind::Auto {
-        return settings.policy;
-    }
-    let Ok(meta) = std::fs::metadata(device) else { return settings.policy };
+/// Whether what the system says of the device's turning is true of it: loop devices and memory disks say that they do not,
+/// whatever they stand for, and an image file may be meant for any disk.
+fn speaks_for_itself(device: &Path) -> bool {
     const RAM_AND_LOOP: [u64; 2] = [1, 7];
-    if !meta.file_type().is_block_device() || RAM_AND_LOOP.contains(&nix::sys::stat::major(meta.rdev())) {
+    std::fs::metadata(device).is_ok_and(|meta| {
+        meta.file_type().is_block_device() && !RAM_AND_LOOP.contains(&nix::sys::stat::major(meta.rdev()))
+    })
+}
+
+/// The policy for what nobody has described: `none` on a device of which the system says that nothing turns in it. There
+/// copies save nothing and wear it.
+fn policy_for(device: &Path, settings: &Settings, told: bool, turns: bool) -> PolicyKind {
+    if turns || !copies_for_nothing(settings, told) || !speaks_for_itself(device) {
         return settings.policy;
     }
     tracing::warn!(
@@ -169,6 +173,12 @@ fn policy_for(device: &Path, settings: &Settings, told: bool, rotational: bool) 
         device.display()
     );
     PolicyKind::None
+}
+
+/// Whether the policy would copy on any device, though nobody said that this one turns.
+fn copies_for_nothing(settings: &Settings, told: bool) -> bool {
+    let copies = matches!(settings.policy, PolicyKind::Fs2 | PolicyKind::Fs2Of2005 | PolicyKind::Static);
+    copies && !told && settings.rotational == TurnsKind::Auto
 }
 
 /// Puts a file's I/O on rings where it may.
@@ -337,6 +347,12 @@ pub(crate) fn open_with(
     };
     let description = format!("ext2 volume on {named}");
     let server = Server::start(volume, store, table, drive, description);
+    if rotational && settings.keep_cpus_awake == AwakeKind::On {
+        tracing::warn!(
+            "--keep-cpus-awake on: no processor is kept awake for a device that turns (--rotational no)"
+        );
+    }
+    server.tell_of_turns(Wakeups::new(settings.keep_cpus_awake));
     if let Some(next) = next_connection {
         server.number_connections_from(next);
     }
@@ -534,6 +550,47 @@ impl Stop {
                 }
                 state = self.state();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(args: &str) -> Settings {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            settings: Settings,
+        }
+        let args = std::iter::once("x").chain(args.split_whitespace());
+        <Only as clap::Parser>::try_parse_from(args).unwrap().settings
+    }
+
+    #[test]
+    fn nothing_is_copied_where_nothing_turns_unless_somebody_says_so() {
+        for policy in ["fs2", "fs2-2005", "static"] {
+            let of =
+                |more: &str, told| copies_for_nothing(&settings(&format!("--policy {policy} {more}")), told);
+            assert!(of("", false));
+            assert!(!of("", true), "the drive was described");
+            assert!(!of("--rotational yes", false) && !of("--rotational no", false));
+        }
+        assert!(!copies_for_nothing(&settings("--policy none"), false));
+        assert!(!copies_for_nothing(&settings("--policy torture"), false), "whoever tests wants it");
+    }
+
+    #[test]
+    fn an_image_file_says_nothing_of_what_it_is_meant_for() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        assert!(!speaks_for_itself(image.path()) && !speaks_for_itself(Path::new("/dev/null")));
+        for turns in [false, true] {
+            assert_eq!(policy_for(image.path(), &settings(""), false, turns), PolicyKind::Fs2);
+        }
+        for loop_device in (0..8).map(|n| PathBuf::from(format!("/dev/loop{n}"))).filter(|path| path.exists())
+        {
+            assert!(!speaks_for_itself(&loop_device), "{}", loop_device.display());
         }
     }
 }

@@ -44,3 +44,4 @@ pub mod settings;
 mod signals;
 mod status;
 mod upgrade;
+pub mod wakeups;

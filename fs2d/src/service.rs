@@ -6,6 +6,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::{AlignedBuf, Pipe, Stretch};
 
+use crate::wakeups::Wakeups;
+
 /// An errno value for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
@@ -134,6 +136,11 @@ pub trait Service: Send + Sync + 'static {
     /// many that [`Service::call`].
     fn answers_from_memory(&self) -> bool {
         false
+    }
+
+    /// Whom a thread tells that it waited for its client, so that short turns become shorter.
+    fn wakeups(&self) -> Wakeups {
+        Wakeups::default()
     }
 
     /// As [`Service::submit`], for a thread that goes back to its input: what memory answers it does itself, mostly

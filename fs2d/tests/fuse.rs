@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use fs2_block::{Extent, Op};
 use fs2_store::AlignedBuf;
 use fs2d::frontend::fuse::{FILE_NAME, Server};
-use fuse_mem::random::{RANDOM_PART, RANDOM_THREADS, open, random_operations_on};
+use fuse_mem::random::{RANDOM_PART, RANDOM_THREADS, open, random_operations_on, turns_are_told_of_by};
 use fuse_mem::{BLOCK, MemService, PANIC, Rig, fuse_is_here};
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::mount::{MntFlags, umount2};
@@ -61,6 +61,13 @@ fn one_file_and_nothing_else() {
 fn random_operations_against_a_plain_vector() {
     if fuse_is_here() {
         random_operations_on(Rig::new(RANDOM_THREADS * RANDOM_PART, 4));
+    }
+}
+
+#[test]
+fn turns_are_told_of() {
+    if fuse_is_here() {
+        turns_are_told_of_by(|service| Rig::of(service, 2));
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fs2_block::Op;
 use fs2_store::AlignedBuf;
 use fs2d::frontend::fuse::{RingKind, Server};
-use fuse_mem::random::{RANDOM_PART, RANDOM_THREADS, open, random_operations_on};
+use fuse_mem::random::{RANDOM_PART, RANDOM_THREADS, open, random_operations_on, turns_are_told_of_by};
 use fuse_mem::{BLOCK, MemService, PANIC, Rig, fuse_is_here};
 
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -68,6 +68,12 @@ fn until(what: &str, done: impl Fn() -> bool) {
 fn is_mounted(dir: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     mounts.lines().any(|l| l.split(' ').nth(1) == dir.to_str())
+}
+
+#[test]
+fn turns_are_told_of() {
+    let Some(_offered) = Offered::set(true) else { return };
+    turns_are_told_of_by(rig);
 }
 
 #[test]

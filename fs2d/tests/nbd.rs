@@ -74,6 +74,22 @@ fn many_requests_at_once_each_get_their_own_reply() {
 }
 
 #[test]
+fn turns_are_told_of() {
+    let service = MemService::told_of_turns(MIB);
+    let bench = Bench::new(service.clone());
+    let mut client = bench.client();
+    let (before, _) = service.turns.told();
+    for n in 0..100 {
+        client.read(n * 4096, 4096);
+    }
+    // The last answer may be here before its thread waits.
+    eventually("100 turns", || {
+        let (sleeps, requests) = service.turns.told();
+        sleeps - before >= 100 && requests == 100
+    });
+}
+
+#[test]
 fn errors_come_as_the_protocol_has_them() {
     for structured in [false, true] {
         let bench = Bench::new(MemService::with_faults(MIB, 8192, 16384));

@@ -12,6 +12,7 @@ use fs2_engine::{AttachOptions, EngineConfig, PolicyKind, Volume};
 use fs2_store::{AlignedBuf, MemStore, Store, StoreIo};
 use fs2d::server::{Drive, Server};
 use fs2d::service::{Answer, ClientRequest, Service, Sink, Tag, lane_of};
+use fs2d::wakeups::Wakeups;
 
 const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 64;
@@ -261,6 +262,19 @@ impl Sink for Inbox {
         for a in answers.drain(..) {
             self.0.send((a.tag, a.result.map_err(|e| e.0))).unwrap();
         }
+    }
+}
+
+/// Nobody's processors are kept awake for a device that takes longer than any wake-up.
+#[test]
+fn of_turns_nobody_is_told_where_the_device_turns() {
+    for (rig, told) in [(Rig::new(1), (1, 1)), (Rig::turning(1), (0, 0))] {
+        assert_eq!(rig.server.wakeups().told(), (0, 0));
+        rig.server.wakeups().turn(1);
+        assert_eq!(rig.server.wakeups().told(), (0, 0), "as long as nobody asks");
+        rig.server.tell_of_turns(Wakeups::at("/dev/null".as_ref()));
+        rig.server.wakeups().turn(1);
+        assert_eq!(rig.server.wakeups().told(), told);
     }
 }
 

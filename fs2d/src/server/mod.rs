@@ -19,7 +19,7 @@ mod waiter;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ use fs2_store::{AlignedBuf, Pipe, Store, Stretch};
 use fs2_trace::{Record, RecordFlags};
 
 use crate::service::{ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink};
+use crate::wakeups::Wakeups;
 use slab::Slab;
 pub use trace::{TraceRing, TraceTap};
 use waiter::{CALL, CallSlot, Owed, Waiter};
@@ -109,6 +110,7 @@ pub struct Server {
     start: Instant,
     connections: AtomicU32,
     clients_cut: AtomicU64,
+    wakeups: OnceLock<Wakeups>,
     info: ExportInfo,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -156,6 +158,7 @@ impl Server {
             start: Instant::now(),
             connections: AtomicU32::new(0),
             clients_cut: AtomicU64::new(0),
+            wakeups: OnceLock::new(),
             info,
             workers: Mutex::default(),
         });
@@ -190,6 +193,14 @@ impl Server {
     /// Clients that frontends sent away because they held memory and did nothing.
     pub fn clients_cut(&self) -> u64 {
         self.clients_cut.load(Ordering::Relaxed)
+    }
+
+    /// Whom frontends tell of their turns, from now on; the first call counts. Nobody is told where the device turns: it takes
+    /// longer than any wake-up.
+    pub fn tell_of_turns(&self, wakeups: Wakeups) {
+        if !self.drive.rotational {
+            let _ = self.wakeups.set(wakeups);
+        }
     }
 
     /// Looks at the volume.
@@ -621,6 +632,10 @@ impl Service for Server {
 
     fn answers_from_memory(&self) -> bool {
         self.tries
+    }
+
+    fn wakeups(&self) -> Wakeups {
+        self.wakeups.get().cloned().unwrap_or_default()
     }
 
     fn begin(&self, request: ClientRequest, done: Completion) {

@@ -8,12 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use fs2_block::{ConnectionId, Extent, Flags, Op};
 use fs2_store::Stretch;
 use fs2d::frontend::fuse::{Control, RingKind, Server};
 use fs2d::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
+use fs2d::wakeups::Wakeups;
 
 /// Bytes of a block of [`MemService`].
 pub const BLOCK: usize = 4096;
@@ -41,6 +42,8 @@ pub struct MemService {
     pub holds: AtomicBool,
     held: Mutex<Vec<(ClientRequest, Completion)>>,
     from_memory: bool,
+    /// Is told of turns, where there is one.
+    pub turns: OnceLock<Wakeups>,
     me: Weak<MemService>,
 }
 
@@ -83,6 +86,7 @@ impl MemService {
             holds: AtomicBool::new(false),
             held: Mutex::default(),
             from_memory,
+            turns: OnceLock::new(),
             me: me.clone(),
         })
     }
@@ -171,6 +175,10 @@ impl MemService {
 }
 
 impl Service for MemService {
+    fn wakeups(&self) -> Wakeups {
+        self.turns.get().cloned().unwrap_or_default()
+    }
+
     fn info(&self) -> ExportInfo {
         self.info.clone()
     }

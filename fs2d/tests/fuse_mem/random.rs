@@ -3,12 +3,15 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fs2_block::Op;
 use fs2_store::AlignedBuf;
+use fs2d::wakeups::Wakeups;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use super::Rig;
+use super::{MemService, Rig};
 
 const MIB: usize = 1 << 20;
 
@@ -18,6 +21,32 @@ pub fn open(path: &Path, flags: i32) -> File {
 
 pub const RANDOM_THREADS: usize = 4;
 pub const RANDOM_PART: usize = 4 * MIB;
+
+/// Threads tell of requests when they sleep, at the latest after the last.
+pub fn turns_are_told_of_by(rig: impl FnOnce(Arc<MemService>) -> Rig) {
+    const REQUESTS: u64 = 100;
+    let service = MemService::new(MIB);
+    let turns = service.turns.get_or_init(|| Wakeups::at("/dev/null".as_ref()));
+    let rig = rig(service.clone());
+    let file = open(&rig.file(), libc::O_DIRECT);
+    let (before, _) = turns.told();
+    let mut page = AlignedBuf::zeroed(4096);
+    for n in 0..REQUESTS {
+        file.read_exact_at(&mut page, n * 4096).unwrap();
+    }
+    assert_eq!(rig.service.seen(Op::Read), REQUESTS);
+    let limit = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (sleeps, requests) = turns.told();
+        assert!(requests < 2 * REQUESTS, "{requests}");
+        if requests >= REQUESTS {
+            assert!(sleeps > before);
+            return;
+        }
+        assert!(Instant::now() < limit, "{requests} requests in {} sleeps", sleeps - before);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// Several threads, each with a stretch of its own, through direct and plain descriptors at once; unmounts.
 pub fn random_operations_on(rig: Rig) {

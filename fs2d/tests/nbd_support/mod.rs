@@ -13,6 +13,7 @@ use fs2_store::Stretch;
 use fs2d::frontend::nbd::codec::{RawRequest, wire};
 use fs2d::frontend::nbd::{Listen, Options, Server};
 use fs2d::service::{ClientRequest, Completion, Errno, ExportInfo, Service};
+use fs2d::wakeups::Wakeups;
 
 /// Granularity of holes.
 pub const HOLE: usize = 4096;
@@ -45,6 +46,8 @@ pub struct MemService {
     pub bad_offset: u64,
     /// Requests at this offset are dropped without completion.
     pub lost_offset: u64,
+    /// Is told of turns.
+    pub turns: Wakeups,
     workers: Option<Mutex<std::sync::mpsc::Sender<(ClientRequest, Completion)>>>,
 }
 
@@ -89,8 +92,14 @@ impl MemService {
             flagged: Mutex::default(),
             bad_offset: u64::MAX,
             lost_offset: u64::MAX,
+            turns: Wakeups::default(),
             workers: None,
         }
+    }
+
+    /// Whoever waits for a client tells, and nothing follows.
+    pub fn told_of_turns(len: usize) -> Arc<MemService> {
+        Arc::new(MemService { turns: Wakeups::at(Path::new("/dev/null")), ..MemService::new(len) })
     }
 
     /// One read offset fails, requests of another get lost.
@@ -157,6 +166,10 @@ impl MemService {
 }
 
 impl Service for MemService {
+    fn wakeups(&self) -> Wakeups {
+        self.turns.clone()
+    }
+
     fn info(&self) -> ExportInfo {
         ExportInfo {
             size_bytes: self.bytes.read().unwrap().len() as u64,

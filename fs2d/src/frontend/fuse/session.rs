@@ -130,6 +130,7 @@ fn take_requests(device: &Device, asked: Option<&Device>, volume: &VolumeFs) -> 
     // Requests since the thread last slept, as far as it knows; and since it last asked for one and had it.
     let (mut awake, mut alone) = (0u32, 0u32);
     let mut not_before = Instant::now();
+    let wakeups = volume.serving().service().wakeups();
     loop {
         inbox.make_room(longest, |len| volume.room(len));
         let asked = asked.filter(|_| awake > 1 || awake == 1 && is_asked(alone));
@@ -141,6 +142,7 @@ fn take_requests(device: &Device, asked: Option<&Device>, volume: &VolumeFs) -> 
         };
         let received = match found {
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                wakeups.turn(awake as usize);
                 awake = 0;
                 alone = alone.wrapping_add(1);
                 device.receive(&mut inbox)

@@ -26,6 +26,7 @@ use super::input::{INPUT_BYTES, Input};
 use super::outbox::{Answers, Outbox, Reply, Tail};
 use super::payload::Payload;
 use crate::service::{Answer, ClientRequest, Errno, Lane, Service, Sink, Tag, lane_of};
+use crate::wakeups::Wakeups;
 
 /// How old the knowledge that the client is there may be (C4). Guess: far below any client's time-out, far
 /// above what a batch of requests takes.
@@ -127,6 +128,7 @@ impl Connection {
             begun: 0,
             room: Room { not_before: Instant::now() },
             asking: Asking::new(),
+            wakeups: self.service.wakeups(),
             seen: Instant::now(),
             stash: Vec::new(),
         };
@@ -251,6 +253,9 @@ impl Connection {
                 batch.room.make();
             }
             let asked = (wait && batch.asking.is_on()).then_some(ASKED_MAX);
+            if wait {
+                batch.wakeups.turn(batch.begun);
+            }
             match input.fill(|buf| self.receive(&mut [IoSliceMut::new(buf)], wait, asked)) {
                 // What the lane saw was taken already; or an idle client was waited for for a while.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
@@ -261,7 +266,9 @@ impl Connection {
         match batch.begun {
             0 => {}
             // Head by head it is always one, whatever the client has sent.
-            1 if !input.is_head_by_head() => batch.asking.one(now.duration_since(batch.seen)),
+            1 if !input.is_head_by_head() && (batch.asking.is_on() || !batch.wakeups.are_tried()) => {
+                batch.asking.one(now.duration_since(batch.seen));
+            }
             _ => batch.asking.several(),
         }
         batch.begun = 0;
@@ -386,6 +393,7 @@ pub(super) struct Batch {
     begun: usize,
     room: Room,
     asking: Asking,
+    wakeups: Wakeups,
     /// When the client was last known to be there.
     seen: Instant,
     /// Buffers at hand.

@@ -458,7 +458,7 @@ impl Worker {
         let buffers = (0..self.info.queue_depth).map(|_| memory::locked_buffer(bytes as usize)).collect();
         let outbox = Outbox::new(waker(&self.wake));
         let lane = lane_of(&self.service, outbox.clone());
-        Queue::new(ring, lane, self.connection.connection, outbox, buffers, bytes)
+        Queue::new(ring, lane, self.connection.connection, outbox, buffers, bytes, self.service.wakeups())
     }
 }
 

@@ -19,6 +19,7 @@ use fs2_store::AlignedBuf;
 use super::protocol::{decode, encode};
 use super::uapi::{IoDescriptor, RESULT_ABORT};
 use crate::service::{Answer, ClientRequest, Errno, Lane, Sink};
+use crate::wakeups::Wakeups;
 
 /// What a queue gets from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +163,7 @@ pub(super) struct Queue<C> {
     /// Tags that are not gone.
     alive: usize,
     serving: usize,
+    wakeups: Wakeups,
 }
 
 fn addr(buffer: &AlignedBuf) -> u64 {
@@ -169,7 +171,8 @@ fn addr(buffer: &AlignedBuf) -> u64 {
 }
 
 impl<C: Commands> Queue<C> {
-    /// Gives every tag to the kernel, which takes them with the first turn. `lane` answers to `outbox`.
+    /// Gives every tag to the kernel, which takes them with the first turn. `lane` answers to `outbox`; `wakeups` is told of
+    /// turns.
     pub(super) fn new(
         mut commands: C,
         lane: Box<dyn Lane>,
@@ -177,13 +180,14 @@ impl<C: Commands> Queue<C> {
         outbox: Arc<Outbox>,
         buffers: Vec<AlignedBuf>,
         io_bytes_max: u32,
+        wakeups: Wakeups,
     ) -> io::Result<Queue<C>> {
         for (tag, buffer) in (0..).zip(&buffers) {
             commands.fetch(tag, addr(buffer))?;
         }
         let alive = buffers.len();
         let slots = buffers.into_iter().map(Slot::Kernel).collect();
-        Ok(Queue { commands, lane, connection, outbox, slots, io_bytes_max, alive, serving: 0 })
+        Ok(Queue { commands, lane, connection, outbox, slots, io_bytes_max, alive, serving: 0, wakeups })
     }
 
     /// Serves until the kernel wants no tag back and every request has ended; or, asked to leave, until those
@@ -193,10 +197,12 @@ impl<C: Commands> Queue<C> {
         let _ = self.outbox.owner.set(thread::current().id());
         self.commands.turn(false, &mut events)?;
         given();
+        let mut came = 0;
         loop {
             let leaving = leave.is_asked();
             for event in events.drain(..) {
                 if let Event::Came(tag, result) = event {
+                    came += 1;
                     self.came(tag, result, leaving)?;
                 }
             }
@@ -221,6 +227,9 @@ impl<C: Commands> Queue<C> {
                 }
             } else {
                 let wait = self.outbox.may_sleep();
+                if wait {
+                    self.wakeups.turn(std::mem::take(&mut came));
+                }
                 self.commands.turn(wait, &mut events)?;
             }
             self.outbox.awake.store(true, Ordering::SeqCst);

@@ -24,6 +24,7 @@ use super::super::volume::VolumeFs;
 use super::super::wire::{OutHeader, RingCommand, RingHeader, WriteOut, op, ring_command};
 use super::entry::arrived;
 use crate::service::{Answer, ClientRequest, Lane, Sink, lane_of};
+use crate::wakeups::Wakeups;
 
 /// Marks the poll of the eventfd; entries' numbers are smaller.
 const WOKEN: u64 = u64::MAX;
@@ -198,7 +199,11 @@ impl Turner {
     pub(super) fn serve(&mut self, volume: &VolumeFs) -> io::Result<()> {
         let mut lane = lane_of(volume.serving().service(), self.outbox.clone());
         let (mut inbox, mut answers) = (Inbox::new(0), Vec::new());
+        let wakeups = volume.serving().service().wakeups();
+        // Requests since the thread last slept.
+        let mut begun = 0;
         loop {
+            begun += self.came.len();
             for (n, result) in std::mem::take(&mut self.came) {
                 self.came(n, result, volume, &mut inbox, &mut *lane)?;
             }
@@ -214,12 +219,12 @@ impl Turner {
             if self.alive == 0 && self.ours == 0 {
                 return Ok(());
             }
-            self.turn(&mut *lane)?;
+            self.turn(&mut *lane, &wakeups, &mut begun)?;
         }
     }
 
     /// Hands over what was answered, and waits for something to do.
-    fn turn(&mut self, lane: &mut dyn Lane) -> io::Result<()> {
+    fn turn(&mut self, lane: &mut dyn Lane, wakeups: &Wakeups, begun: &mut usize) -> io::Result<()> {
         if !self.armed {
             let poll = opcode::PollAdd::new(types::Fd(self.outbox.wake.as_raw_fd()), libc::POLLIN as u32);
             self.push(&squeue::Entry128::from(poll.build().user_data(WOKEN)))?;
@@ -228,6 +233,9 @@ impl Turner {
         // Others may wait for I/O that only here ends.
         let pending = lane.is_pending();
         let wait = !pending && self.outbox.may_sleep();
+        if wait {
+            wakeups.turn(std::mem::take(begun));
+        }
         match self.ring.submit_and_wait(wait.into()) {
             // EBUSY: completions must be taken first.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}

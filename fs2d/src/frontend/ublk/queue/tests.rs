@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::frontend::ublk::uapi::{flag, op};
 use crate::service::{Completion, ExportInfo, Service, lane_of};
+use crate::wakeups::Wakeups;
 
 const MAX: u32 = 8192;
 
@@ -144,7 +145,8 @@ fn queue(kernel: Kernel, manner: Manner, store: &Arc<MemStore>, depth: u16) -> Q
     // The made-up kernel never sleeps: nobody needs waking.
     let outbox = Outbox::new(Arc::new(|| {}));
     let lane = lane_of(&service, outbox.clone());
-    Queue::new(kernel, lane, ConnectionId(1), outbox, buffers, MAX).expect("fetches cannot fail here")
+    Queue::new(kernel, lane, ConnectionId(1), outbox, buffers, MAX, Wakeups::default())
+        .expect("fetches cannot fail here")
 }
 
 fn request(op: u8, sector: u64, sectors: u32) -> IoDescriptor {
@@ -175,6 +177,16 @@ fn what_was_written_is_read() {
             );
         }
     }
+}
+
+#[test]
+fn turns_are_told_of() {
+    let store = Arc::new(MemStore::new(1 << 20));
+    let waiting = (0..20u64).map(|n| (request(op::READ, n * 16, 16), vec![])).collect();
+    let mut q = queue(Kernel { waiting, stopping: true, ..Kernel::default() }, Manner::AtOnce, &store, 1);
+    q.wakeups = Wakeups::at("/dev/null".as_ref());
+    q.run(&leave(), || {}).unwrap();
+    assert_eq!(q.wakeups.told(), (20, 20));
 }
 
 #[test]
