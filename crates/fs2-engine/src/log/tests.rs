@@ -134,7 +134,8 @@ proptest::proptest! {
                     let Some(at) = plain.iter().position(|r| r.1) else { continue };
                     let waits = plain.iter().any(|r| r.2.contains(&block));
                     let room = plain.iter().map(|r| r.2.len() * 4).sum::<usize>() + 4 <= 100;
-                    let payload = if op == 1 { Payload::Unseen(4) } else { (&[7; 4]).into() };
+                    let bytes = [block as u8; 4];
+                    let payload = if block % 3 == 0 { Payload::Unseen(4) } else { (&bytes).into() };
                     let got = log.push(plain[at].0, BlockNo(block), u64::from(block), payload);
                     proptest::prop_assert_eq!(got, room && !waits);
                     if got {
@@ -165,8 +166,11 @@ proptest::proptest! {
                     }
                     let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
                     proptest::prop_assert_eq!((log.next_len(n as usize, n as usize), &next), (want.len(), &want));
-                    let got = log.take(n as usize).map_or(Vec::new(), |b| b.blocks);
+                    let bytes: Vec<u8> =
+                        want.iter().filter(|b| *b % 3 != 0).flat_map(|b| [*b as u8; 4]).collect();
+                    let (got, data) = log.take(n as usize).map_or_else(Default::default, |b| (b.blocks, b.data));
                     proptest::prop_assert_eq!(got.iter().map(|b| b.original.0).collect::<Vec<_>>(), want);
+                    proptest::prop_assert_eq!(data, bytes);
                 }
             }
             plain.retain(|r| r.1 || !r.2.is_empty());
