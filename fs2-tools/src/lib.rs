@@ -1,5 +1,9 @@
 //! mkfs2, chkfs2, fs2, fs2-replay and fsbench
 
+// Before the others, which speak by its macros.
+#[macro_use]
+pub mod output;
+
 pub mod calibrate;
 pub mod chkfs2;
 pub mod conventions;

@@ -299,6 +299,12 @@ fn a_table_elsewhere() {
     let said = run(dir, CHKFS2, &["-n", "--table", "t", "other"]);
     assert!(said.code == 8 && said.err.contains("of another volume"), "{said:?}");
     assert_eq!((hash(&table), hash(&other)), before);
+    // Who is told what to do is told of the table.
+    let mut session = Session::start(&path, Some(&table));
+    session.copy(&files);
+    session.kill();
+    let said = run(dir, CHKFS2, &["-n", "--table", "t", "v"]);
+    assert!(said.code == 4 && said.out.contains("to correct it: chkfs2 -f -p --table t v"), "{said:?}");
 }
 
 #[test]

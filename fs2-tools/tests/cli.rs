@@ -49,6 +49,40 @@ fn bad_usage_has_the_documented_code() {
     }
 }
 
+/// The code tells what was done, whoever listens.
+#[test]
+fn words_that_nobody_takes_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for args in [&["status"][..], &["status", "--json"], &["status", "/no/such/volume"]] {
+        let fs2 = || {
+            let mut command = Command::new(FS2);
+            command.args(args).env("FS2_RUNTIME_DIR", dir.path());
+            command
+        };
+        let code = fs2().output().unwrap().status.code();
+        assert_eq!(fs2().stdout(full()).stderr(full()).status().unwrap().code(), code, "{args:?}");
+        // A reader that has gone.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = fs2().stdout(writer).output().unwrap();
+        assert_eq!(done.status.code(), code, "{args:?}");
+        assert!(!String::from_utf8_lossy(&done.stderr).contains("panicked"), "{done:?}");
+        let done = fs2().stdout(full()).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).contains("No space left");
+        assert_eq!(told, code == Some(0), "{done:?}");
+    }
+}
+
+/// It trimmed whatever file system lay below the path.
+#[test]
+fn what_fs2_did_not_mount_is_not_trimmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, out, err) = run(FS2, &["trim", dir.path().to_str().unwrap()]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(err.contains("is not mounted by FS2"), "{err}");
+}
+
 #[test]
 fn a_volume_that_is_not_there_is_named() {
     let gone = "/no/such/volume";

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind, Standing, Volume};
+use fs2_ext2::Problem;
 use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
 
 use crate::runtime;
@@ -17,6 +18,14 @@ use crate::server::{Drive, Server, TraceRing, WORKERS_MAX};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::upgrade::{self, Given};
 use crate::wakeups::{AwakeKind, Wakeups};
+
+/// Only where there is nothing that a new file system would destroy.
+fn how_to_make(device: &str, what: &str) -> String {
+    match *what == Problem::NotExt2.to_string() {
+        true => format!("; a new file system is made by mke2fs -t ext2 {device}"),
+        false => String::new(),
+    }
+}
 
 /// Why a volume is not served.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +53,7 @@ pub enum DaemonError {
         remedy: Option<String>,
     },
     /// There is no ext2 file system, and it was not asked to be served all the same.
-    #[error(
-        "{device}: {what}; a new file system is made by mke2fs -t ext2 {device}, and --passive serves it as it is"
-    )]
+    #[error("{device}: {what}{}; --passive serves it as it is", how_to_make(device, what))]
     NotExt2 {
         /// The backing.
         device: String,

@@ -4,12 +4,48 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use fs2_store::{FileStore, Lock, OpenOptions};
 use fs2_tests::{KERNEL, Mounted, Rng, Scratch, mke2fs, needs, run};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The daemon that was started for it held the volume for ever.
+#[test]
+fn a_mount_that_is_interrupted_leaves_nothing() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, mnt) = (scratch.path("image"), scratch.make_dir("mnt"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    // As long as it is used, the mount's daemon waits.
+    let options = OpenOptions { write: true, lock: Lock::Exclusive, ..OpenOptions::default() };
+    let held = FileStore::open(&image, options).unwrap();
+    let mut mount = scratch.command("fs2");
+    mount.args(["mount", "--lock-wait", "600"]).args([&image, &mnt]).stderr(Stdio::piped());
+    let mount = mount.spawn().unwrap();
+    let logs = || {
+        let files = fs::read_dir(scratch.runtime()).into_iter().flatten().flatten().map(|e| e.path());
+        files.filter(|path| path.extension().is_some_and(|x| x == "log")).collect::<Vec<_>>()
+    };
+    let start = Instant::now();
+    while logs().is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(60), "no daemon");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(mount.id() as i32), Signal::SIGINT).unwrap();
+    let done = mount.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.code() == Some(32) && said.contains("interrupted: nothing is mounted"), "{said}");
+    drop(held);
+    // Nobody else waits for it.
+    Mounted::new(&scratch, &image, &mnt, &["--lock-wait", "0"]).umount().ended(0);
+}
 
 #[test]
 fn sigterm_below_a_mount_in_use_ends_the_daemon() {

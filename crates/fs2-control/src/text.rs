@@ -301,8 +301,8 @@ impl Status {
         }
         if self.liveness == Liveness::Active && !self.discard_seen {
             page.warning(
-                "No discard was seen since the attach: the space known to be free can only shrink. \
-                 Mount with -o discard, or run fstrim from time to time.",
+                "No discard was seen since the attach: where it is mounted without -o discard, the space known \
+                 to be free can only shrink; run fs2 trim from time to time.",
             );
         }
     }

@@ -91,7 +91,7 @@ impl Layout {
     /// Reads superblock and descriptors, in reads of at most 1 MiB.
     ///
     /// # Errors
-    /// As [`Superblock::parse`]; [`Problem::Truncated`] where the device is smaller than the
+    /// As [`Superblock::parse`]; [`Problem::NoSuperblock`] where a copy of it has the magic number; [`Problem::Truncated`] where the device is smaller than the
     /// volume; [`Problem::Corrupt`] for descriptors that lead astray; [`Problem::Io`].
     pub fn read(dev: &mut dyn ReadAt) -> Result<Layout, Problem> {
         let has = dev.size_bytes().map_err(|e| Problem::io("asking the device for its size", e))?;
@@ -101,7 +101,10 @@ impl Layout {
         let mut raw = [0; SUPERBLOCK_BYTES];
         dev.read_at(SUPERBLOCK_BYTES as u64, &mut raw)
             .map_err(|e| Problem::io("reading the superblock at byte 1024", e))?;
-        let superblock = Superblock::parse(&raw)?;
+        let superblock = match Superblock::parse(&raw) {
+            Err(Problem::NotExt2) => return Err(superblock_copy(dev, has).unwrap_or(Problem::NotExt2)),
+            parsed => parsed?,
+        };
         let needs = superblock.block_size().bytes_of(superblock.blocks_count());
         if needs > has {
             return Err(Problem::Truncated { needs, has });
@@ -393,6 +396,26 @@ impl Layout {
         self.groups[group as usize].free_blocks = free;
         put16(&mut self.descriptors, at + 12, free);
     }
+}
+
+/// Where the primary superblock is not one: a copy, in the first block of group 1 as mke2fs lays groups out.
+fn superblock_copy(dev: &mut dyn ReadAt, has: u64) -> Option<Problem> {
+    const MAGIC: usize = 56;
+    const LOG_BLOCK_SIZE: usize = 24;
+    const BLOCK_GROUP_NR: usize = 90;
+    (0..3u32).find_map(|log| {
+        let block_bytes = 1024u64 << log;
+        let block = 8 * block_bytes + u64::from(log == 0);
+        let mut raw = [0; SUPERBLOCK_BYTES];
+        // What cannot be read is no copy.
+        let read =
+            block * block_bytes + block_bytes <= has && dev.read_at(block * block_bytes, &mut raw).is_ok();
+        let is_copy = read
+            && le16(&raw, MAGIC) == 0xEF53
+            && le32(&raw, LOG_BLOCK_SIZE) == log
+            && le16(&raw, BLOCK_GROUP_NR) == 1;
+        is_copy.then_some(Problem::NoSuperblock { block, block_bytes })
+    })
 }
 
 fn descriptors_extent(sb: &Superblock) -> Extent {

@@ -31,6 +31,17 @@ pub enum Problem {
     /// No ext2 superblock at byte 1024.
     #[error("not an ext2 volume: no magic number 0xEF53 at byte 1080")]
     NotExt2,
+    /// The same, but a copy of a superblock is where ext2 keeps one.
+    #[error(
+        "no magic number 0xEF53 at byte 1080, but a copy of an ext2 superblock in block {block}: \
+         if this was an ext2 volume, run e2fsck -b {block} -B {block_bytes}"
+    )]
+    NoSuperblock {
+        /// The block of the copy.
+        block: u64,
+        /// Bytes of a block.
+        block_bytes: u64,
+    },
     /// The superblock claims more than the device holds.
     #[error("the volume needs {needs} bytes but the device holds {has}")]
     Truncated {

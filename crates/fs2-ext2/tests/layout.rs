@@ -227,6 +227,25 @@ fn foreign_volumes_are_refused_by_name() {
     assert!(matches!(noise, Err(Problem::NotExt2)));
 }
 
+/// Whoever reads that there is no ext2 volume makes a new one, and loses this.
+#[test]
+fn a_volume_whose_first_superblock_is_gone_is_told_from_no_volume() {
+    need_e2fsprogs!();
+    let dir = common::scratch();
+    for (block_bytes, block) in [(1024, 8193), (2048, 16384), (4096, 32768)] {
+        let image = mke2fs(dir.path(), "v", &format!("-b {block_bytes}"), "160M", None);
+        let zeroes = FileDev::open(&image);
+        std::os::unix::fs::FileExt::write_all_at(&zeroes.0, &[0; 1024], 1024).unwrap();
+        let problem = Layout::read(&mut FileDev::open(&image)).unwrap_err();
+        let found = matches!(problem, Problem::NoSuperblock { block: b, block_bytes: s } if (b, s) == (block, block_bytes));
+        assert!(found, "{problem}");
+        assert!(problem.to_string().ends_with(&format!("e2fsck -b {block} -B {block_bytes}")), "{problem}");
+        // Cut off before the copy's end.
+        zeroes.0.set_len(block * block_bytes + block_bytes - 1).unwrap();
+        assert!(matches!(Layout::read(&mut FileDev::open(&image)), Err(Problem::NotExt2)));
+    }
+}
+
 #[test]
 fn a_cut_off_device_is_refused() {
     need_e2fsprogs!();

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
 use fs2_tools::volume::{self, Found, VolumeError};
+use fs2_tools::{eprintln, print, println};
 
 /// Accelerated ext2 volumes for spinning disks.
 #[derive(Parser, Debug)]
@@ -127,7 +128,13 @@ fn main() -> ExitCode {
         What::Top(options) => fs2_tools::top::main(&options),
         What::Report(options) => fs2_tools::live_report::main(&options),
         What::Upgrade { dir, program } => upgrade(&dir, program),
-        What::Trim { dir: Some(dir) } => trim(&dir),
+        What::Trim { dir: Some(place) } => match volume::mounted_at(&place) {
+            Some(dir) => trim(&dir),
+            None => {
+                eprintln!("{}", not_served(&place));
+                ExitCode::from(2)
+            }
+        },
         What::Trim { dir: None } => {
             let codes = volume::all_records().into_iter().map(|r| trim(&r.dir));
             codes.fold(ExitCode::SUCCESS, |all, one| if one == ExitCode::SUCCESS { all } else { one })

@@ -185,12 +185,21 @@ impl<'a> Session<'a> {
         work(&mut Devices::new(&mut volume, table))
     }
 
+    /// The command for the same volume and table, with these options.
+    fn again(&self, options: &str) -> String {
+        let table = self.args.table.as_deref().map_or(String::new(), |t| format!(" --table {}", t.display()));
+        format!("chkfs2 {options}{table} {}", self.args.device.display())
+    }
+
     fn stop(&self, e: OfflineError) -> Stop {
         let code = match &e {
             OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }) => OPERATIONAL,
             // Not a volume of ours: nothing was looked at.
             OfflineError::Volume(
-                Problem::NotExt2 | Problem::Truncated { .. } | Problem::Unsupported { .. },
+                Problem::NotExt2
+                | Problem::NoSuperblock { .. }
+                | Problem::Truncated { .. }
+                | Problem::Unsupported { .. },
             )
             | OfflineError::OtherVolume(_)
             | OfflineError::TableOnInode
@@ -199,7 +208,7 @@ impl<'a> Session<'a> {
         };
         let mut refusal = Refusal::of(e, &self.args.device, self.args.table.as_deref());
         if self.args.no && refusal.next.is_none() {
-            refusal.next = Some(format!("to correct it: chkfs2 -p {}", self.args.device.display()));
+            refusal.next = Some(format!("to correct it: {}", self.again("-p")));
         }
         Stop(refusal, self.code | code)
     }
@@ -293,7 +302,7 @@ impl<'a> Session<'a> {
         if code & !e2fsck::CORRECTED != 0 {
             let device = self.args.device.display();
             let what = format!("{device}: e2fsck ended with {code}; the replica table was not checked");
-            let next = (code & UNCORRECTED != 0).then(|| format!("correct the volume: chkfs2 -f {device}"));
+            let next = (code & UNCORRECTED != 0).then(|| format!("correct the volume: {}", self.again("-f")));
             return Err(Stop(Refusal { what, next }, self.code));
         }
         Ok(())
@@ -313,7 +322,7 @@ impl<'a> Session<'a> {
             let device = self.args.device.display();
             let what = format!("{device}: was mounted while it was being checked");
             return Err(Stop(
-                Refusal { what, next: Some(format!("unmount it, then: chkfs2 -f -p {device}")) },
+                Refusal { what, next: Some(format!("unmount it, then: {}", self.again("-f -p"))) },
                 self.code | OPERATIONAL,
             ));
         }
@@ -391,7 +400,8 @@ impl<'a> Session<'a> {
             ),
             (false, _) => writeln!(
                 out,
-                "{device}: replica table NOT corrected, no replica will be used; to correct it: chkfs2 -f -p {device}"
+                "{device}: replica table NOT corrected, no replica will be used; to correct it: {}",
+                self.again("-f -p")
             ),
         };
     }

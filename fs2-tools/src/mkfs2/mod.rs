@@ -17,6 +17,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use fs2_block::Permille;
 use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
+use fs2_ext2::Problem;
 use fs2_store::{FileStore, Lock, OpenError, OpenOptions, StoreIo};
 
 pub(crate) use bar::Bar;
@@ -102,11 +103,23 @@ impl From<OpenError> for Refusal {
     }
 }
 
+/// What went wrong, and what the system said to it.
+fn with_causes(e: &dyn std::error::Error) -> String {
+    let mut text = e.to_string();
+    let causes = std::iter::successors(e.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += &format!(": {cause}");
+        }
+    }
+    text
+}
+
 impl Refusal {
     pub(crate) fn of(e: OfflineError, device: &Path, table: Option<&Path>) -> Refusal {
         let name = device.display().to_string();
         let table = table.map(|t| t.display().to_string());
-        Refusal { what: format!("{name}: {e}"), next: e.remedy(&name, table.as_deref()) }
+        Refusal { what: format!("{name}: {}", with_causes(&e)), next: e.remedy(&name, table.as_deref()) }
     }
 
     fn io(path: &Path, doing: &str, e: std::io::Error) -> Refusal {
@@ -192,7 +205,16 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         offline::create(&mut devices, &options, &mut |p| bar.update(p))
     };
     bar.clear();
-    let made = made.map_err(refused)?;
+    let made = made.map_err(|e| {
+        let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
+        let mut refusal = refused(e);
+        if half && refusal.next.is_none() {
+            let device = args.device.display();
+            refusal.next =
+                Some(format!("once it can be read and written: e2fsck -f -p {device}, then mkfs2 again"));
+        }
+        refusal
+    })?;
     if let Some(table) = table {
         table.keep();
     }
@@ -357,4 +379,18 @@ pub(crate) fn random() -> Result<u64, Refusal> {
 fn now_secs() -> u32 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_said_is_told_once() {
+        let full = || std::io::Error::from_raw_os_error(nix::libc::ENOSPC);
+        let said = "v: writing the replica table failed: No space left on device (os error 28)";
+        let failed = OfflineError::Volume(Problem::io("writing the replica table", full()));
+        assert_eq!(Refusal::of(failed, Path::new("v"), None).what, said);
+        assert_eq!(with_causes(&OfflineError::NotEmpty), OfflineError::NotEmpty.to_string());
+    }
 }

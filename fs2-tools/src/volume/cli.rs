@@ -6,7 +6,8 @@ use clap::{Args, ValueEnum};
 use fs2_control::Liveness;
 use fs2d::settings::{FrontendKind, Settings};
 
-use super::{Plan, SERVED_INACTIVE, VolumeError, best_frontend, mount, umount_how};
+use super::{Plan, SERVED_INACTIVE, VolumeError, best_frontend, io_error, mount, umount_how};
+use crate::signals;
 
 /// Exit code: not mounted, not unmounted.
 pub const FAILED: u8 = 32;
@@ -81,7 +82,9 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
     let MountArgs { device, dir, queues, connections, options, settings, json, .. } = args;
     let plan =
         Plan { device, dir, frontend: Some(frontend), settings: *settings, queues, connections, options };
-    let (record, status) = match mount(&plan) {
+    // Half a mount would hold the volume: what was set up on the way is undone first.
+    let caught = signals::catch().map_err(io_error("catching signals"));
+    let (record, status) = match caught.and_then(|()| mount(&plan)) {
         Ok(mounted) => mounted,
         Err(e) => return failed(&e, FAILED),
     };

@@ -12,7 +12,7 @@ use fs2_control::{Client, Command, Reply, Status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{MountRecord, VolumeError, io_error};
+use super::{MountRecord, VolumeError, io_error, uninterrupted};
 
 /// How long a daemon may take until it answers; the wait for its lock comes on top.
 const START_PATIENCE: Duration = Duration::from_secs(120);
@@ -97,10 +97,15 @@ impl Daemon {
                 let log = std::fs::read_to_string(&record.log).unwrap_or_default();
                 let tail: Vec<&str> = log.lines().rev().take(3).collect();
                 let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
-                let said = said.strip_prefix("fs2d: ").unwrap_or(&said).to_owned();
+                let said = match said.strip_prefix("fs2d: ").unwrap_or(&said) {
+                    "" => format!("it left no word in {}; is there room?", record.log.display()),
+                    said => said.to_owned(),
+                };
                 self.kept = ended.is_some();
                 return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
             }
+            // It is ended by the drop.
+            uninterrupted()?;
             std::thread::sleep(Duration::from_millis(20));
         }
     }

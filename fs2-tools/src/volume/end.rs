@@ -19,7 +19,7 @@ use fs2_control::{Client, Command, ControlError, Reply};
 use fs2d::runtime::{Ending, begin_ending};
 
 use super::daemon::{is_alive, wait_gone};
-use super::{MountRecord, VolumeError, find_record, io_error, supervisor};
+use super::{MountRecord, VolumeError, find_record, io_error, supervisor, uninterrupted};
 use crate::kernel::{loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
 
 /// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
@@ -90,9 +90,23 @@ fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
                 let what = format!("{} is being unmounted by another, without end", record.dir.display());
                 return Err(VolumeError::Other(what));
             }
-            Ok(None) => std::thread::sleep(NAP),
+            Ok(None) => {
+                uninterrupted()?;
+                std::thread::sleep(NAP);
+            }
         }
     }
+}
+
+/// What to do of a mount whose daemon died, where nobody starts another one.
+pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
+    let MountRecord { dir, device, pid, .. } = record;
+    let (dir, device) = (dir.display(), device.display());
+    (record.frontend == "fuse" && !is_alive(*pid)).then(|| {
+        format!(
+            "its daemon is gone (process {pid}); fs2 umount {dir}, then chkfs2 -f -p {device}, then mount it again"
+        )
+    })
 }
 
 /// Waits for the end of a mount that is ending, or ends one whose daemon died, so that its volume or directory can be mounted.
@@ -100,14 +114,19 @@ fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
 /// # Errors
 /// Where it is mounted or used.
 pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
+    let in_use = || {
+        let (device, dir) = (record.device.display(), record.dir.display());
+        format!(
+            "{device} is in use by process {}, mounted by FS2 on {dir}; fs2 umount {dir} first",
+            record.pid
+        )
+    };
     let unmounted = || match is_mounted(record) {
         false => Ok(()),
-        true => Err(VolumeError::Other(format!(
-            "{} is in use by process {}, mounted by FS2 on {2}; fs2 umount {2} first",
-            record.device.display(),
-            record.pid,
-            record.dir.display()
-        ))),
+        true => {
+            let orphaned = orphaned(record).map(|why| format!("{}: {why}", record.dir.display()));
+            Err(VolumeError::Other(orphaned.unwrap_or_else(in_use)))
+        }
     };
     unmounted()?;
     let until = Instant::now() + BUSY_PATIENCE;
@@ -120,6 +139,7 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
                 record.block_device.display()
             )));
         }
+        uninterrupted()?;
         std::thread::sleep(NAP);
     }
     match wait_for_right(record)? {

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fs2_control::{Client, Command, Reply, Status};
+use fs2_control::{Client, Command, ControlError, Reply, Status};
 use fs2d::runtime::runtime_dir;
 
-use super::{MountRecord, VolumeError, all_records, end, find_record, served_control};
+use super::{MountRecord, VolumeError, all_records, device_served, end, find_record, served_control};
 
 /// How long a daemon may take to answer: it does in microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -49,7 +49,13 @@ impl Found {
         if let Some(why) = self.record.as_ref().and_then(MountRecord::failure) {
             return Err(VolumeError::Other(why));
         }
-        match Client::connect_within(&self.control, PATIENCE)?.ask(&Command::Status)? {
+        let client = Client::connect_within(&self.control, PATIENCE);
+        if let (Some(record), Err(ControlError::NoDaemon { .. })) = (&self.record, &client)
+            && let Some(why) = end::orphaned(record)
+        {
+            return Err(VolumeError::Other(why));
+        }
+        match client?.ask(&Command::Status)? {
             Reply::Status(status) => Ok(*status),
             other => Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
         }
@@ -81,6 +87,20 @@ pub fn daemon_of(place: &Path) -> Option<Found> {
         return Some(Found::mounted(record));
     }
     served_control(place).map(Found::at)
+}
+
+/// The directory of the mounted volume that `place` names: where it is mounted, or its image or device. A volume that somebody else
+/// mounted from a daemon's block device counts, too.
+pub fn mounted_at(place: &Path) -> Option<PathBuf> {
+    if let Some(record) = find_record(place) {
+        return Some(record.dir);
+    }
+    let mount = crate::kernel::mount_at(place).ok()??;
+    let is_source = |found: &Found| {
+        let device = found.status().ok().and_then(|status| device_served(&status));
+        device.is_some_and(|device| device == mount.source)
+    };
+    daemons().iter().any(is_source).then_some(mount.target)
 }
 
 /// Clears away what killed daemons left that nobody uses: their sockets, and the records of volumes that are not mounted any

@@ -23,12 +23,13 @@ use fs2d::runtime::begin_ending;
 use fs2d::settings::{FrontendKind, Settings};
 
 pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
-pub use found::{Found, clear_dead, daemon_of, daemons};
+pub use found::{Found, clear_dead, daemon_of, daemons, mounted_at};
 pub use frontend::best_frontend;
 pub use record::{MountRecord, all_records, find_record};
 pub use supervisor::supervise;
 
 use crate::kernel::{LoopDevice, LoopOptions, MountOptions, NbdDevice, NbdOptions, mount_ext2, unmount};
+use crate::signals;
 use daemon::Daemon;
 
 /// Why a volume is not mounted, or not unmounted.
@@ -123,6 +124,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
     record.pid = daemon.pid();
     let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;
+    uninterrupted()?;
     let active = status.liveness == Liveness::Active;
     record.active = active;
     let discard = active && !plan.options.iter().any(|o| o.split(',').any(|o| o == "nodiscard"));
@@ -194,6 +196,11 @@ fn mount_supervised(record: &MountRecord, options: MountOptions, daemon: Daemon)
             Err(io_error("mount")(e))
         }
     }
+}
+
+/// Fails where a signal asked for the end, in a program that catches them ([`signals`]).
+fn uninterrupted() -> Result<(), VolumeError> {
+    if signals::asked() { Err(VolumeError::Other("interrupted: nothing is mounted".into())) } else { Ok(()) }
 }
 
 /// The block device that a ublk daemon says it serves: "ublk /dev/ublkbN (...)".

@@ -82,8 +82,8 @@ space
   replicas    12,345 blocks, 48.2 MiB; 12 not verified yet; at most 5.0 % of the
               volume
   hot region  blocks 32,768 to 65,535
-! No discard was seen since the attach: the space known to be free can only
-  shrink. Mount with -o discard, or run fstrim from time to time.
+! No discard was seen since the attach: where it is mounted without -o discard,
+  the space known to be free can only shrink; run fs2 trim from time to time.
   head        at block 40,000 of 19,531,250
   reads at    █▁
 

@@ -188,6 +188,9 @@ impl OfflineError {
             OfflineError::Volume(Problem::NotExt2) => {
                 format!("check the path; to make an ext2 volume (this erases it): mke2fs -t ext2 {device}")
             }
+            OfflineError::Volume(Problem::NoSuperblock { block, block_bytes }) => {
+                format!("e2fsck -b {block} -B {block_bytes} {device}, then: chkfs2 -f -p{table} {device}")
+            }
             OfflineError::Volume(Problem::Truncated { .. }) => {
                 format!("restore the missing part, or run e2fsck -f {device}")
             }

@@ -87,11 +87,19 @@ impl Inactive {
     pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
         let table = table.map_or(String::new(), |t| format!("--table {t} "));
         match self {
+            Inactive::Unsupported(what) if *what == journal_only() => {
+                Some(format!("tune2fs -O ^has_journal {device} && mkfs2 {table}{device}"))
+            }
             Inactive::NotExt2(_) | Inactive::Unsupported(_) | Inactive::OtherVersion(_) => None,
             Inactive::NoTable => Some(format!("mkfs2 {table}{device}")),
             _ => Some(format!("chkfs2 -f -p {table}{device}")),
         }
     }
+}
+
+/// How a volume is told of that has a journal and would do without.
+fn journal_only() -> String {
+    Problem::Unsupported { features: vec!["has_journal".into()] }.to_string()
 }
 
 /// A volume that cannot be served at all.
@@ -184,7 +192,7 @@ impl Volume {
             Err(p @ Problem::Truncated { .. }) => return Err(AttachError::Refused(p)),
             Err(p) => {
                 let why = match p {
-                    Problem::NotExt2 => Inactive::NotExt2(p.to_string()),
+                    Problem::NotExt2 | Problem::NoSuperblock { .. } => Inactive::NotExt2(p.to_string()),
                     p => Inactive::Unsupported(p.to_string()),
                 };
                 return Ok(Volume::inactive(bytes, None, config, why));
