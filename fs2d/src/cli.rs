@@ -250,7 +250,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             .ok()
     });
     let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
-    let served = Arc::new(open_with(&serve.device, &settings, given)?);
+    let served = Arc::new(open_with(&serve.device, &settings, given, &stop)?);
     // A kernel's mount may stand on any frontend, if root serves it.
     if serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root() {
         not_permitted.iter().for_each(|what| tracing::warn!("{what}"));

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind, Standing, Volume};
 use fs2_ext2::Problem;
-use fs2_store::{DelayStore, Direct, FileStore, Lock, LogStore, OpenOptions, Store, StoreIo, UringStore};
+use fs2_store::{
+    DelayStore, Direct, FileStore, Lock, LogStore, OpenError, OpenOptions, Store, StoreIo, UringStore,
+};
 
 use crate::runtime;
 use crate::server::{Drive, Server, TraceRing, WORKERS_MAX};
@@ -127,6 +129,9 @@ struct Tracing {
 /// Records that may wait for the trace's writer.
 const TRACE_QUEUE: usize = 1 << 16;
 
+/// How often a backing that another has is tried again. A guess: short against a daemon's end, long against the try.
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
 /// A profile by name or from a TOML file.
 ///
 /// # Errors
@@ -210,7 +215,19 @@ fn on_rings(file: FileStore, how: IoKind) -> Result<Arc<dyn Store>, DaemonError>
 /// # Errors
 /// Why not.
 pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
-    open_with(device, settings, None)
+    open_with(device, settings, None, &Stop::default())
+}
+
+/// Opens a backing for itself alone; for `wait` another may have it still, unless `stop` is asked for meanwhile.
+fn claim(path: &Path, direct: Direct, wait: Duration, stop: &Stop) -> Result<FileStore, OpenError> {
+    let options = OpenOptions { write: true, direct, lock: Lock::Exclusive, lock_wait: None };
+    let until = Instant::now() + wait;
+    loop {
+        match FileStore::open(path, options) {
+            Err(e) if e.is_transient() && Instant::now() < until && !stop.is_asked_within(LOCK_POLL) => {}
+            opened => return opened,
+        }
+    }
 }
 
 /// As [`open`], or goes on with what a former daemon has left, where that fits.
@@ -218,12 +235,10 @@ pub(crate) fn open_with(
     device: &Path,
     settings: &Settings,
     given: Option<Given>,
+    stop: &Stop,
 ) -> Result<Served, DaemonError> {
-    let wait = Some(Duration::from_secs(settings.lock_wait));
-    let options =
-        OpenOptions { write: true, lock: Lock::Exclusive, lock_wait: wait, ..OpenOptions::default() };
-    let direct = how_direct(device, settings);
-    let file = FileStore::open(device, OpenOptions { direct, ..options })?;
+    let wait = Duration::from_secs(settings.lock_wait);
+    let file = claim(device, how_direct(device, settings), wait, stop)?;
     let cached = !file.is_direct() && !file.is_device();
     let settle = file.is_direct();
     let written_since = runtime::written_since(device, &file);
@@ -250,7 +265,7 @@ pub(crate) fn open_with(
         _ => file,
     };
     let table: Option<Arc<dyn Store>> = match &settings.table {
-        Some(path) => Some(Arc::new(FileStore::open(path, options)?)),
+        Some(path) => Some(Arc::new(claim(path, OpenOptions::default().direct, wait, stop)?)),
         None => None,
     };
     // Nobody behind the page cache sees where a head is, unless the drive is modelled.
@@ -537,6 +552,13 @@ impl Stop {
         self.changed.notify_all();
     }
 
+    /// Whether it is asked for now, or within this time: which it then did not wait for.
+    fn is_asked_within(&self, time: Duration) -> bool {
+        let not_asked = |s: &mut StopState| !s.asked;
+        let waited = self.changed.wait_timeout_while(self.state(), time, not_asked);
+        waited.unwrap_or_else(PoisonError::into_inner).0.asked
+    }
+
     /// Waits for it, `every` so often, and when [`Stop::look`] was called, calling `meanwhile`, which may ask for
     /// the end itself by returning false.
     pub fn wait(&self, every: Duration, mut meanwhile: impl FnMut() -> bool) {
@@ -586,6 +608,18 @@ mod tests {
         }
         assert!(!copies_for_nothing(&settings("--policy none"), false));
         assert!(!copies_for_nothing(&settings("--policy torture"), false), "whoever tests wants it");
+    }
+
+    #[test]
+    fn who_is_asked_to_end_does_not_wait_for_a_lock() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        let long = Duration::from_secs(3600);
+        let held = claim(image.path(), Direct::Off, long, &Stop::default()).unwrap();
+        let stop = Stop::default();
+        stop.ask();
+        assert!(matches!(claim(image.path(), Direct::Off, long, &stop), Err(OpenError::Busy { .. })));
+        drop(held);
+        assert!(claim(image.path(), Direct::Off, long, &stop).is_ok());
     }
 
     #[test]

@@ -93,7 +93,8 @@ pub struct Settings {
     pub policy: PolicyKind,
 
     /// Model this drive in real time: reads and writes take as long as it would. A name
-    /// (wd800-repaired, wd800-literal, nearline-hc310, ssd-sata) or a TOML file.
+    /// (wd800-repaired, wd800-literal, cheetah-15k5, ultrastar-15k450, nearline-hc310, exos-x24,
+    /// laptop-5400, ssd-sata, ssd-nvme) or a TOML file.
     #[arg(long, value_name = "PROFILE")]
     pub drive: Option<String>,
 

@@ -2,19 +2,14 @@
 
 use fs2_block::{Permille, SECTOR_BYTES};
 use fs2_control::{
-    AccessMs, Control, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, Parts, PauseWork, ReplicaGate,
-    Sample, Source, Status, TotalS, WatermarkState,
+    AccessMs, Control, DetachInfo, EnergyJ, Failed, HotRegion, Liveness, Marks, Parts, PauseWork,
+    ReplicaGate, Sample, Source, Status, TotalS, WatermarkState,
 };
 use fs2_engine::{AccessKind, DetachReport, PolicyKind, Standing};
+use fs2_ext2::uuid_text;
 use fs2_store::ModelTotals;
 
 use crate::daemon::Served;
-
-/// A UUID as people write it.
-pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
 
 /// How the volume is doing. `frontend` is its name and place.
 pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachReport>) -> Status {
@@ -112,6 +107,13 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             writes: s.writes,
             discards: s.discards,
             flushes: s.flushes,
+            failed: Failed {
+                reads: s.failed.reads,
+                writes: s.failed.writes,
+                flushes: s.failed.flushes,
+                last: s.failed.last.map(|f| f.to_string()),
+                refuses_changes: v.refuses_changes().map(str::to_owned),
+            },
             invalidated: s.invalidated,
             reclaimed: s.reclaimed,
             copies_waiting: v.log_blocks() as u64,

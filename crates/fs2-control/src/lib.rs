@@ -42,8 +42,8 @@ pub use client::{Client, ControlError};
 pub use command::{Command, Reply};
 pub use server::{ControlServer, ServeError, ServeLimits, remove_stale, serve, serve_with};
 pub use status::{
-    AccessMs, Control, ControlGain, DetachInfo, EnergyJ, HotRegion, Liveness, Marks, NotALiveness, Parts,
-    PauseWork, ReplicaGate, Sample, Source, Status, TotalS, WatermarkState,
+    AccessMs, Control, ControlGain, DetachInfo, EnergyJ, Failed, HotRegion, Liveness, Marks, NotALiveness,
+    Parts, PauseWork, ReplicaGate, Sample, Source, Status, TotalS, WatermarkState,
 };
 pub use text::{bytes, count, duration, figure, less, ms, percent, plain, plus_minus, strip, watermark};
 pub use wire::{COMMAND_BYTES_MAX, FRAME_BYTES_MAX, PROTOCOL_VERSION, WireError, fuzz_frame};

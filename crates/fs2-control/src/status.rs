@@ -335,6 +335,21 @@ pub struct DetachInfo {
     pub replicas: u64,
 }
 
+/// Requests of clients that were answered with an error of what is below.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failed {
+    /// Reads.
+    pub reads: u64,
+    /// Writes, write-zeroes and discards.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// The last of them and its error.
+    pub last: Option<String>,
+    /// Why every write and flush is answered with an error now, whatever it asks for.
+    pub refuses_changes: Option<String>,
+}
+
 /// How a volume is doing. Counters run from the attach.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -399,6 +414,8 @@ pub struct Status {
     pub discards: u64,
     /// Flushes of clients.
     pub flushes: u64,
+    /// What clients got errors for.
+    pub failed: Failed,
     /// Requests that wait to be started.
     pub requests_waiting: u64,
     /// I/Os at the device, the daemon's own among them.
@@ -534,6 +551,13 @@ pub(crate) mod tests {
                     ios_in_flight: n[8],
                     discards: n[6],
                     flushes: n[7],
+                    failed: Failed {
+                        reads: n[0],
+                        writes: n[1],
+                        flushes: n[2],
+                        last: remedy.clone(),
+                        refuses_changes: remedy.clone(),
+                    },
                     invalidated: n[8],
                     reclaimed: n[9],
                     copies_written: n[10],
@@ -604,7 +628,9 @@ pub(crate) mod tests {
             "parts": { "reads": [1, 2], "replica_reads": [], "writes": [], "own": [] },
             "replicas": 0, "replica_bytes": 0, "replicas_unverified": 0, "verified": 0, "refuted": 0,
             "reads": 0, "read_bytes": 0, "reads_from_replica": 0, "writes": 0, "write_bytes": 0,
-            "discards": 0, "flushes": 0, "requests_waiting": 0, "ios_in_flight": 0,
+            "discards": 0, "flushes": 0,
+            "failed": { "reads": 0, "writes": 0, "flushes": 0, "last": null, "refuses_changes": null },
+            "requests_waiting": 0, "ios_in_flight": 0,
             "invalidated": 0, "reclaimed": 0, "copies_waiting": 0, "copies_written": 0, "copies_void": 0,
             "copy_errors": 0, "pause_work": { "allowed": false, "cost_ms": 0.0, "limit_ms": 0.0 },
             "replica_gate": { "closed_for": 0, "closings": 0 },

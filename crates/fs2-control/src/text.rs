@@ -122,6 +122,8 @@ pub fn bytes(n: u64) -> String {
 /// Three digits that mean something.
 pub fn figure(x: f64) -> String {
     match x {
+        // Not -0.00.
+        _ if x.abs() < 0.005 => "0.00".into(),
         _ if !x.is_finite() => "?".into(),
         _ if x.abs() < 9.995 => format!("{x:.2}"),
         _ if x.abs() < 99.95 => format!("{x:.1}"),
@@ -429,6 +431,9 @@ impl Status {
 
     fn troubles(&self, page: &mut Page) {
         let troubles = [
+            (self.failed.reads, "read", "of clients failed"),
+            (self.failed.writes, "write", "of clients failed (discards among them)"),
+            (self.failed.flushes, "flush request", "of clients failed"),
             (self.hash_mismatches, "replica", "held other bytes than its hash says; the original was read"),
             (self.replica_errors, "replica read", "failed below; the original was read"),
             (self.copy_errors, "copy", "could not be written"),
@@ -442,6 +447,13 @@ impl Status {
             if n > 0 {
                 page.warning(&format!("{} {happened}", counted(n, what)));
             }
+        }
+        if let Some(last) = &self.failed.last {
+            page.warning(&format!("The last that a client was told of: {last}"));
+        }
+        if let Some(why) = &self.failed.refuses_changes {
+            let then = "unmount it, see to what failed below, and check it with chkfs2 -f -p";
+            page.warning(&format!("Every write is refused now: {why}; {then}"));
         }
     }
 }

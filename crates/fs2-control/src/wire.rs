@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use crate::command::{Command, Reply};
 
 /// The version of this contract; see the crate's documentation for when it must change.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// The longest frame anyone may send, in bytes without the length. (A status is about 2 KiB; a guess
 /// with much room.)
@@ -184,10 +184,10 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The bytes of version 5. A change here is a change of the contract: raise `PROTOCOL_VERSION`.
+    /// The bytes of version 6. A change here is a change of the contract: raise `PROTOCOL_VERSION`.
     #[test]
     fn the_bytes_are_those_of_this_version() {
-        assert_eq!(hex(&hello_frame()), "080000004653324305000000");
+        assert_eq!(hex(&hello_frame()), "080000004653324306000000");
         assert_eq!(hex(&command_frame(&Command::Status).unwrap()), "0100000000");
         assert_eq!(hex(&command_frame(&Command::Detach).unwrap()), "0100000001");
         let trace = Command::TraceStart { path: "/t".into() };
@@ -200,17 +200,17 @@ mod tests {
         let status = Status { liveness: Liveness::Active, pid: 7, ..Status::default() };
         let frame = reply_frame(&Reply::Status(Box::new(status))).unwrap();
         let want = [
-            "00",                // which reply
-            "000000000000",      // volume, uuid, frontend, policy, drive, data_path
-            "06616374697665",    // liveness
-            "00",                // remedy
-            "0000",              // volume_bytes, block_bytes
-            &"00".repeat(5 * 8), // free_share, watermarks, space_share
-            "000000",            // watermark_state, discard_seen, hot_region
-            "0000000000",        // head_block, parts
-            &"00".repeat(19),    // counters
-            "00",                // copy_errors
-            "00",                // pause_work
+            "00",                 // which reply
+            "000000000000",       // volume, uuid, frontend, policy, drive, data_path
+            "06616374697665",     // liveness
+            "00",                 // remedy
+            "0000",               // volume_bytes, block_bytes
+            &"00".repeat(5 * 8),  // free_share, watermarks, space_share
+            "000000",             // watermark_state, discard_seen, hot_region
+            "0000000000",         // head_block, parts
+            &"00".repeat(19 + 5), // counters, failed among them
+            "00",                 // copy_errors
+            "00",                 // pause_work
             &"00".repeat(2 * 8),
             "0000",                     // replica_gate
             "0000000000",               // hash_mismatches to clients_cut

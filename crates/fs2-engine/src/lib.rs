@@ -48,7 +48,8 @@ pub use part::{Part, Without};
 pub use plant::Plant;
 pub use policy::PolicyKind;
 pub use stats::{
-    AccessKind, Control, Modelled, Parts, PauseWork, ReplicaGate, Sample, Stats, Times, WatermarkState,
+    AccessKind, Control, Failed, Failure, Modelled, Parts, PauseWork, ReplicaGate, Sample, Stats, Times,
+    WatermarkState,
 };
 pub use volume::{
     AttachError, AttachOptions, AttachReport, DetachReport, HandOver, Inactive, Standing, Volume,

@@ -1,6 +1,8 @@
 //! Counters and times of a volume since its attach.
 
-use fs2_block::Nanos;
+use std::fmt;
+
+use fs2_block::{Extent, Nanos, Op};
 
 /// Where the free share stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +192,64 @@ pub struct Control {
     pub home: Sample,
 }
 
+/// A client's request that was answered with an error of what is below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was asked for.
+    pub op: Op,
+    /// Where; empty for a flush.
+    pub extent: Extent,
+    /// The error answered.
+    pub errno: i32,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.op {
+            Op::Read => "a read",
+            Op::Write => "a write",
+            Op::WriteZeroes | Op::Punch => "write-zeroes",
+            Op::Discard => "a discard",
+            Op::Flush => "a flush",
+        };
+        f.write_str(what)?;
+        if !self.extent.is_empty() {
+            write!(f, " of {} bytes at byte {}", self.extent.len(), self.extent.offset())?;
+        }
+        write!(f, ": {}", std::io::Error::from_raw_os_error(self.errno))
+    }
+}
+
+/// Requests of clients that were answered with an error of what is below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// Reads.
+    pub reads: u64,
+    /// Writes, write-zeroes and discards.
+    pub writes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// The last of them all.
+    pub last: Option<Failure>,
+    /// The first that was no read: why no mark can follow.
+    pub first_change: Option<Failure>,
+}
+
+impl Failed {
+    pub(crate) fn add(&mut self, failure: Failure) {
+        let count = match failure.op {
+            Op::Read => &mut self.reads,
+            Op::Flush => &mut self.flushes,
+            Op::Write | Op::WriteZeroes | Op::Discard | Op::Punch => &mut self.writes,
+        };
+        *count += 1;
+        self.last = Some(failure);
+        if failure.op != Op::Read {
+            self.first_change.get_or_insert(failure);
+        }
+    }
+}
+
 /// Counters and times since the attach.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
@@ -207,6 +267,8 @@ pub struct Stats {
     pub discards: u64,
     /// Flushes of clients.
     pub flushes: u64,
+    /// What clients got errors for.
+    pub failed: Failed,
     /// Blocks copied and published.
     pub copies_written: u64,
     /// Blocks copied in vain: what they were made from changed meanwhile.

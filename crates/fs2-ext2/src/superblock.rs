@@ -176,8 +176,13 @@ impl Superblock {
 
     /// The volume's id.
     pub fn uuid(&self) -> [u8; 16] {
+        Superblock::uuid_in(&self.raw)
+    }
+
+    /// The volume's id in the bytes of a superblock.
+    pub fn uuid_in(raw: &[u8; SUPERBLOCK_BYTES]) -> [u8; 16] {
         let mut uuid = [0; 16];
-        uuid.copy_from_slice(&self.raw[UUID..UUID + 16]);
+        uuid.copy_from_slice(&raw[UUID..UUID + 16]);
         uuid
     }
 
@@ -337,4 +342,9 @@ impl Superblock {
         let word = self.feature_ro_compat() | features::RO_COMPAT_LARGE_FILE;
         put32(&mut *self.raw, RO_COMPAT, word);
     }
+}
+/// A UUID as people write it.
+pub fn uuid_text(uuid: &[u8; 16]) -> String {
+    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }

@@ -115,8 +115,10 @@ fn a_mark_that_cannot_be_erased_forbids_changes_for_now() {
     assert_eq!(s.write(1500, 1, 1), Err(EIO));
     assert_eq!((writes(&s), s.volume.stats().table_errors), (4, 4));
     assert_eq!(s.value(1500), 0x17);
+    assert!(s.volume.refuses_changes().is_some_and(|why| why.contains("the mark")));
     s.fail = |_| None;
     assert!(s.write(1500, 1, 1).is_ok());
+    assert_eq!((s.volume.refuses_changes(), s.volume.stats().failed.writes), (None, 1));
     assert_eq!((writes(&s), s.volume.stats().table_errors), (4 + 1 + 1, 4));
 }
 
@@ -130,9 +132,33 @@ fn a_flush_that_fails_behind_the_erasure_ends_all_changes() {
     s.fail = |_| None;
     assert_eq!(s.write(1500, 1, 1), Err(EIO));
     assert_eq!(writes(&s), 1);
+    let failed = s.volume.stats().failed;
+    assert_eq!((failed.reads, failed.writes, failed.flushes), (0, 2, 0));
+    assert!(s.volume.refuses_changes().is_some_and(|why| why.contains("a flush failed")));
     let (marked, device) = s.detach();
     assert!(!marked);
     assert_eq!(device[at(1500) as usize], 0x17);
+}
+
+/// What clients got errors for is counted by kind, and why there is no mark names the first of the changes.
+#[test]
+fn what_failed_for_clients_is_told() {
+    let mut s = plain();
+    s.fail = |io: &Io| (io.extent.offset() == at(1500)).then_some(EIO);
+    let _ = s.read(1500, 1);
+    assert_eq!(s.write(1500, 1, 1), Err(EIO));
+    assert_eq!(s.write(1500, 2, 1), Err(EIO));
+    s.fail = |io: &Io| (io.op == IoOp::Flush).then_some(EIO);
+    assert_eq!(s.other(Op::Flush, 0, 0), Err(EIO));
+    assert_eq!(s.other(Op::Flush, 0, 0), Err(EIO));
+    let failed = s.volume.stats().failed;
+    assert_eq!((failed.reads, failed.writes, failed.flushes), (1, 2, 2));
+    assert_eq!(failed.last.unwrap().to_string(), "a flush: Input/output error (os error 5)");
+    let first = format!("a write of {BLOCK} bytes at byte {}: Input/output error (os error 5)", at(1500));
+    assert_eq!(failed.first_change.unwrap().to_string(), first);
+    s.volume.begin_detach(s.now);
+    s.run();
+    assert_eq!(s.volume.detached().unwrap().why_not.unwrap(), format!("a flush failed ({first})"));
 }
 
 /// R2: a discard that was overwritten while it waited is answered, and nothing else: not passed down, and what

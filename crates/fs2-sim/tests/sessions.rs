@@ -463,7 +463,7 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
         (Inactive::DamagedTable(text()), "cannot be used: x", check.clone()),
         (Inactive::OtherVersion(2), "has format version 2, and this FS2", None),
         (Inactive::NoMark, "did not end cleanly", check.clone()),
-        (Inactive::Token("x"), "outside FS2: x differ", check.clone()),
+        (Inactive::Token("x"), "outside FS2; what differs: x", check.clone()),
         (Inactive::WrittenSince, "written since", check),
     ];
     for (why, words, command) in all {

@@ -106,19 +106,24 @@ impl fmt::Display for Report {
             self.pages_used,
             self.pages
         )?;
-        let mut say = |n: u64, what: &str| if n > 0 { write!(f, "; {n} {what}") } else { Ok(()) };
-        say(self.pages_damaged.into(), "pages damaged")?;
-        say(self.pages_foreign.into(), "pages of another table")?;
-        say(self.pages_unread.into(), "pages not read")?;
-        say(self.pages_newer.into(), "pages newer than the header, not trusted")?;
-        say(self.pages_overlapping.into(), "pages overlapping, rearranged")?;
-        say(self.out_of_range, "entries dropped: outside the volume")?;
-        say(self.forbidden, "entries dropped: in metadata, the table or the volume's ends")?;
-        say(self.own_replica, "entries dropped: a block as its own replica")?;
-        say(self.repeated, "entries there twice")?;
-        say(self.same_replica, "entries dropped: replica named twice")?;
-        say(self.contradictory, "entries dropped: a replica was another's original")?;
-        say(self.over_degree, "entries dropped: more replicas of one block than allowed")
+        let mut say = |n: u64, (one, many): (&str, &str), what: &str| match n {
+            0 => Ok(()),
+            1 => write!(f, "; 1 {one}{what}"),
+            _ => write!(f, "; {n} {many}{what}"),
+        };
+        let (page, entry) = (("page", "pages"), ("entry", "entries"));
+        say(self.pages_damaged.into(), page, " damaged")?;
+        say(self.pages_foreign.into(), page, " of another table")?;
+        say(self.pages_unread.into(), page, " not read")?;
+        say(self.pages_newer.into(), page, " newer than the header, not trusted")?;
+        say(self.pages_overlapping.into(), page, " overlapping, rearranged")?;
+        say(self.out_of_range, entry, " dropped: outside the volume")?;
+        say(self.forbidden, entry, " dropped: in metadata, the table or the volume's ends")?;
+        say(self.own_replica, entry, " dropped: a block as its own replica")?;
+        say(self.repeated, entry, " there twice")?;
+        say(self.same_replica, entry, " dropped: replica named twice")?;
+        say(self.contradictory, entry, " dropped: a replica was another's original")?;
+        say(self.over_degree, entry, " dropped: more replicas of one block than allowed")
     }
 }
 

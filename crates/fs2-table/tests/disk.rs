@@ -39,7 +39,7 @@ fn a_report_is_clean_or_says_what_is_wrong() {
     assert_eq!(clean.to_string(), "5 replicas (2 verified, 3 unverified) in 3 of 10 pages");
     type Break = fn(&mut Report);
     let wrong: [(Break, &str); 5] = [
-        (|r| r.pages_damaged = 1, "; 1 pages damaged"),
+        (|r| r.pages_damaged = 1, "; 1 page damaged"),
         (|r| r.pages_foreign = 2, "; 2 pages of another table"),
         (|r| r.pages_unread = 3, "; 3 pages not read"),
         (|r| r.pages_newer = 4, "; 4 pages newer than the header, not trusted"),

@@ -141,6 +141,8 @@ struct Session<'a> {
 struct Before {
     /// A valid mark stands.
     marked: bool,
+    /// What the mark is worth, as far as that can be told without its bitmaps; e2fsck's own changes make it worth nothing.
+    found: Option<MarkFound>,
     written_since: bool,
     /// When it was last mounted, where that could be read.
     mounted_at: Option<u32>,
@@ -214,7 +216,7 @@ impl<'a> Session<'a> {
     }
 
     fn run(mut self, out: &mut dyn Write) -> Result<i32, Stop> {
-        let before = self.look()?;
+        let mut before = self.look()?;
         let mut full = self.args.force || !before.marked;
         let new_volume_id = random().map_err(|e| Stop(e, OPERATIONAL))?;
         let mut report = loop {
@@ -235,7 +237,9 @@ impl<'a> Session<'a> {
             });
             bar.clear();
             match checked {
-                Ok(report) if report.needs_full_check && !full => full = true,
+                Ok(report) if report.needs_full_check && !full => {
+                    (full, before.marked, before.found) = (true, false, Some(report.mark));
+                }
                 Err(OfflineError::Volume(Problem::Corrupt { .. } | Problem::Dirty | Problem::Errors))
                     if !full =>
                 {
@@ -251,9 +255,12 @@ impl<'a> Session<'a> {
             }
             self.leave_to_e2fsck(volume);
         };
-        if before.marked && full && matches!(report.mark, MarkFound::Differs(_)) {
+        if full
+            && matches!(report.mark, MarkFound::Differs(_))
+            && let Some(found) = before.found
+        {
             // It was e2fsck -f that changed the superblock.
-            report.mark = MarkFound::Valid;
+            report.mark = found;
         }
         let wrong = report.has_damage() || !before.marked;
         let mended = report.marked && (report.written || !report.to_write);
@@ -274,15 +281,20 @@ impl<'a> Session<'a> {
             Ok(look) => {
                 look.layout.unsupported().map_err(|e| self.stop(e.into()))?;
                 let sound = look.layout.is_clean() && !look.layout.has_errors();
+                let found = match look.mark {
+                    Ok(MarkFound::Valid) if written_since => Some(MarkFound::WrittenSince),
+                    found => found.ok(),
+                };
                 Before {
-                    marked: look.mark == Ok(MarkFound::Valid) && !written_since && sound,
+                    marked: found == Some(MarkFound::Valid) && sound,
+                    found,
                     written_since,
                     mounted_at: Some(mounted_at(&look.layout)),
                 }
             }
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
-                Before { marked: false, written_since, mounted_at: None }
+                Before { marked: false, found: None, written_since, mounted_at: None }
             }
             Err(e) => return Err(self.stop(e)),
         };

@@ -237,6 +237,9 @@ fn state(rows: &mut Rows<'_>, s: &Status) {
     let (policy, up) = (&s.policy, duration(s.uptime_s));
     rows.text("daemon", &format!("fs2d {}, policy {policy}, up {up}; {}", s.version, s.drive));
     let bad = [
+        (s.failed.reads, "failed reads"),
+        (s.failed.writes, "failed writes"),
+        (s.failed.flushes, "failed flushes"),
         (s.hash_mismatches, "hash mismatches"),
         (s.replica_errors, "replica read errors"),
         (s.copy_errors, "copy errors"),

@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId};
 use fs2_engine::{
-    AttachOptions, AttachReport, DetachReport, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Standing,
-    Target, Volume,
+    AttachError, AttachOptions, AttachReport, DetachReport, EngineConfig, Io, IoData, IoOp, Outcome,
+    PolicyKind, Standing, Target, Volume,
 };
 use fs2_ext2::{FreeMap, Layout};
 use fs2_store::{Direct, FileStore, Lock, OpenOptions, Store, StoreIo};
@@ -166,14 +166,18 @@ impl Session {
     }
 
     pub fn with(image: &Path, table: Option<&Path>, config: EngineConfig) -> Session {
+        Session::attach(image, table, config).unwrap()
+    }
+
+    pub fn attach(image: &Path, table: Option<&Path>, config: EngineConfig) -> Result<Session, AttachError> {
         let (store, table) = (open(image), table.map(open));
         let (volume, report) = {
             let mut dev = StoreIo::new(&store);
             let mut table = table.as_ref().map(|t| StoreIo::new(t));
             let table = table.as_mut().map(|t| t as &mut dyn ReadAt);
-            Volume::attach(&mut dev, table, config, &AttachOptions::default()).unwrap()
+            Volume::attach(&mut dev, table, config, &AttachOptions::default())?
         };
-        Session { volume, report, store, table, now: Nanos::from_millis(1), next: 0 }
+        Ok(Session { volume, report, store, table, now: Nanos::from_millis(1), next: 0 })
     }
 
     pub fn is_active(&self) -> bool {

@@ -172,6 +172,17 @@ fn requests(p: &mut Page, s: &Status) {
         .whole(&[("op", "write")], s.write_bytes);
     p.metric(Counter, "fs2_replica_reads_total", "Reads of clients served from a replica.")
         .whole(&[], s.reads_from_replica);
+    p.metric(
+        Counter,
+        "fs2_request_errors_total",
+        "Requests of clients answered with an error of what is below, by operation.",
+    );
+    let f = &s.failed;
+    for (op, n) in [("read", f.reads), ("write", f.writes), ("flush", f.flushes)] {
+        p.whole(&[("op", op)], n);
+    }
+    p.metric(Gauge, "fs2_refuses_changes", "1 where every write and flush is answered with an error.")
+        .whole(&[], u64::from(f.refuses_changes.is_some()));
     p.metric(Gauge, "fs2_requests_waiting", "Requests of clients that wait to be started.")
         .whole(&[], s.requests_waiting);
     p.metric(Gauge, "fs2_requests_in_flight", "Requests at the device, the daemon's own among them.")

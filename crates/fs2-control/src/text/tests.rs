@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::status::tests::any_status;
-use crate::status::{AccessMs, Control, EnergyJ, HotRegion, Parts, PauseWork, ReplicaGate, TotalS};
+use crate::status::{AccessMs, Control, EnergyJ, Failed, HotRegion, Parts, PauseWork, ReplicaGate, TotalS};
 
 fn sample() -> Status {
     Status {
@@ -171,6 +171,14 @@ fn troubles_are_shown_when_there_are_any() {
     let text = status.to_text();
     assert!(text.contains("! 1 replica held other bytes"), "{text}");
     assert!(text.contains("! 2 writes of the table"), "{text}");
+    let last = Some("a write of 4096 bytes at byte 8192: No space left on device (os error 28)".into());
+    let failed = Failed { writes: 3, last, ..Failed::default() };
+    let text = Status { failed: failed.clone(), ..sample() }.to_text();
+    assert!(text.contains("troubles\n! 3 writes of clients failed"), "{text}");
+    assert!(text.contains("! The last that a client was told of: a write of 4096 bytes"), "{text}");
+    let failed = Failed { refuses_changes: Some("a flush failed".into()), ..failed };
+    let text = Status { failed, ..sample() }.to_text();
+    assert!(text.contains("! Every write is refused now: a flush failed; unmount it"), "{text}");
 }
 
 #[test]

@@ -21,11 +21,12 @@ use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
 use super::undo::{load, refuse_other_volume, zero_blocks};
 use super::{Devices, OfflineError, Phase, Progress};
 use crate::plant::Plant;
+use crate::volume::NO_MARK;
 
 /// What the mark that was found is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MarkFound {
-    /// There is none: the last session did not end cleanly.
+    /// There is none: the last session did not end cleanly, or trusted no replica itself.
     None,
     /// It says what is so.
     Valid,
@@ -40,7 +41,7 @@ pub enum MarkFound {
 impl fmt::Display for MarkFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MarkFound::None => f.write_str("the last session did not end cleanly"),
+            MarkFound::None => f.write_str(NO_MARK),
             MarkFound::Valid => f.write_str("the last session ended cleanly"),
             MarkFound::Refused(why) => write!(f, "its mark counts for nothing: {why}"),
             MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
@@ -195,14 +196,16 @@ impl fmt::Display for CheckReport {
             writeln!(f, "table: {}", self.table)?;
         }
         for (n, what) in [
-            (self.replica_in_use, "entries dropped: the replica's block is in use"),
-            (self.original_free, "entries dropped: the original's block is free"),
-            (self.originals_differ, "entries dropped: the original has changed"),
-            (self.replicas_differ, "entries dropped: the replica is no copy"),
-            (self.unread, "entries kept unverified: the original cannot be read"),
+            (self.replica_in_use, "dropped: the replica's block is in use"),
+            (self.original_free, "dropped: the original's block is free"),
+            (self.originals_differ, "dropped: the original has changed"),
+            (self.replicas_differ, "dropped: the replica is no copy"),
+            (self.unread, "kept unverified: the original cannot be read"),
         ] {
-            if n > 0 {
-                writeln!(f, "{n} {what}")?;
+            match n {
+                0 => {}
+                1 => writeln!(f, "1 entry {what}")?,
+                _ => writeln!(f, "{n} entries {what}")?,
             }
         }
         Ok(())

@@ -41,6 +41,7 @@ use fs2_table::FORMAT_VERSION;
 pub use check::{CheckOptions, CheckReport, Look, MarkFound, check, look};
 pub use create::{CreateOptions, Created, create, table_bytes};
 pub use replicate::{ReplicateOptions, Replicated, replicate};
+pub(crate) use undo::other_volume;
 pub use undo::{Undone, undo};
 
 /// The volume's device and, where the table lives apart, the table's.
@@ -218,7 +219,12 @@ impl OfflineError {
                 "give a new file or an empty device; to empty a device: wipefs -a".to_string()
             }
             OfflineError::TableOnInode => format!("leave --table out: {device}"),
-            OfflineError::OtherVolume(_) => "give the volume it belongs to".into(),
+            OfflineError::OtherVolume(_) => {
+                format!(
+                    "give the volume it belongs to; if this one's UUID was changed since, remove the table's file (of a \
+                     device zero the first 128 KiB), then: mkfs2{table} {device}"
+                )
+            }
             OfflineError::Damaged(_) if table.is_empty() => {
                 format!("make it anew: mkfs2 --undo {device} && mkfs2 {device}")
             }

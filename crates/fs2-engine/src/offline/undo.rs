@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, WriteAt};
-use fs2_ext2::{Layout, Liveness, TableFile, convert};
+use fs2_ext2::{Layout, Liveness, Superblock, TableFile, convert, uuid_text};
 use fs2_table::{Header, Limits, PAGE_BYTES, Recovery, ReplicaTable, Report};
 
 use super::create::zero_pages;
@@ -85,13 +85,13 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
 
 /// Refuses a table given apart whose mark is for a volume with another UUID.
 pub(super) fn refuse_other_volume(header: &Header, layout: &Layout) -> Result<(), OfflineError> {
-    let Some(mark) = &header.mark else { return Ok(()) };
-    let uuid = &mark.token.superblock[104..120];
-    if uuid == layout.superblock().uuid() {
-        return Ok(());
-    }
-    let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
-    Err(OfflineError::OtherVolume(hex))
+    other_volume(header, layout).map_or(Ok(()), |uuid| Err(OfflineError::OtherVolume(uuid)))
+}
+
+/// The UUID of the volume that a table's mark is for, where that is another.
+pub(crate) fn other_volume(header: &Header, layout: &Layout) -> Option<String> {
+    let of = Superblock::uuid_in(&header.mark.as_ref()?.token.superblock);
+    (of != layout.superblock().uuid()).then(|| uuid_text(&of))
 }
 
 fn undo_inside(

@@ -24,10 +24,14 @@ use super::{Contents, Standing, Target, Volume};
 use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
+use crate::offline::other_volume;
 use crate::plant::Plant;
 use crate::policy::{Fs2, PolicyKind};
 use crate::seq_map::SeqMap;
 use crate::stats::{Parts, Stats};
+
+/// What is said where a table bears no mark.
+pub(crate) const NO_MARK: &str = "the last session did not end cleanly, or trusted no replica itself";
 
 /// Entries whose originals are hashed soon after the attach, as an alarm.
 const SAMPLE: usize = 256;
@@ -52,7 +56,7 @@ pub enum Inactive {
     DamagedTable(String),
     /// The table is of a format version that this program does not know.
     OtherVersion(u32),
-    /// The last session did not end cleanly, or the volume was changed elsewhere: no mark.
+    /// No mark: the last session did not end cleanly, or trusted no replica itself.
     NoMark,
     /// The mark was written for another state of the volume. What differs.
     Token(&'static str),
@@ -74,8 +78,8 @@ impl fmt::Display for Inactive {
                  serve it with the FS2 that wrote it, or make it a plain ext2 volume with that one's mkfs2 --undo",
                 env!("CARGO_PKG_VERSION")
             ),
-            Inactive::NoMark => f.write_str("the last session did not end cleanly"),
-            Inactive::Token(what) => write!(f, "the volume was changed outside FS2: {what} differ"),
+            Inactive::NoMark => f.write_str(NO_MARK),
+            Inactive::Token(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
             Inactive::WrittenSince => f.write_str("the backing was written since FS2 last served it"),
         }
     }
@@ -117,6 +121,11 @@ pub enum AttachError {
     /// The file system is larger than its backing, or its superblock contradicts itself.
     #[error(transparent)]
     Refused(Problem),
+    /// The table given apart bears a mark for another volume, which a session here would erase.
+    #[error(
+        "the replica table given is of another volume (UUID {0}); give its own, or a new one (mkfs2 --table) if the volume's UUID was changed"
+    )]
+    OtherVolume(String),
 }
 
 /// Circumstances of an attach.
@@ -212,6 +221,11 @@ impl Volume {
             Err(NotFound::Unread(source)) => return Err(io("the replica table's header")(source)),
             Err(NotFound::Unusable(why)) => return inactive(config, plain.unwrap_or(why)),
         };
+        if backings.table.is_some()
+            && let Some(uuid) = other_volume(&found.header, &layout)
+        {
+            return Err(AttachError::OtherVolume(uuid));
+        }
         let why = if plain.is_some() {
             plain
         } else if layout.has_errors() {

@@ -16,6 +16,7 @@ use fs2_disk::Scheduler;
 
 use crate::config::DiscardMode;
 use crate::part::Part;
+use crate::stats::Failure;
 use crate::worth;
 
 /// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
@@ -607,6 +608,9 @@ impl Volume {
     pub(super) fn finish(&mut self, now: Nanos, seq: u64, result: Result<(), i32>) {
         self.waiting.remove(seq);
         let Some(p) = self.requests.remove(seq) else { return };
+        if let Err(errno) = result {
+            self.stats.failed.add(Failure { op: p.request.op, extent: p.request.extent, errno });
+        }
         if let Some(ghost) = &mut self.ghost
             && matches!(p.kind, Kind::Read | Kind::Write)
         {

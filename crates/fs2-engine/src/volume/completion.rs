@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fs2_block::{BlockNo, BlockRange, Nanos, Op};
+use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op};
 use fs2_ext2::Freeze;
 use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 
@@ -16,7 +16,7 @@ use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
 use crate::log::{Captured, Log};
 use crate::policy::{NoCopies, ReadSeen};
-use crate::stats::AccessKind;
+use crate::stats::{AccessKind, Failure};
 use crate::worth::UNAPPRAISED;
 
 impl Volume {
@@ -574,7 +574,12 @@ impl Volume {
 
     fn wake(&mut self, waiter: Waiter, result: Result<(), i32>) {
         match waiter {
-            Waiter::Client(request) => self.replies.push_back(Reply { request, result }),
+            Waiter::Client(request) => {
+                if let Err(errno) = result {
+                    self.stats.failed.add(Failure { op: Op::Flush, extent: Extent::default(), errno });
+                }
+                self.replies.push_back(Reply { request, result });
+            }
             Waiter::MarkErased if result.is_ok() => self.mark = MarkState::Erased { old_slot: true },
             // Latched: nothing will change any more.
             Waiter::MarkErased if self.flush_failed => self.mark = MarkState::Stuck,

@@ -117,11 +117,10 @@ impl Volume {
         if !home.owned && !self.planted(Plant::MarkAfterTableLost) {
             return Some("a client wrote to the table's blocks".into());
         }
-        if self.flush_failed {
-            return Some("a flush failed".into());
-        }
-        if self.write_failed {
-            return Some("a client's write failed".into());
+        if self.flush_failed || self.write_failed {
+            let which = self.stats.failed.first_change.map(|f| format!(" ({f})")).unwrap_or_default();
+            let what = if self.flush_failed { "a flush" } else { "a client's write" };
+            return Some(format!("{what} failed{which}"));
         }
         if self.mark.erase_failed() {
             return Some("the old mark could not be erased".into());

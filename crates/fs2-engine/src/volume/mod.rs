@@ -41,6 +41,7 @@ use fs2_disk::Overdue;
 use fs2_ext2::{Freeze, Layout, Liveness};
 use fs2_table::{ReplicaTable, Vacated};
 
+pub(crate) use attach::NO_MARK;
 pub use attach::{AttachError, AttachOptions, AttachReport, Inactive};
 pub use detach::DetachReport;
 pub use hand_over::HandOver;
@@ -52,7 +53,7 @@ use crate::log::Log;
 use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
 use crate::seq_map::SeqMap;
-use crate::stats::{PauseWork, Stats, WatermarkState};
+use crate::stats::{Failure, PauseWork, Stats, WatermarkState};
 use control::Control;
 use crowd::Crowd;
 use disturbance::Disturbance;
@@ -329,6 +330,7 @@ impl Volume {
             return;
         }
         if self.flush_failed && request.op != Op::Read {
+            self.stats.failed.add(Failure { op: request.op, extent: request.extent, errno: EIO });
             self.replies.push_back(refuse(EIO));
             return;
         }
@@ -599,6 +601,17 @@ impl Volume {
     /// Whether it was said to have too little.
     pub fn is_host_short(&self) -> bool {
         self.host_short
+    }
+
+    /// Why writes, discards and flushes are answered with errors, whatever they ask for; `None` while they are not.
+    pub fn refuses_changes(&self) -> Option<&'static str> {
+        if self.flush_failed {
+            Some("a flush failed below, and what was lost then no later one brings back")
+        } else if self.mark.erase_failed() {
+            Some("the mark on the replica table cannot be erased")
+        } else {
+            None
+        }
     }
 
     /// Puts another policy in force, one of a test's or a simulator's own.

@@ -305,7 +305,7 @@ fn process_with(
             // Follows the link to the open file itself, whatever its path is now.
             if likely(&link, &fdinfo) && fs::metadata(fd.path()).is_ok_and(|m| fits(&m)) {
                 let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-                let whose = if pid == me { ", this one" } else { "" };
+                let whose = if pid == me { ", this one; was it given twice?" } else { "" };
                 return Some(format!("process {pid} ({}{whose})", name.trim()));
             }
         }
