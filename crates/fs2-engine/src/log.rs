@@ -6,6 +6,7 @@
 //!   the block kills it here first.
 //! - I2: the payloads take at most the bytes given at the start.
 //! - I3: the order within a run is the order in which the blocks were read, or the one a policy put them in.
+//! - I4: memory of payloads that are gone, `SPARE_BYTES` of it at most, is kept for later ones.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -53,6 +54,10 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
         Payload::Bytes(bytes)
     }
 }
+
+/// See I4. Single blocks are put there: the first use of a page that the kernel gives takes longer than copying 4 KiB into it. What is read in
+/// a row is not: such pages are in the processor's cache once they are cleared, and these are not. A guess: a few hundred short reads.
+const SPARE_BYTES: usize = 4 << 20;
 
 /// A payload that is kept; unseen ones count as if they were there.
 #[derive(Clone, Debug)]
@@ -147,6 +152,10 @@ pub struct Log {
     /// Open runs.
     open: usize,
     gathering: Option<RunId>,
+    /// See I4.
+    spare: Vec<Box<[u8]>>,
+    /// The block that was pushed last.
+    last: BlockNo,
 }
 
 /// See [`Log::next_rows`].
@@ -172,6 +181,8 @@ impl Log {
             dropped: 0,
             open: 0,
             gathering: None,
+            spare: Vec::new(),
+            last: BlockNo(0),
         }
     }
 
@@ -257,12 +268,24 @@ impl Log {
         if self.index.contains_key(&original.0) {
             return false;
         }
-        let Some(run) = self.run_mut(id).filter(|r| r.open) else { return false };
+        let goes_on = original.0 == self.last.0.wrapping_add(1);
+        let Some(run) = self.find(id).ok().map(|at| &mut self.runs[at]).filter(|r| r.open) else {
+            return false;
+        };
         let at = run.taken + run.blocks.len();
         let kept = match data {
-            Payload::Bytes(bytes) => Kept::Bytes(bytes.into()),
+            Payload::Bytes(bytes) => {
+                Kept::Bytes(match self.spare.pop_if(|s| !goes_on && s.len() == bytes.len()) {
+                    Some(mut spare) => {
+                        spare.copy_from_slice(bytes);
+                        spare
+                    }
+                    None => bytes.into(),
+                })
+            }
             Payload::Unseen(len) => Kept::Unseen(len),
         };
+        self.last = original;
         run.live += 1;
         run.blocks.push_back(LogBlock { original, hash, worth, data: Some(kept) });
         self.index.insert(original.0, (id, at));
@@ -293,7 +316,8 @@ impl Log {
                 let data = run.blocks[at - run.taken].data.take();
                 run.live -= 1;
                 finished |= run.live == 0 && !run.open;
-                self.bytes -= data.map_or(0, |d| d.len());
+                self.bytes -= data.as_ref().map_or(0, Kept::len);
+                data.into_iter().for_each(|d| keep(&mut self.spare, d));
                 dead += 1;
             }
         } else {
@@ -303,6 +327,7 @@ impl Log {
                     let Some(data) = block.data.take() else { continue };
                     self.index.remove(&block.original.0);
                     self.bytes -= data.len();
+                    keep(&mut self.spare, data);
                     run.live -= 1;
                     finished |= run.live == 0 && !run.open;
                     dead += 1;
@@ -317,7 +342,8 @@ impl Log {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.runs.clear();
+        let gone = self.runs.drain(..).flat_map(|r| r.blocks).filter_map(|b| b.data);
+        gone.for_each(|d| keep(&mut self.spare, d));
         self.index.clear();
         (self.bytes, self.open) = (0, 0);
     }
@@ -438,6 +464,7 @@ impl Log {
             if let Kept::Bytes(bytes) = &data {
                 batch.data.extend_from_slice(bytes);
             }
+            keep(&mut self.spare, data);
         }
     }
 
@@ -524,6 +551,16 @@ impl Log {
         assert_eq!((bytes, n), (self.bytes, self.index.len()), "log bytes and blocks");
         assert_eq!(self.runs.iter().filter(|r| r.open).count(), self.open, "open runs");
         assert!(self.bytes <= self.bytes_max, "log of {} bytes", self.bytes);
+        assert!(self.spare.iter().map(|s| s.len()).sum::<usize>() <= SPARE_BYTES, "spare memory");
+    }
+}
+
+/// Keeps I4.
+fn keep(spare: &mut Vec<Box<[u8]>>, data: Kept) {
+    if let Kept::Bytes(bytes) = data
+        && (spare.len() + 1) * bytes.len() <= SPARE_BYTES
+    {
+        spare.push(bytes);
     }
 }
 

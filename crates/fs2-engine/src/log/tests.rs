@@ -110,6 +110,33 @@ fn a_payload_of_nothing_is_empty() {
     assert!(!Payload::Unseen(1).is_empty() && !Payload::from(&[0]).is_empty());
 }
 
+#[test]
+fn memory_of_what_is_gone_is_used_again_and_bounded() {
+    let mut log = Log::new(2 * SPARE_BYTES);
+    let block = SPARE_BYTES / 4;
+    let push = |log: &mut Log, n: u32| {
+        let run = log.open();
+        assert!(log.push(run, BlockNo(n), 0, &vec![n as u8; block][..]));
+        log.close(run);
+        log.check();
+    };
+    (0..6).for_each(|n| push(&mut log, 2 * n));
+    assert_eq!(log.kill(BlockRange::new(0, 3)), 2);
+    log.take(1).unwrap();
+    log.clear();
+    assert_eq!(log.spare.len(), 4, "of six");
+    // A single block is put there, one that goes on with the last is not.
+    push(&mut log, 50);
+    push(&mut log, 51);
+    push(&mut log, 9);
+    assert_eq!(log.spare.len(), 2);
+    let batch = log.take(9).unwrap();
+    let want = [50, 51, 9].map(|n| vec![n; block]).concat();
+    assert!(batch.data == want);
+    assert_eq!(log.spare.len(), 4);
+    log.check();
+}
+
 proptest::proptest! {
     #[test]
     fn agrees_with_a_plain_list(steps in proptest::collection::vec((0u8..8, 0u32..40, 1u32..30), 0..120)) {
