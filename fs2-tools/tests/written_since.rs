@@ -8,6 +8,7 @@ use std::path::Path;
 
 use clap::Parser;
 use fs2_engine::{Inactive, Standing};
+use fs2d::runtime;
 use fs2d::settings::Settings;
 use mkfs2_support::{CHKFS2, MKFS2, image, ok};
 
@@ -51,4 +52,22 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
     assert!(said.code <= 1, "{said:?}");
     assert_eq!(session(&path, &[]), Standing::Active);
+    // chkfs2 erases the mark and writes it again; what the daemon's record says of foreign writers goes on.
+    assert_eq!(mkfs2_support::run(dir, CHKFS2, &["-p", "v"]).code, 0);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_at(&[8], 23 << 20).unwrap();
+    drop(file);
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
+
+    // A flush that failed below a mount is the business of each daemon that goes on with it, and of nobody else's.
+    runtime::remember_lost(&path).unwrap();
+    let refuses = |options: &[&str]| {
+        let settings = Only::parse_from(["x"].iter().chain(options)).settings;
+        let served = fs2d::daemon::open(&path, &settings).unwrap();
+        let lost = served.server.with_volume(|v| v.refuses_changes().is_some());
+        served.end();
+        lost
+    };
+    assert!(refuses(&["--again"]) && refuses(&["--again", "--passive"]));
+    assert!(!refuses(&[]) && !refuses(&["--again"]));
 }

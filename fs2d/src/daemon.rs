@@ -230,6 +230,27 @@ fn claim(path: &Path, direct: Direct, wait: Duration, stop: &Stop) -> Result<Fil
     }
 }
 
+/// Whether a flush failed in a session that this one goes on with.
+fn lost_before(device: &Path, settings: &Settings) -> bool {
+    let lost = settings.again && runtime::is_lost(device);
+    let named = device.display();
+    if lost {
+        tracing::error!(
+            "a flush of {named} failed in the former daemon: every write is refused until it is unmounted"
+        );
+    } else if let Err(e) = runtime::forget_lost(device) {
+        tracing::warn!("that a flush of {named} failed once cannot be forgotten: {e}");
+    }
+    lost
+}
+
+/// For a daemon that takes over, should this one die.
+fn remember_lost(device: &Path) {
+    if let Err(e) = runtime::remember_lost(device) {
+        tracing::error!("that a flush of {} failed cannot be remembered: {e}", device.display());
+    }
+}
+
 /// As [`open`], or goes on with what a former daemon has left, where that fits.
 pub(crate) fn open_with(
     device: &Path,
@@ -241,9 +262,12 @@ pub(crate) fn open_with(
     let file = claim(device, how_direct(device, settings), wait, stop)?;
     let cached = !file.is_direct() && !file.is_device();
     let settle = file.is_direct();
-    let written_since = runtime::written_since(device, &file);
+    let was_given = given.is_some();
     // Under the lock: nobody has written since, or it says so.
     let given = given.and_then(|g| g.for_store(&file));
+    // An active session keeps no stamp in a file, but its hand-over has one.
+    let written_since = runtime::written_since(device, &file) || was_given && given.is_none();
+    let flush_failed = lost_before(device, settings);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
     let mut belief = named.map(profile).transpose()?;
     if let Some(p) = &mut belief
@@ -304,7 +328,7 @@ pub(crate) fn open_with(
         seed,
         ..EngineConfig::default()
     };
-    let attach = AttachOptions { written_since, passive: settings.passive };
+    let attach = AttachOptions { written_since, passive: settings.passive, flush_failed };
     let next_connection = given.as_ref().map(|(_, next)| *next);
     let taken = given.and_then(|(hand_over, _)| {
         let mut io = StoreIo::new(&*store);
@@ -369,6 +393,8 @@ pub(crate) fn open_with(
     };
     let description = format!("ext2 volume on {named}");
     let server = Server::start(volume, store, table, drive, description);
+    let lost = device.to_owned();
+    server.tell_of_lost_writes(move || remember_lost(&lost));
     if rotational && settings.keep_cpus_awake == AwakeKind::On {
         tracing::warn!(
             "--keep-cpus-awake on: no processor is kept awake for a device that turns (--rotational no)"
@@ -486,7 +512,10 @@ impl Served {
         }
         let store = self.server.store();
         // What the stamp is to speak of must have reached the device.
-        store.flush().map_err(|e| format!("a flush failed: {e}"))?;
+        store.flush().map_err(|e| {
+            remember_lost(&self.device);
+            format!("a flush failed: {e}")
+        })?;
         let stamp = store.stamp().ok_or("nobody would notice a foreign writer")?;
         let note = upgrade::note(&stamp, connection);
         self.server.with_volume(|v| v.left(&note))

@@ -69,6 +69,11 @@ pub fn written_since(path: &Path, store: &dyn Store) -> bool {
     }
 }
 
+/// Whether a daemon of this boot has left such a record.
+pub fn has_stamp(path: &Path) -> bool {
+    stamp_path(path).is_ok_and(|file| file.exists())
+}
+
 /// Remembers the backing's state at a clean end, after the last flush.
 ///
 /// # Errors
@@ -87,7 +92,38 @@ pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
 /// # Errors
 /// What the system says; that there is none is no error.
 pub fn forget_stamp(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(stamp_path(path)?) {
+    remove(&stamp_path(path)?)
+}
+
+fn lost_path(path: &Path) -> io::Result<PathBuf> {
+    Ok(runtime_dir().join(format!("{}.lost", key_of(path)?)))
+}
+
+/// Remembers that a flush of the backing failed below programs that use the volume: the kernel tells of it once, and a daemon that
+/// takes over would call durable what is lost.
+///
+/// # Errors
+/// What the system says.
+pub fn remember_lost(path: &Path) -> io::Result<()> {
+    make_runtime_dir()?;
+    std::fs::write(lost_path(path)?, "a flush failed\n")
+}
+
+/// Whether that happened below a mount that a daemon goes on with.
+pub fn is_lost(path: &Path) -> bool {
+    lost_path(path).is_ok_and(|file| file.exists())
+}
+
+/// Forgets it: nobody goes on with what was mounted then.
+///
+/// # Errors
+/// What the system says; that there is none is no error.
+pub fn forget_lost(path: &Path) -> io::Result<()> {
+    remove(&lost_path(path)?)
+}
+
+fn remove(file: &Path) -> io::Result<()> {
+    match std::fs::remove_file(file) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }

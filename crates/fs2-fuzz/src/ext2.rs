@@ -157,15 +157,17 @@ fn work(device: &mut Patched, what: u8) {
         }
         _ => {
             for (checked, scrub) in [(false, false), (true, false), (true, true)] {
+                let mut devices = Devices::new(device, None);
+                let unmarked = if scrub { None } else { offline::unmark(&mut devices).ok().flatten() };
                 let options = CheckOptions {
                     checked,
                     written_since: false,
                     scrub,
                     quick: false,
                     new_volume_id: 9,
+                    unmarked: unmarked.as_ref(),
                     plants: &[],
                 };
-                let mut devices = Devices::new(device, None);
                 match offline::check(&mut devices, &options, &mut |_| true, progress) {
                     Ok(report) => drop(report.to_string()),
                     Err(e) => drop(e.to_string()),

@@ -4,7 +4,9 @@
 mod session;
 
 use fs2_block::{BlockNo, BlockRange, Op};
-use fs2_engine::{AttachOptions, DiscardMode, EIO, EngineConfig, Inactive, Io, IoOp, Standing, Volume};
+use fs2_engine::{
+    AttachError, AttachOptions, DiscardMode, EIO, EngineConfig, Inactive, Io, IoOp, Standing, Volume,
+};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::image::Shape;
 use fs2_table::PAGE_BYTES;
@@ -138,6 +140,33 @@ fn a_flush_that_fails_behind_the_erasure_ends_all_changes() {
     let (marked, device) = s.detach();
     assert!(!marked);
     assert_eq!(device[at(1500) as usize], 0x17);
+}
+
+/// A session that goes on where a flush had failed: nobody there was told, perhaps, and what was lost no flush brings back.
+#[test]
+fn a_failed_flush_is_told_by_the_next_daemon_too() {
+    let device = image(&DATA, &[], 0);
+    for passive in [false, true] {
+        let options = AttachOptions { flush_failed: true, passive, ..AttachOptions::default() };
+        let (volume, _) = Volume::attach(&mut device.clone(), None, config(), &options).unwrap();
+        let mut s = Session::of(volume, device.clone());
+        assert_eq!(s.other(Op::Flush, 0, 0), Err(EIO));
+        assert_eq!(s.write(1500, 1, 1), Err(EIO));
+        assert_eq!(s.value(1500), 0x17);
+        let (_, after) = s.detach();
+        assert!(after == device, "nothing was written");
+    }
+}
+
+/// The mark on inode 5 would outlive what clients write to a volume that is served with another table.
+#[test]
+fn a_table_apart_is_refused_where_there_is_one_on_inode_5() {
+    let (mut device, mut empty) = (image_of(Shape::Plain, &[(1500, 1)], &[], 0), vec![0; 128 << 10]);
+    for passive in [false, true] {
+        let options = AttachOptions { passive, ..AttachOptions::default() };
+        let refused = Volume::attach(&mut device, Some(&mut empty), config(), &options).err();
+        assert!(matches!(refused, Some(AttachError::TableOnInode)), "{refused:?}");
+    }
 }
 
 /// What clients got errors for is counted by kind, and why there is no mark names the first of the changes.

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use fs2_block::WriteAt;
-use fs2_engine::offline::{self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError};
+use fs2_engine::offline::{self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError, Unmarked};
 use fs2_ext2::{Layout, Problem};
 use fs2_store::{FileStore, StoreIo};
 
@@ -144,6 +144,10 @@ struct Before {
     /// What the mark is worth, as far as that can be told without its bitmaps; e2fsck's own changes make it worth nothing.
     found: Option<MarkFound>,
     written_since: bool,
+    /// What a daemon of this boot left says that nobody wrote since.
+    stamped: bool,
+    /// The mark that stood: erased, where e2fsck may write.
+    unmarked: Option<Unmarked>,
     /// When it was last mounted, where that could be read.
     mounted_at: Option<u32>,
 }
@@ -230,6 +234,7 @@ impl<'a> Session<'a> {
                 scrub: self.args.scrub,
                 quick: self.args.quick,
                 new_volume_id,
+                unmarked: before.unmarked.as_ref(),
                 plants: &[],
             };
             let checked = self.with(&volume, |devices| {
@@ -246,9 +251,7 @@ impl<'a> Session<'a> {
                     full = true
                 }
                 Ok(report) => {
-                    if report.written {
-                        self.forget_stamp();
-                    }
+                    self.keep_stamp(&volume, &before, &report);
                     break report;
                 }
                 Err(e) => return Err(self.stop(e)),
@@ -277,6 +280,7 @@ impl<'a> Session<'a> {
     fn look(&mut self) -> Result<Before, Stop> {
         let volume = self.take_volume()?;
         let written_since = fs2d::runtime::written_since(&self.args.device, &volume);
+        let stamped = fs2d::runtime::has_stamp(&self.args.device) && !written_since;
         let before = match self.with(&volume, offline::look) {
             Ok(look) => {
                 look.layout.unsupported().map_err(|e| self.stop(e.into()))?;
@@ -289,17 +293,36 @@ impl<'a> Session<'a> {
                     marked: found == Some(MarkFound::Valid) && sound,
                     found,
                     written_since,
+                    stamped,
+                    unmarked: self.unmark(&volume)?,
                     mounted_at: Some(mounted_at(&look.layout)),
                 }
             }
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
-                Before { marked: false, found: None, written_since, mounted_at: None }
+                let (marked, found, unmarked, mounted_at) = (false, None, None, None);
+                Before { marked, found, written_since, stamped, unmarked, mounted_at }
             }
             Err(e) => return Err(self.stop(e)),
         };
         self.leave_to_e2fsck(volume);
         Ok(before)
+    }
+
+    /// Erases the mark before e2fsck may write: what it mends is on the disk before the superblock that tells of it, and copies of
+    /// what was there before would be trusted if power went in between.
+    fn unmark(&self, volume: &FileStore) -> Result<Option<Unmarked>, Stop> {
+        if self.args.no {
+            return Ok(None);
+        }
+        match self.with(volume, offline::unmark) {
+            Ok(unmarked) => Ok(unmarked),
+            Err(
+                e @ (OfflineError::Io { .. } | OfflineError::OtherVolume(_) | OfflineError::TableOnInode),
+            ) => Err(self.stop(e)),
+            // No table to use: e2fsck comes first, the check behind it says so.
+            Err(_) => Ok(None),
+        }
     }
 
     /// Runs e2fsck. After a full one the bitmaps are right.
@@ -363,8 +386,14 @@ impl<'a> Session<'a> {
         read.is_ok_and(|n| n > 0) && matches!(answer.trim(), "" | "y" | "Y" | "yes")
     }
 
-    fn forget_stamp(&self) {
-        if let Err(e) = fs2d::runtime::forget_stamp(&self.args.device) {
+    /// Where only the mark was erased and written again, nobody has written since all the same.
+    fn keep_stamp(&self, volume: &FileStore, before: &Before, report: &CheckReport) {
+        let kept = match (report.written, report.restored) {
+            (false, true) if before.stamped => fs2d::runtime::remember_stamp(&self.args.device, volume),
+            (false, false) => Ok(()),
+            _ => fs2d::runtime::forget_stamp(&self.args.device),
+        };
+        if let Err(e) = kept {
             eprintln!("chkfs2: {}: the daemon's record of it stays: {e}", self.args.device.display());
         }
     }

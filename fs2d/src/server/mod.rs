@@ -111,6 +111,7 @@ pub struct Server {
     connections: AtomicU32,
     clients_cut: AtomicU64,
     wakeups: OnceLock<Wakeups>,
+    on_lost: OnceLock<Box<dyn Fn() + Send + Sync>>,
     info: ExportInfo,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -159,6 +160,7 @@ impl Server {
             connections: AtomicU32::new(0),
             clients_cut: AtomicU64::new(0),
             wakeups: OnceLock::new(),
+            on_lost: OnceLock::new(),
             info,
             workers: Mutex::default(),
         });
@@ -201,6 +203,11 @@ impl Server {
         if !self.drive.rotational {
             let _ = self.wakeups.set(wakeups);
         }
+    }
+
+    /// Calls `tell` whenever an I/O failed and a flush has failed by then, before anybody is answered; the first call counts.
+    pub fn tell_of_lost_writes(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_lost.set(Box::new(tell));
     }
 
     /// Looks at the volume.
@@ -360,6 +367,12 @@ impl Server {
         } else {
             let data = if io.op == IoOp::Read && result.is_ok() { &buffer[..] } else { &[] };
             core.volume.complete(now, io.id, Outcome { result, data });
+        }
+        if result.is_err()
+            && core.volume.has_lost_writes()
+            && let Some(tell) = self.on_lost.get()
+        {
+            tell();
         }
         if let IoData::Client(id) = io.data
             && let Some(client) = core.clients.get_mut(id)

@@ -4,7 +4,8 @@
 //! ```text
 //! header, pages | bitmaps | originals, replicas hashed || mark erased | scrub | pages | checksums | mark
 //! ```
-//! Nothing before the double bar writes. A flush follows each step behind it.
+//! Nothing before the double bar writes. A flush follows each step behind it. Who lets e2fsck at the volume before erases the mark
+//! first ([`unmark`]): e2fsck writes what it mends before it writes the superblock, and power may go in between.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use fs2_block::{BlockNo, BlockRange, ReadAt};
 use fs2_ext2::{Layout, Liveness};
 use fs2_table::{
-    BitmapChecksums, Header, Mark, MarkRefused, Recovered, ReplicaTable, Report, Token, Trust, content_hash,
+    BitmapChecksums, Header, MarkRefused, Recovered, ReplicaTable, Report, Token, Trust, content_hash,
 };
 
 use super::create::empty_table;
@@ -83,7 +84,13 @@ pub(super) fn mark_found(found: &Recovered, stands: &Stands, layout: &Layout) ->
     if let Some(why) = found.report.mark_refused {
         return MarkFound::Refused(why);
     }
-    let Some(Mark { token, .. }) = stands.header.mark.as_deref() else { return MarkFound::None };
+    match stands.header.mark.as_deref() {
+        Some(mark) => worth_of(&mark.token, layout),
+        None => MarkFound::None,
+    }
+}
+
+fn worth_of(token: &Token, layout: &Layout) -> MarkFound {
     let now = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
     if token.superblock != now.superblock {
         MarkFound::Differs("superblock".into())
@@ -92,6 +99,46 @@ pub(super) fn mark_found(found: &Recovered, stands: &Stands, layout: &Layout) ->
     } else {
         MarkFound::Valid
     }
+}
+
+/// A mark that was erased before something else was let at the volume. It counts again where nothing has changed.
+#[derive(Clone, Debug)]
+pub struct Unmarked {
+    token: Token,
+    /// Of the block bitmaps, or why there are none.
+    sums: Result<BitmapChecksums, String>,
+}
+
+impl Unmarked {
+    fn found(&self, layout: &Layout) -> MarkFound {
+        match &self.sums {
+            Ok(_) => worth_of(&self.token, layout),
+            Err(what) => MarkFound::Differs(what.clone()),
+        }
+    }
+}
+
+/// Erases the mark, durably, whatever it is worth; `None` where none stands.
+///
+/// # Errors
+/// [`OfflineError::OtherVolume`], before anything is written; where there is no table, or devices fail.
+pub fn unmark(devices: &mut Devices<'_>) -> Result<Option<Unmarked>, OfflineError> {
+    let layout = Layout::read(&mut *devices.volume)?;
+    let place = Place::find(devices, &layout)?;
+    let found = place.slots(devices.home())?;
+    // Also one that does not fit its place: a session would look at the mark all the same.
+    let Some(header) = found.header.clone() else { return Ok(None) };
+    if devices.table.is_some() {
+        refuse_other_volume(&header, &layout)?;
+    }
+    let mut stands = Stands { header, slot: found.slot };
+    let Some(mark) = stands.header.mark.clone() else { return Ok(None) };
+    let sums = match Stands::of(&found, &place) {
+        Ok(stands) => marked_sums(devices, &place, &stands, &layout),
+        Err(e) => Err(e.to_string()),
+    };
+    stands.erase_mark(&place, devices)?;
+    Ok(Some(Unmarked { token: mark.token, sums }))
 }
 
 /// How a check is to be done.
@@ -107,6 +154,8 @@ pub struct CheckOptions<'a> {
     pub quick: bool,
     /// Drawn at random: for a table that has to be made anew.
     pub new_volume_id: u64,
+    /// The mark that was erased for this check's sake.
+    pub unmarked: Option<&'a Unmarked>,
     /// Bugs to plant; ignored without the feature `planted-bugs`.
     pub plants: &'a [Plant],
 }
@@ -144,6 +193,8 @@ pub struct CheckReport {
     pub to_write: bool,
     /// It was written.
     pub written: bool,
+    /// The mark erased for the check's sake counts, and was written again as it was.
+    pub restored: bool,
     /// A valid mark stands in the end.
     pub marked: bool,
 }
@@ -166,6 +217,7 @@ impl CheckReport {
             needs_full_check: false,
             to_write: false,
             written: false,
+            restored: false,
             marked: false,
         }
     }
@@ -242,7 +294,11 @@ pub fn check(
     if devices.table.is_some() {
         refuse_other_volume(&stands.header, &layout)?;
     }
-    let mut mark = mark_found(&found, &stands, &layout);
+    let unmarked = options.unmarked.filter(|_| stands.header.mark.is_none());
+    let mut mark = match unmarked {
+        Some(unmarked) => unmarked.found(&layout),
+        None => mark_found(&found, &stands, &layout),
+    };
     if mark == MarkFound::Valid && options.written_since {
         mark = MarkFound::WrittenSince;
     }
@@ -258,7 +314,10 @@ pub fn check(
     let sums = if valid && !options.checked && !options.scrub && pages.is_clean() {
         None
     } else if valid || options.checked {
-        let then = valid.then(|| marked_sums(devices, &place, &stands, &layout));
+        let then = valid.then(|| match unmarked {
+            Some(unmarked) => unmarked.sums.clone(),
+            None => marked_sums(devices, &place, &stands, &layout),
+        });
         let mut of_no_file = Vec::new();
         let sums = against_bitmaps(devices, &layout, &mut table, &mut report, &mut of_no_file, progress)?;
         let differs = match then {
@@ -299,6 +358,13 @@ pub fn check(
         && confirm(&report)
     {
         fix.write(devices, &sums, options.scrub, &mut report, progress)?;
+    }
+    if !report.written
+        && report.mark == MarkFound::Valid
+        && let Some(Unmarked { sums: Ok(sums), .. }) = unmarked
+    {
+        fix.stands.write_mark(&fix.place, devices, &fix.layout, sums)?;
+        report.restored = true;
     }
     report.marked = report.written || !report.to_write;
     report.unverified = fix.table.unverified_count();

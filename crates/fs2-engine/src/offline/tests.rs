@@ -142,6 +142,7 @@ const FULL: CheckOptions<'static> = CheckOptions {
     scrub: false,
     quick: false,
     new_volume_id: ID + 1,
+    unmarked: None,
     plants: &[],
 };
 

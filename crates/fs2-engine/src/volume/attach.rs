@@ -126,6 +126,9 @@ pub enum AttachError {
         "the replica table given is of another volume (UUID {0}); give its own, or a new one (mkfs2 --table) if the volume's UUID was changed"
     )]
     OtherVolume(String),
+    /// The volume has a table on inode 5 and one given apart: the mark of the former would outlive a session here.
+    #[error("the volume's own replica table is on inode 5; leave --table out")]
+    TableOnInode,
 }
 
 /// Circumstances of an attach.
@@ -135,6 +138,9 @@ pub struct AttachOptions {
     pub written_since: bool,
     /// Pass everything through, whatever the volume is.
     pub passive: bool,
+    /// A flush failed in a former session that programs go on with: they may not have been told, and no flush of this session can tell
+    /// what was lost. Every change is refused, as it would have been there.
+    pub flush_failed: bool,
 }
 
 /// What an attach found.
@@ -192,6 +198,17 @@ impl Volume {
         config: EngineConfig,
         options: &AttachOptions,
     ) -> Result<(Volume, AttachReport), AttachError> {
+        let (mut volume, report) = Volume::attach_as_it_is(dev, table, config, options)?;
+        volume.flush_failed = options.flush_failed;
+        Ok((volume, report))
+    }
+
+    fn attach_as_it_is<'a>(
+        dev: &'a mut (dyn ReadAt + 'a),
+        table: Option<&'a mut (dyn ReadAt + 'a)>,
+        config: EngineConfig,
+        options: &AttachOptions,
+    ) -> Result<(Volume, AttachReport), AttachError> {
         let io = |what| move |source| AttachError::Io { what, source };
         let mut backings = Backings { dev, table };
         let bytes = backings.dev.size_bytes().map_err(io("the size of the volume"))?;
@@ -215,6 +232,14 @@ impl Volume {
         } else {
             layout.unsupported().err().map(|p| Inactive::Unsupported(p.to_string()))
         };
+        if backings.table.is_some() {
+            match TableFile::find(&layout, backings.dev) {
+                Ok(Some(_)) => return Err(AttachError::TableOnInode),
+                Err(Problem::Io { source, .. }) => return Err(io("inode 5")(source)),
+                // What else is there is no concern of a table that lives apart.
+                Ok(None) | Err(_) => {}
+            }
+        }
         // Also where the volume is to be served as a plain device: a mark must not outlive its writes.
         let found = match Volume::find_table(&mut backings, &layout) {
             Ok(found) => found,

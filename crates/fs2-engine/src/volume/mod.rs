@@ -603,6 +603,11 @@ impl Volume {
         self.host_short
     }
 
+    /// Whether a flush failed: something that was answered may be lost ([`AttachOptions::flush_failed`]).
+    pub fn has_lost_writes(&self) -> bool {
+        self.flush_failed
+    }
+
     /// Why writes, discards and flushes are answered with errors, whatever they ask for; `None` while they are not.
     pub fn refuses_changes(&self) -> Option<&'static str> {
         if self.flush_failed {

@@ -74,6 +74,11 @@ pub type Answer = Result<Vec<u8>, i32>;
 impl Session {
     pub fn attach(mut device: Vec<u8>, config: EngineConfig) -> Session {
         let (volume, _) = Volume::attach(&mut device, None, config, &AttachOptions::default()).unwrap();
+        Session::of(volume, device)
+    }
+
+    /// Of a volume attached by whoever calls.
+    pub fn of(volume: Volume, device: Vec<u8>) -> Session {
         let (fail, now) = ((|_| None) as fn(&Io) -> Option<i32>, Nanos::from_millis(1_000_000));
         let table = Vec::new();
         let (buffers, takes) = (Default::default(), Nanos::from_millis(1));
