@@ -56,7 +56,10 @@ impl<'a> FreeMap<'a> {
 
     /// Number of free blocks.
     pub fn free_count(&self) -> u32 {
-        self.find(self.blocks, true).map(BlockRange::len).sum()
+        let bits = self.blocks.len();
+        let (whole, rest) = self.bytes.split_at(bits as usize / 8);
+        let last = rest.first().map_or(0, |byte| (!byte & ((1 << (bits % 8)) - 1)).count_ones());
+        whole.iter().map(|byte| byte.count_zeros()).sum::<u32>() + last
     }
 
     /// Runs of free (or used) blocks inside `within`, itself inside the group.
@@ -77,22 +80,17 @@ impl<'a> FreeMap<'a> {
 fn next(bytes: &[u8], mut from: u32, end: u32, value: bool) -> u32 {
     let skip = if value { 0 } else { u64::MAX };
     while from < end {
-        // 64 bits at a time where they are aligned and there.
-        let at = from as usize / 8;
-        if from.is_multiple_of(8)
-            && let Some(chunk) = bytes.get(at..at + 8).and_then(|c| <[u8; 8]>::try_from(c).ok())
-        {
-            let word = u64::from_le_bytes(chunk) ^ skip;
-            if word == 0 {
-                from += 64;
-                continue;
-            }
-            return (from + word.trailing_zeros()).min(end);
+        // Up to 64 bits at a time, from any bit on.
+        let (rest, shift) = (&bytes[from as usize / 8..], from % 8);
+        let mut chunk = [0; 8];
+        let len = rest.len().min(8);
+        chunk[..len].copy_from_slice(&rest[..len]);
+        let known = 8 * len as u32 - shift;
+        let found = ((u64::from_le_bytes(chunk) ^ skip) >> shift).trailing_zeros();
+        if found < known {
+            return (from + found).min(end);
         }
-        if (bytes[at] & (1 << (from % 8)) != 0) == value {
-            return from;
-        }
-        from += 1;
+        from += known;
     }
     end
 }

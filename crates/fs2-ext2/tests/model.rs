@@ -185,7 +185,7 @@ proptest! {
             let free: Vec<u32> = map.free_runs().iter().flat_map(|r| r.start()..r.end()).collect();
             assert_eq!(free, (range.start()..range.end()).filter(|b| !volume.used.contains(b)).collect::<Vec<_>>());
             let both: u32 = map.used_runs().iter().chain(&map.free_runs()).map(|r| r.len()).sum();
-            assert_eq!(both, range.len());
+            assert_eq!((both, map.free_count() as usize), (range.len(), free.len()));
             assert_eq!(map.free_runs(), free_runs(&layout, g, bytes));
             assert_eq!(map.used_runs(), used_runs(&layout, g, bytes));
             assert!(range.iter().all(|b| map.is_free(b) != volume.used.contains(&b.0)));
