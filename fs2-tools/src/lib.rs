@@ -13,6 +13,7 @@ pub mod generate;
 pub mod kernel;
 pub mod live_report;
 pub mod mkfs2;
+mod new_file;
 pub mod replay;
 pub mod report;
 mod signals;

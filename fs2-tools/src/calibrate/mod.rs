@@ -12,7 +12,8 @@ use std::process::ExitCode;
 use fs2_block::Nanos;
 use fs2_disk::calibrate::{self, Options, Refused, Verdict};
 
-use crate::replay::{Failure, new_file::NewFile};
+use crate::new_file::NewFile;
+use crate::replay::Failure;
 use crate::report::render_calibration;
 use device::Device;
 

@@ -17,7 +17,7 @@ use fs2_control::{Client, Command, Reply, Status};
 use fs2_trace::Reader;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::replay::new_file::NewFile;
+use crate::new_file::NewFile;
 use crate::volume::Found;
 use crate::{signals, top};
 use accesses::Accesses;

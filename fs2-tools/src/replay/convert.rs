@@ -9,7 +9,7 @@ use fs2_trace::{BlkparseWriter, Header, Record, Stream, Writer};
 use super::Failure;
 use super::info::{tell_skipped, thousands};
 use super::input::ReadArgs;
-use super::new_file::NewFile;
+use crate::new_file::NewFile;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,9 +10,9 @@ use fs2_trace::{Header, Writer};
 
 use super::Failure;
 use super::info::thousands;
-use super::new_file::NewFile;
 use super::run::parse_time;
 use crate::mkfs2::parse_share;
+use crate::new_file::NewFile;
 
 const EXAMPLES: &str = "\
 Examples:

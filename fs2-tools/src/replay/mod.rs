@@ -10,7 +10,6 @@ pub(crate) mod html;
 mod info;
 mod input;
 mod live;
-pub(crate) mod new_file;
 pub(crate) mod paper;
 mod profile;
 mod run;

@@ -22,9 +22,9 @@ use fs2_trace::TraceError;
 use super::Failure;
 use super::html;
 use super::input::ReadArgs;
-use super::new_file::NewFile;
 use super::profile::load;
 use crate::mkfs2::parse_percent;
+use crate::new_file::NewFile;
 use passes::Passes;
 
 const EXAMPLES: &str = "\

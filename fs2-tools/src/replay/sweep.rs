@@ -18,7 +18,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use self::plan::{Cell, Digests, Name, Plan};
 use self::results::{Done, Shard};
 use super::Failure;
-use super::new_file::NewFile;
+use crate::new_file::NewFile;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::Failure;
+use crate::replay::Failure;
 
 /// A file that is not there yet: its name appears once it is whole.
 pub(crate) struct NewFile {
