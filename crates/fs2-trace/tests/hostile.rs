@@ -22,6 +22,13 @@ fn a_wrong_line_is_named_with_its_number_and_what_was_expected() {
         (Blkparse, "0.1 D R 8 8 1 a", "0.2 D x 8 8 1 a", "a kind of request"),
         (Blkparse, "0.1 D R 8 8 1 a", "0.2 D R 18014398509481984 8 1 a", "a sector and a number"),
         (Blkparse, "8,0 0 1 0.1 1 D R 8 + 8 [a]", "8,0 0 1 0.1 1 D R 8 + x [a]", "a sector and a number"),
+        (Blkparse, "0.1 D R 8 8 1 a", "0.2 D R 18446744073709551615 8 1 a", "a sector and a number"),
+        (
+            Blkparse,
+            "8,0 0 1 0.1 1 D R 8 + 8 [a]",
+            "8,0 0 1 0.1 1 D R 18446744073709551615 + 8 [a]",
+            "a sector and a number",
+        ),
         (Blkparse, "8,0 0 1 0.1 1 D R 8 + 8 [a]", "8,0 0 1 x 1 D R 8 + 8 [a]", "a time in seconds"),
         (Blkparse, "8,0 0 1 0.1 1 D R 8 + 8 [a]", "8,x 0 1 0.1 1 D R 8 + 8 [a]", "a device"),
         (Spc, "0,1,512,R,0.1", "0,1,512,R", "`ASU,LBA,bytes,R|W,seconds`"),

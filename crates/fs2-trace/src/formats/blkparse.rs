@@ -64,8 +64,6 @@ fn long(device: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option
     let mut word = words.next();
     if let Some(w) = word.filter(|w| w[0].is_ascii_digit()) {
         sector = number(w).ok_or(SECTORS)?;
-        // A request without a place, a flush, may say so by a sector of all ones.
-        sector = if sector == u64::MAX { 0 } else { sector };
         word = words.next();
         if word == Some(b"+") {
             count = words.next().and_then(number).ok_or(SECTORS)?;
@@ -78,7 +76,7 @@ fn long(device: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option
     if kind == Kind::Complete {
         failed = word.is_some_and(|w| w.starts_with(b"[") && w != b"[0]");
     }
-    let extent = sectors(sector, count).ok_or(SECTORS)?;
+    let extent = place(sector, count).ok_or(SECTORS)?;
     let device = devices.index(device)?;
     Ok(rwbs.event(time, kind, extent, pid, device).map(|mut event| {
         if failed {
@@ -96,11 +94,15 @@ fn short(time: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option<
     let (Some(sector), Some(count), Some(pid)) = (words.next(), words.next(), words.next()) else {
         return Err(LINE);
     };
-    let sector = number(sector).map(|s| if s == u64::MAX { 0 } else { s });
-    let extent = sector.zip(number(count)).and_then(|(s, n)| sectors(s, n)).ok_or(SECTORS)?;
+    let extent = number(sector).zip(number(count)).and_then(|(s, n)| place(s, n)).ok_or(SECTORS)?;
     let pid = number(pid).ok_or(PID)?;
     let device = devices.index(b"")?;
     Ok(rwbs.event(time, kind, extent, pid, device))
+}
+
+/// Where a request lies. One without a place, a flush, may say so by a sector of all ones, and then has no sectors.
+fn place(sector: u64, count: u64) -> Option<Extent> {
+    if (sector, count) == (u64::MAX, 0) { Some(Extent::new(0, 0)) } else { sectors(sector, count) }
 }
 
 /// What an action is to us; `None` where nothing.
