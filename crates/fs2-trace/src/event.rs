@@ -53,6 +53,9 @@ impl From<Option<Nanos>> for Took {
     }
 }
 
+/// Most bytes of a request: what a record of the container holds.
+pub(crate) const EVENT_BYTES_MAX: u64 = u32::MAX as u64;
+
 /// One event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
@@ -60,6 +63,7 @@ pub(crate) struct Event {
     pub(crate) time: u64,
     pub(crate) kind: Kind,
     pub(crate) op: Op,
+    /// At most [`EVENT_BYTES_MAX`] long.
     pub(crate) extent: Extent,
     /// How long the request took, where the event says so.
     pub(crate) took: Took,

@@ -17,7 +17,7 @@ use fs2_block::{Extent, Nanos};
 
 use crate::detect::{HEAD_BYTES, detect};
 use crate::error::TraceError;
-use crate::event::{Device, Devices, Event, Fault, Kind, Source};
+use crate::event::{Device, Devices, EVENT_BYTES_MAX, Event, Fault, Kind, Source};
 use crate::formats::Format;
 use crate::formats::container::Header;
 use crate::input::{BoxRead, Compression, peek, unpack};
@@ -344,15 +344,6 @@ impl Stream {
                 };
             };
             let Some(extent) = self.place(&event)? else { continue };
-            if event.extent.len() > u64::from(u32::MAX) {
-                let what = format!("a request of {} bytes, expected fewer than 4 GiB", event.extent.len());
-                let error = TraceError::Unfit(what);
-                if !self.options.skip_bad {
-                    return Err(error);
-                }
-                self.merge.skipped.add(&error);
-                continue;
-            }
             let base = if self.format.is_absolute() { self.base.unwrap_or(0) } else { 0 };
             let mut at = event.time.saturating_sub(base);
             if at < self.last {
@@ -494,7 +485,13 @@ impl Input {
     ) -> Result<Option<Event>, TraceError> {
         loop {
             match self.reader.next(devices) {
-                Ok(event) => return Ok(event),
+                Ok(event) => {
+                    debug_assert!(
+                        event.as_ref().is_none_or(|e| e.extent.len() <= EVENT_BYTES_MAX),
+                        "{event:?}"
+                    );
+                    return Ok(event);
+                }
                 Err(Fault::Bad(e)) if skip_bad => skipped.add(&e.in_input(&self.name)),
                 Err(Fault::Bad(e) | Fault::Fatal(e)) => return Err(e.in_input(&self.name)),
             }

@@ -32,6 +32,13 @@ fn a_wrong_line_is_named_with_its_number_and_what_was_expected() {
         (Blkparse, "8,0 0 1 0.1 1 D R 8 + 8 [a]", "8,0 0 1 x 1 D R 8 + 8 [a]", "a time in seconds"),
         (Blkparse, "8,0 0 1 0.1 1 D R 8 + 8 [a]", "8,x 0 1 0.1 1 D R 8 + 8 [a]", "a device"),
         (Spc, "0,1,512,R,0.1", "0,1,512,R", "`ASU,LBA,bytes,R|W,seconds`"),
+        (Spc, "0,1,512,R,0.1", "0,1,4294967296,R,0.1", "a request of fewer than 4 GiB"),
+        (
+            Blkparse,
+            "8,0 0 1 0.1 1 D R 8 + 8 [a]",
+            "8,0 0 1 0.2 1 Q D 8 + 9000000 [a]",
+            "a request of fewer than 4 GiB",
+        ),
         (Spc, "0,1,512,R,0.1", "x,1,512,R,0.1", "an ASU"),
         (Spc, "0,1,512,R,0.1", "0,1,512,R,0.1.2", "a time in seconds"),
         (Spc, "0,1,512,R,0.1", "0,18014398509481983,512,R,0.1", "an LBA and a number of bytes"),
@@ -144,8 +151,6 @@ fn foreign_records_are_named() {
     assert!(what.starts_with(&format!("t: byte {at}: a record of 1 bytes, version 3, type 1")), "{what}");
     assert!(says(Format::Srt, b"$$TR_IOREC-1.3\nno end").contains("after a form feed"));
     assert!(says(Format::Srt, b"0,1,512,R,0.1\n").contains("expected one that begins with"));
-    let long = says(Format::Spc, format!("0,1,{},R,0.1\n", 1_u64 << 32).as_bytes());
-    assert_eq!(long, "a request of 4294967296 bytes, expected fewer than 4 GiB");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::TraceError;
-use crate::event::{Devices, Event, Fault, Source};
+use crate::event::{Devices, EVENT_BYTES_MAX, Event, Fault, Source};
 use crate::input::{BoxRead, LineReader, excerpt};
 
 pub(crate) mod blkparse;
@@ -191,7 +191,12 @@ impl<P: Lines> Source for TextSource<P> {
     fn next(&mut self, devices: &mut Devices) -> Result<Option<Event>, Fault> {
         loop {
             let Some(line) = self.lines.next()? else { return Ok(None) };
-            match self.parser.parse(line, devices) {
+            let event = self.parser.parse(line, devices).and_then(|event| match event {
+                // Refused here, where the line is at hand. Records of binary formats have lengths of 32 bits.
+                Some(e) if e.extent.len() > EVENT_BYTES_MAX => Err("a request of fewer than 4 GiB"),
+                event => Ok(event),
+            });
+            match event {
                 Ok(None) => {}
                 Ok(event) => return Ok(event),
                 Err(expected) => {
