@@ -129,9 +129,38 @@ fn what_is_refused_says_where_and_why() {
     }
     let (code, out, err) = run(dir, &["info", "--json", "--skip-bad", "bad.spc"], b"");
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("1 lines or records left out"), "{err}");
+    assert!(err.contains("1 lines, records or blocks left out"), "{err}");
     let info: Value = serde_json::from_slice(&out).unwrap();
     assert_eq!((&info["skipped"]["count"], &info["summary"]["requests"]), (&Value::from(1), &Value::from(2)));
+}
+
+#[test]
+fn what_a_stopped_daemon_left_of_a_trace_can_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["generate", "uniform", "--requests", "20000", "--gib", "1", "whole.fs2trace"], b"");
+    let whole = fs::read(dir.join("whole.fs2trace")).unwrap();
+    // Two of its three blocks are there.
+    fs::write(dir.join("cut.fs2trace"), &whole[..whole.len() * 9 / 10]).unwrap();
+    fs::write(dir.join("disk.img"), []).unwrap();
+    fs::File::options().write(true).open(dir.join("disk.img")).unwrap().set_len(2 << 30).unwrap();
+    let replay = ["run", "cut.fs2trace", "--runs", "1", "--policy", "none", "--limit", "20000", "--json"];
+    let live = ["live", "cut.fs2trace", "disk.img", "--speed", "1000000", "--json"];
+    for args in [&["info", "cut.fs2trace", "--json"][..], &["convert", "cut.fs2trace", "out"], &replay, &live]
+    {
+        let (code, out, err) = run(dir, args, b"");
+        assert_eq!((code, out.len()), (1, 0), "{args:?}: {err}");
+        assert!(err.contains("after 16384 records") && err.contains("; `--skip-bad` takes what"), "{err}");
+        let (code, out, err) = run(dir, &[args, &["--skip-bad"]].concat(), b"");
+        assert_eq!(code, 0, "{args:?}: {err}");
+        let out = String::from_utf8(out).unwrap();
+        let told = out.contains("\"skipped_bad\": 1") || out.contains("\"skipped\": 1");
+        assert!(
+            told || err.contains("nothing is read behind this: cut.fs2trace: trace ends at"),
+            "{out}{err}"
+        );
+    }
+    assert_eq!(json(dir, &["info", "--json", "out"], b"")["summary"]["requests"], 16_384);
 }
 
 #[test]

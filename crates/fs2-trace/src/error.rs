@@ -37,7 +37,7 @@ pub enum TraceError {
     Truncated {
         /// Bytes there are.
         offset: u64,
-        /// Whole records read before.
+        /// Whole records before, those of damaged blocks among them where these were passed over.
         records: u64,
         /// What should have followed.
         expected: &'static str,
@@ -97,6 +97,14 @@ pub enum TraceError {
     /// The inputs, or the options and the inputs, do not fit together.
     #[error("{0}")]
     Unfit(String),
+    /// Damage that can be passed over.
+    #[error("{source}; `--skip-bad` {how}")]
+    Skippable {
+        /// What is wrong.
+        source: Box<TraceError>,
+        /// What becomes of the trace then.
+        how: &'static str,
+    },
     /// An error of one of several inputs, or of an input with a name.
     #[error("{name}: {source}")]
     In {
@@ -111,5 +119,29 @@ impl TraceError {
     /// The same error with the name of the input it came from.
     pub(crate) fn in_input(self, name: &str) -> TraceError {
         TraceError::In { name: name.to_owned(), source: Box::new(self) }
+    }
+
+    /// The same error with what `--skip-bad` does about it.
+    pub(crate) fn skippable(self, how: &'static str) -> TraceError {
+        TraceError::Skippable { source: Box::new(self), how }
+    }
+
+    /// Whether the bytes of a trace are to blame: not a device that failed, nor what was asked for.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            // What a decoder finds wrong has no number of the system's.
+            TraceError::Io { source, .. } => source.raw_os_error().is_none(),
+            TraceError::Truncated { .. }
+            | TraceError::Header { .. }
+            | TraceError::Block { .. }
+            | TraceError::Record { .. }
+            | TraceError::Line { .. }
+            | TraceError::Byte { .. } => true,
+            TraceError::NotATrace { .. }
+            | TraceError::Version { .. }
+            | TraceError::Unrecognised { .. }
+            | TraceError::Unfit(_) => false,
+            TraceError::Skippable { source, .. } | TraceError::In { source, .. } => source.is_damage(),
+        }
     }
 }

@@ -102,7 +102,8 @@ pub struct OpenOptions {
     /// Which event is a request's arrival. Without a choice the first there is of D, Q, I and C.
     /// Formats that list no events have no use for it.
     pub event: Option<ArrivalEvent>,
-    /// Whether to count lines and records that are wrong and go on.
+    /// Whether to count lines, records and blocks that are wrong and go on; an input that cannot be read
+    /// further ends there, if anything was read of it.
     pub skip_bad: bool,
     /// What becomes of several devices.
     pub devices: DeviceChoice,
@@ -113,10 +114,12 @@ pub struct OpenOptions {
 /// What was wrong and left out.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// Lines or records.
+    /// Lines, records or blocks.
     pub count: u64,
     /// What the first of them said, at most five.
     pub first: Vec<String>,
+    /// What ended an input before its end, at most once for each. It is counted, too.
+    pub ended: Vec<String>,
 }
 
 /// The requests of a trace, in order of arrival.
@@ -444,13 +447,15 @@ struct Input {
     /// The next event, where there are several inputs.
     next: Option<Event>,
     ended: bool,
+    /// An event was read.
+    any: bool,
 }
 
 impl Merge {
     fn new(sources: Vec<(String, Box<dyn Source>)>) -> Merge {
         let sources = sources
             .into_iter()
-            .map(|(name, reader)| Input { name, reader, next: None, ended: false })
+            .map(|(name, reader)| Input { name, reader, next: None, ended: false, any: false })
             .collect();
         Merge { sources, devices: Devices::default(), skipped: Skipped::default() }
     }
@@ -490,9 +495,23 @@ impl Input {
                         event.as_ref().is_none_or(|e| e.extent.len() <= EVENT_BYTES_MAX),
                         "{event:?}"
                     );
+                    self.any |= event.is_some();
                     return Ok(event);
                 }
                 Err(Fault::Bad(e)) if skip_bad => skipped.add(&e.in_input(&self.name)),
+                Err(Fault::Fatal(e)) if skip_bad && self.any && e.is_damage() => {
+                    let e = e.in_input(&self.name);
+                    skipped.add(&e);
+                    skipped.ended.push(e.to_string());
+                    return Ok(None);
+                }
+                // Where nothing was read, the option would help nobody.
+                Err(Fault::Bad(e)) if self.any => {
+                    return Err(e.skippable("leaves it out").in_input(&self.name));
+                }
+                Err(Fault::Fatal(e)) if !skip_bad && self.any && e.is_damage() => {
+                    return Err(e.skippable("takes what was read before").in_input(&self.name));
+                }
                 Err(Fault::Bad(e) | Fault::Fatal(e)) => return Err(e.in_input(&self.name)),
             }
         }

@@ -67,7 +67,7 @@ fn a_wrong_line_is_named_with_its_number_and_what_was_expected() {
         let good = if bad == good { 1 } else { 2 };
         assert_eq!(stream.by_ref().map(Result::unwrap).count(), good, "{format} {bad}");
         assert_eq!(stream.skipped().count, 3 - good as u64);
-        assert_eq!(stream.skipped().first[0], what);
+        assert_eq!(format!("{}; `--skip-bad` leaves it out", stream.skipped().first[0]), what);
     }
 }
 
@@ -113,7 +113,9 @@ fn a_damaged_blktrace_is_read_on_from_the_next_record() {
     let what = says(Format::Blktrace, &bytes);
     assert_eq!(
         what,
-        format!("t: byte {at}: [08, 58, 61, 65], expected the magic 65 61 74 of a blktrace record")
+        format!(
+            "t: byte {at}: [08, 58, 61, 65], expected the magic 65 61 74 of a blktrace record; `--skip-bad` leaves it out"
+        )
     );
     let options = OpenOptions { skip_bad: true, ..OpenOptions::default() };
     let mut stream = fs2_trace::open(inputs(&[("t", bytes)]), options).unwrap();
@@ -143,7 +145,10 @@ fn what_moves_no_data_is_a_flush_or_nothing() {
 fn foreign_records_are_named() {
     let mut bytes = sample("vscsi2.bin");
     bytes[40 * 3 + 3] = 9;
-    assert_eq!(says(Format::Vscsi2, &bytes), "t: byte 120: a record of version 9, expected 2");
+    assert_eq!(
+        says(Format::Vscsi2, &bytes),
+        "t: byte 120: a record of version 9, expected 2; `--skip-bad` leaves it out"
+    );
     let mut bytes = sample("srt13.bin");
     let at = bytes.len() - 56;
     bytes[at + 3] = 1;

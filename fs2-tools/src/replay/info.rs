@@ -51,9 +51,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
 pub(super) fn tell_skipped(stream: &Stream, err: &mut dyn Write) -> io::Result<()> {
     let skipped = stream.skipped();
     if skipped.count > 0 {
-        writeln!(err, "fs2-replay: {} lines or records left out; the first:", thousands(skipped.count))?;
+        let count = thousands(skipped.count);
+        writeln!(err, "fs2-replay: {count} lines, records or blocks left out; the first:")?;
         for what in &skipped.first {
             writeln!(err, "  {what}")?;
+        }
+        for what in &skipped.ended {
+            writeln!(err, "fs2-replay: nothing is read behind this: {what}")?;
         }
     }
     Ok(())
@@ -73,7 +77,7 @@ fn json(args: &Args, stream: &Stream, summary: &Summary) -> serde_json::Value {
         "start_unix_ns": stream.start_unix_ns(),
         "volume_bytes": stream.header().map(|h| h.volume_bytes),
         "devices": devices.collect::<Vec<_>>(),
-        "skipped": { "count": skipped.count, "first": skipped.first },
+        "skipped": { "count": skipped.count, "first": skipped.first, "ended": skipped.ended },
         "out_of_order": stream.late(),
         "own_io_left_out": stream.own(),
         "summary": summary,

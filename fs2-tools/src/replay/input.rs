@@ -26,7 +26,8 @@ pub(super) struct ReadArgs {
     /// (D) or completed (C) [default: the first there is of D, Q, I, C]
     #[arg(long, value_name = "Q|I|D|C", value_parser = str::parse::<ArrivalEvent>)]
     pub(super) event: Option<ArrivalEvent>,
-    /// Count lines and records that are wrong, and go on
+    /// Count lines, records and blocks that are wrong, and go on; of a trace that ends early, or cannot be
+    /// unpacked further, take what was read before
     #[arg(long)]
     pub(super) skip_bad: bool,
     /// Only the requests for one device, by the name `info` shows [default: all, each device in an address

@@ -84,8 +84,9 @@ impl Blktrace {
     fn find(&mut self) -> Result<bool, TraceError> {
         self.bytes.take(1);
         loop {
-            let head = self.bytes.peek(4096)?;
+            let head = self.bytes.peek_up_to(4096)?;
             if head.len() < 4 {
+                self.bytes.peek(4)?;
                 return Ok(false);
             }
             let order = self.big_endian;
@@ -111,7 +112,7 @@ impl Blktrace {
         if let Some(bytes) = self.v8_bytes {
             return Ok(bytes);
         }
-        let head = self.bytes.peek(V8_BYTES + follows + 4)?;
+        let head = self.bytes.peek_up_to(V8_BYTES + follows + 4)?;
         let begins = |at: usize| head.get(at..).is_some_and(|next| magic(next).is_some());
         let short = V8_BYTES_PROPOSED + follows;
         let proposed = !begins(V8_BYTES + follows) && (begins(short) || head.len() == short);
@@ -138,7 +139,8 @@ impl Source for Blktrace {
         if self.lost && !self.find()? {
             return Ok(None);
         }
-        let head = self.bytes.peek(V8_BYTES)?;
+        self.bytes.peek(V7_BYTES)?;
+        let head = self.bytes.peek_up_to(V8_BYTES)?;
         if head.is_empty() {
             return Ok(None);
         }

@@ -2,9 +2,10 @@
 //!
 //! * T1: what [`Writer::push`] accepts, [`Reader`] gives back unchanged.
 //! * T2: a reader holds one block at a time, at most [`MAX_RECORDS`] records, whatever the bytes say.
-//! * T3: a reader gives out records of whole, checked blocks only, and nothing after an error.
+//! * T3: a reader gives out records of whole, checked blocks only, and nothing after an error; as a
+//!   source of events it goes on behind damage where that is asked for, with whole, checked blocks.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 
 use fs2_block::BlockSize;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -206,6 +207,18 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// How a reader may go on behind its last error.
+enum Resume {
+    /// Not at all.
+    Never,
+    /// The input is where a block or a record begins.
+    Here,
+    /// With the block of this header, which was read already.
+    Header([u8; BLOCK_HEADER_BYTES]),
+    /// With the next header behind the first of these bytes, which are none.
+    Search([u8; BLOCK_HEADER_BYTES]),
+}
+
 /// Reads a trace: an iterator of its records that ends after the first error.
 pub struct Reader<R: Read> {
     input: R,
@@ -217,8 +230,9 @@ pub struct Reader<R: Read> {
     block_offset: u64,
     next: usize,
     stored: Vec<u8>,
-    /// Records given out so far.
+    /// Number of the next record: of those given out so far, and of those lost in damaged blocks.
     given: u64,
+    resume: Resume,
     done: bool,
     decompressor: Decompressor<'static>,
 }
@@ -279,6 +293,7 @@ impl<R: Read> Reader<R> {
             next: 0,
             stored: Vec::new(),
             given: 0,
+            resume: Resume::Never,
             done: false,
             decompressor,
         })
@@ -291,12 +306,29 @@ impl<R: Read> Reader<R> {
 
     /// Loads the next block; `false` at the trace's end.
     fn load(&mut self) -> Result<bool, TraceError> {
-        let began = self.offset;
+        self.block.clear();
+        self.next = 0;
+        let loaded = self.load_block();
+        if loaded.is_err() {
+            // Keeps T3: half a block may have been decompressed.
+            self.block.clear();
+        }
+        loaded
+    }
+
+    fn load_block(&mut self) -> Result<bool, TraceError> {
         let mut bytes = [0; BLOCK_HEADER_BYTES];
-        self.fill(&mut bytes, "a block or the end mark")?;
+        match std::mem::replace(&mut self.resume, Resume::Never) {
+            Resume::Never | Resume::Here => self.fill(&mut bytes, "a block or the end mark")?,
+            Resume::Header(header) => bytes = header,
+            Resume::Search(from) => bytes = self.search(from)?,
+        }
+        let began = self.offset - BLOCK_HEADER_BYTES as u64;
         let raw: RawBlock = zerocopy::transmute!(bytes);
         let record = self.given;
         let refuse = |what| Err(TraceError::Block { offset: began, record, what });
+        // Its length is not to be trusted until all of the header is.
+        self.resume = Resume::Search(bytes);
         if raw.magic != BLOCK_MAGIC {
             return refuse(format!("begins with {:02x?}, expected {BLOCK_MAGIC:02x?}", raw.magic));
         }
@@ -305,6 +337,11 @@ impl<R: Read> Reader<R> {
             return refuse(format!("header checksum {:#010x}, expected {crc:#010x}", raw.crc));
         }
         if raw.first_record.get() != record {
+            if raw.first_record.get() > record {
+                // Blocks before it are lost; it may be whole itself.
+                self.given = raw.first_record.get();
+                self.resume = Resume::Header(bytes);
+            }
             return refuse(format!("says its first record is {}, expected {record}", raw.first_record));
         }
         if raw.reserved != 0 {
@@ -322,15 +359,18 @@ impl<R: Read> Reader<R> {
         }
         let mut payload = std::mem::take(&mut self.stored);
         payload.resize(stored, 0);
+        self.resume = Resume::Never;
         self.fill(&mut payload, "the rest of a block")?;
+        self.resume = Resume::Here;
+        self.given = record.saturating_add(records as u64);
         let crc = crc32c::crc32c(&payload);
         if raw.payload_crc.get() != crc {
             return refuse(format!("payload checksum {:#010x}, expected {crc:#010x}", raw.payload_crc));
         }
         if records == 0 {
+            self.resume = Resume::Never;
             return self.end();
         }
-        self.block.clear();
         self.block.reserve(records * RECORD_BYTES);
         // decompress_to_buffer fills at most the capacity.
         if let Err(e) = self.decompressor.decompress_to_buffer(&payload, &mut self.block) {
@@ -344,8 +384,28 @@ impl<R: Read> Reader<R> {
         }
         self.stored = payload;
         self.block_offset = began;
-        self.next = 0;
+        self.given = record;
         Ok(true)
+    }
+
+    /// The next bytes that are a block's header, behind the first of these. Magic and checksum are eight
+    /// bytes that do not come by chance; a number below that expected would be refused by the caller.
+    fn search(
+        &mut self,
+        mut bytes: [u8; BLOCK_HEADER_BYTES],
+    ) -> Result<[u8; BLOCK_HEADER_BYTES], TraceError> {
+        loop {
+            let begins = |at: &usize| BLOCK_MAGIC.iter().zip(&bytes[*at..]).all(|(a, b)| a == b);
+            let at = (1..BLOCK_HEADER_BYTES).find(begins).unwrap_or(BLOCK_HEADER_BYTES);
+            bytes.copy_within(at.., 0);
+            self.fill(&mut bytes[BLOCK_HEADER_BYTES - at..], "a block or the end mark")?;
+            let raw: RawBlock = zerocopy::transmute!(bytes);
+            if raw.magic == BLOCK_MAGIC && raw.crc.get() == crc_of(&bytes) {
+                // What was lost on the way was told of already.
+                self.given = self.given.max(raw.first_record.get());
+                return Ok(bytes);
+            }
+        }
     }
 
     /// After the end mark nothing may follow.
@@ -376,14 +436,11 @@ impl<R: Read> Reader<R> {
                 self.block.get(self.next..).and_then(|rest| rest.split_first_chunk::<RECORD_BYTES>())
             {
                 let raw: RawRecord = zerocopy::transmute!(*bytes);
-                let record = raw.to_record(self.header.volume_bytes).map_err(|what| TraceError::Record {
-                    offset: self.block_offset,
-                    record: self.given,
-                    what,
-                })?;
+                let (offset, record) = (self.block_offset, self.given);
                 self.next += RECORD_BYTES;
-                self.given += 1;
-                return Ok(Some(record));
+                self.given = record.saturating_add(1);
+                let made = raw.to_record(self.header.volume_bytes);
+                return made.map(Some).map_err(|what| TraceError::Record { offset, record, what });
             }
             if !self.load()? {
                 return Ok(None);
@@ -422,20 +479,26 @@ fn read_up_to(input: &mut impl Read, buf: &mut [u8], offset: u64) -> Result<usiz
 
 /// A container as a source of events: every record is a whole request.
 pub(crate) struct ContainerSource {
-    reader: Reader<BoxRead>,
+    reader: Reader<BufReader<BoxRead>>,
 }
 
 impl ContainerSource {
     /// # Errors
     /// As [`Reader::new`].
     pub(crate) fn new(input: BoxRead) -> Result<ContainerSource, TraceError> {
-        Ok(ContainerSource { reader: Reader::new(input)? })
+        // Behind damage, headers are looked for a few bytes at a time.
+        Ok(ContainerSource { reader: Reader::new(BufReader::new(input))? })
     }
 }
 
 impl Source for ContainerSource {
     fn next(&mut self, devices: &mut Devices) -> Result<Option<Event>, Fault> {
-        let Some(record) = self.reader.next().transpose()? else { return Ok(None) };
+        let record = match self.reader.step() {
+            Ok(Some(record)) => record,
+            Ok(None) => return Ok(None),
+            Err(e) if matches!(self.reader.resume, Resume::Never) => return Err(Fault::Fatal(e)),
+            Err(e) => return Err(Fault::Bad(e)),
+        };
         let Ok(device) = devices.index(b"") else { return Ok(None) };
         Ok(Some(Event {
             time: record.at.0,

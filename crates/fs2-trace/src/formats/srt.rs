@@ -37,7 +37,7 @@ impl Srt {
     /// Where no record follows the header.
     pub(crate) fn new(input: BoxRead) -> Result<Srt, TraceError> {
         let mut bytes = ByteReader::new(input);
-        let head = bytes.peek(HEADER_MAX)?;
+        let head = bytes.peek_up_to(HEADER_MAX)?;
         let what = |what: &str| Err(TraceError::Byte { offset: 0, what: what.to_owned() });
         if !head.starts_with(MAGIC) {
             return what("no header, expected one that begins with `$$TR_IOREC-1.`");

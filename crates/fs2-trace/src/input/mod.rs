@@ -13,25 +13,36 @@ use std::io::{self, ErrorKind, Read};
 /// What a source of bytes is handed over as.
 pub type BoxRead = Box<dyn Read + Send>;
 
-/// Reads until `buf` is full or the input ends; how many bytes came.
-pub(crate) fn read_up_to(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    while got < buf.len() {
-        match input.read(&mut buf[got..]) {
-            Ok(0) => break,
-            Ok(n) => got += n,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(got)
-}
-
-/// The first `limit` bytes, and a reader that gives them out again and then the rest.
+/// The first `limit` bytes, and a reader that gives them out again and then the rest. Where an error
+/// comes before `limit`, what was read before it is good: the reader gives that out first.
+///
+/// # Errors
+/// What the input says before it has given any byte.
 pub(crate) fn peek(mut input: BoxRead, limit: usize) -> io::Result<(Vec<u8>, BoxRead)> {
     let mut head = vec![0; limit];
-    let got = read_up_to(&mut input, &mut head)?;
+    let mut got = 0;
+    let rest: BoxRead = loop {
+        if got == limit {
+            break input;
+        }
+        match input.read(&mut head[got..]) {
+            Ok(0) => break input,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if got == 0 => return Err(e),
+            Err(e) => break Box::new(Fails(Some(e))),
+        }
+    };
     head.truncate(got);
-    let again = io::Cursor::new(head.clone()).chain(input);
+    let again = io::Cursor::new(head.clone()).chain(rest);
     Ok((head, Box::new(again)))
+}
+
+/// What is left of an input that failed: its error, once.
+struct Fails(Option<io::Error>);
+
+impl Read for Fails {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
 }

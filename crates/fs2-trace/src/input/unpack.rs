@@ -88,7 +88,8 @@ impl Read for Named {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.plain.read(buf).map_err(|e| match self.kind {
             Compression::None => e,
-            _ if e.kind() == io::ErrorKind::Interrupted => e,
+            // The device's own error, which keeps its number.
+            _ if e.kind() == io::ErrorKind::Interrupted || e.raw_os_error().is_some() => e,
             kind => io::Error::new(e.kind(), format!("{kind}: {e}")),
         })
     }

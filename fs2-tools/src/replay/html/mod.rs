@@ -86,7 +86,10 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
         out.push(("stretched", format!("block groups {} times as far apart as recorded", figures.stretch)));
     }
     if figures.skipped > 0 {
-        out.push(("left out", format!("{} lines or records of a pass that were wrong", figures.skipped)));
+        out.push((
+            "left out",
+            format!("{} lines, records or blocks of a pass that were wrong", figures.skipped),
+        ));
     }
     out
 }

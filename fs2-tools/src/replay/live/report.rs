@@ -148,7 +148,7 @@ pub(super) fn text(args: &Args, outcome: &Outcome, out: &mut dyn Write) -> Resul
         (f.left_out, "left out: they would change the device"),
         (f.discards_left_out, "discards left out: none is ever sent"),
         (f.wrapped, "were beyond the device's end and folded back"),
-        (f.skipped_bad, "lines or records of the trace were wrong and left out"),
+        (f.skipped_bad, "lines, records or blocks of the trace were wrong and left out"),
         (f.failed, "FAILED"),
     ] {
         if n > 0 {

@@ -282,7 +282,7 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
         writeln!(out, "the volume's groups stand {} times as far apart as recorded", figures.stretch)?;
     }
     if figures.skipped > 0 {
-        writeln!(out, "{} lines or records of a pass were wrong and left out", figures.skipped)?;
+        writeln!(out, "{} lines, records or blocks of a pass were wrong and left out", figures.skipped)?;
     }
     for p in &figures.policies {
         writeln!(out, "\n{}\n{HEAD}", p.name)?;
