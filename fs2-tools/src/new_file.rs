@@ -1,7 +1,8 @@
 //! Files that are there whole or not at all.
 
 use std::fs::Permissions;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,9 +22,22 @@ impl NewFile {
     /// # Errors
     /// Where no file can be made there.
     pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
-        if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-            return Err(Failure::at(path, "not a file, expected one to write"));
+        match std::fs::metadata(path) {
+            Ok(about) if !about.is_file() => {
+                return Err(Failure::at(path, "not a file, expected one to write"));
+            }
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(Failure::at(path, e)),
+            _ => {}
         }
+        if path.file_name().is_none() || path.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(Failure::at(path, "no file's name, expected one to write"));
+        }
+        // A link is followed: what it leads to is replaced, and not the link (/dev/stdout is one).
+        let target = match path.symlink_metadata() {
+            Ok(about) if about.is_symlink() => path.canonicalize().map_err(|e| Failure::at(path, e))?,
+            _ => path.to_owned(),
+        };
+        let path = target.as_path();
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir,
             _ => Path::new("."),
@@ -58,5 +72,36 @@ impl NewFile {
         file.as_file().sync_all().map_err(at)?;
         file.persist(&self.path).map_err(|e| at(e.error))?;
         Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_become_a_file_is_refused_before_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::os::unix::fs::symlink(at("absent"), at("dangling")).unwrap();
+        let long = "x".repeat(300);
+        let bad = [Path::new("").to_owned(), at("new/"), at("absent/new"), at("dangling"), at(&long)];
+        for path in
+            bad.iter().map(PathBuf::as_path).chain([dir.path(), Path::new("/dev/full"), Path::new("..")])
+        {
+            assert!(NewFile::create(path).is_err(), "{}", path.display());
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+    }
+
+    #[test]
+    fn a_link_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        NewFile::create(&link).unwrap().write("after").unwrap();
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
     }
 }

@@ -195,6 +195,79 @@ fn what_was_measured_is_written_before_it_is_printed() {
 }
 
 #[test]
+fn a_document_that_cannot_be_written_is_refused_before_the_run() {
+    let (dir, out_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = dir.path().to_str().unwrap();
+    let fifo = out_dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let small = ["cvs-update", path, "--scale", "0.02"];
+    let run: Vec<&str> = ["run", "--keep"].into_iter().chain(small).collect();
+    let settings = ["--runs", "2", "--a", "touch=0", "--b", "touch=1"];
+    let compare: Vec<&str> = ["compare"].into_iter().chain(small).chain(settings).collect();
+    for (json, says) in [(fifo.as_path(), "not a file"), (Path::new("/absent/dir/r.json"), "No such file")] {
+        for args in [&run[..], &compare, &["paper"]] {
+            let args: Vec<&str> = args.iter().copied().chain(["--json"]).collect();
+            let (code, out, err) = fsbench(&args, json);
+            assert_eq!((code, out.as_str()), (1, ""), "{args:?}: {err}");
+            // No warning either, which is told when the run begins.
+            assert_eq!(err.lines().count(), 1, "{args:?}: {err}");
+            assert!(err.contains(&format!("{}: ", json.display())) && err.contains(says), "{args:?}: {err}");
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{args:?}");
+        }
+    }
+    assert!(!fifo.symlink_metadata().unwrap().is_file(), "it is what it was");
+}
+
+#[test]
+fn the_table_is_printed_whatever_becomes_of_the_document() {
+    let (dir, out_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = dir.path().to_str().unwrap();
+    let small = ["cvs-update", path, "--scale", "0.05", "--quiet-warnings", "--json"];
+    for (command, more, says) in [
+        ("run", &["--runs", "2"][..], "as written"),
+        ("compare", &["--runs", "2", "--a", "touch=0", "--b", "touch=1"], "B to A"),
+    ] {
+        let gone = out_dir.path().join(command);
+        std::fs::create_dir(&gone).unwrap();
+        let json = gone.join("r.json");
+        let args = [command].into_iter().chain(small).chain([json.to_str().unwrap()]);
+        let args = args.chain(more.iter().copied()).map(OsString::from);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The run has begun: something lies in its directory.
+                while std::fs::read_dir(dir.path()).unwrap().next().is_none() {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                std::fs::remove_dir(&gone).unwrap();
+            });
+            fs2_tools::fsbench::run(std::iter::once("fsbench".into()).chain(args), &mut out, &mut err)
+        });
+        let (out, err) = (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap());
+        assert_eq!(code, 1, "{command}: {out}{err}");
+        assert!(out.contains(says) && err.contains("r.json: No such file"), "{command}: {out}{err}");
+    }
+}
+
+#[test]
+fn a_document_on_standard_output_sends_the_tables_to_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let small = ["cvs-update", path, "--scale", "0.02", "--quiet-warnings", "--json"];
+    for (command, more, says) in [
+        ("run", &[][..], "as written"),
+        ("compare", &["--runs", "2", "--a", "touch=0", "--b", "touch=1"], "B to A"),
+    ] {
+        let args: Vec<&str> = [command].into_iter().chain(more.iter().copied()).chain(small).collect();
+        let (code, out, err) = fsbench(&args, Path::new("-"));
+        assert_eq!(code, 0, "{command}: {out}{err}");
+        assert!(serde_json::from_str::<serde_json::Value>(&out).is_ok(), "{command}: {out}");
+        assert!(err.contains(says), "{command}: {err}");
+    }
+    assert!(!Path::new("-").exists());
+}
+
+#[test]
 fn a_real_program_runs_or_is_skipped_with_its_package() {
     let dir = tempfile::tempdir().unwrap();
     for program in ["git", "cvs", "postmark"] {

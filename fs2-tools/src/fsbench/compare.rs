@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::measure::attach::{MeasureArgs, Measurer, main_figure, write_whole};
+use super::measure::attach::{MeasureArgs, Measurer, main_figure};
 use super::measure::{Document, SCHEMA, Summary, Welch};
+use super::output::{self, Output};
 use super::runner::{self, Around, Outcome, Plan, Session};
 use super::{BenchError, Entry, Limits, Setup};
 
@@ -176,6 +177,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
     super::preflight::directory(&args.a)?;
+    let json = Output::of(args.measure.json.as_deref())?;
     let below = match same {
         true => Some((Below::new(&args.a, BELOW[0])?, Below::new(&args.a, BELOW[1])?)),
         false => None,
@@ -201,21 +203,22 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     drop(below);
     let main = main_figure(&outcome_a).0;
     let compared = compare(&a, &b);
-    // Written before it is printed: whoever reads what is printed may have seen enough.
     let all = Comparison { schema: SCHEMA, program: "fsbench compare", a, b, compared };
-    if let Some(path) = &args.measure.json {
-        let mut text = serde_json::to_vec_pretty(&all).map_err(|e| BenchError::Failed(e.to_string()))?;
-        text.push(b'\n');
-        write_whole(path, &text)?;
-    }
+    // Before the table: whoever reads that may have seen enough. Whatever becomes of it, the table is printed.
+    let written = json.as_ref().map_or(Ok(()), |json| {
+        let text = serde_json::to_string_pretty(&all).map_err(|e| BenchError::Failed(e.to_string()))?;
+        json.write(&(text + "\n"), out)
+    });
     let Comparison { a, b, compared, .. } = &all;
-    print(&args.name, a, b, compared, &main, out).and_then(|()| out.flush()).map_err(super::printing)?;
+    let tables = output::tables(json.as_ref(), out, err);
+    let printed = print(&args.name, a, b, compared, &main, tables).and_then(|()| tables.flush());
     for (name, document) in [("A", a), ("B", b)] {
         for warning in document.warnings.iter().filter(|_| !args.measure.quiet_warnings) {
             let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
         }
     }
-    [&outcome_a, &outcome_b].into_iter().find_map(runner::failure).map_or(Ok(()), Err)
+    let failure = [&outcome_a, &outcome_b].into_iter().find_map(runner::failure).map_or(Ok(()), Err);
+    output::last([written, printed.map_err(super::printing), failure], err)
 }
 
 /// Welch's test of every figure both have.

@@ -10,6 +10,7 @@ pub mod control;
 mod error;
 pub mod fs2;
 pub mod measure;
+mod output;
 mod paper;
 pub mod personalities;
 pub mod preflight;
@@ -34,6 +35,7 @@ pub use content::Content;
 pub use control::{Control, Limits};
 pub use error::BenchError;
 use measure::attach::{self, MeasureArgs, Measurer};
+use output::Output;
 pub use rng::{Rng, Zipf};
 pub use site::Site;
 pub use workload::{Entry, Metric, Needs, OpClass, PassReport, Setup, Verified, Workload};
@@ -361,6 +363,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
         reuse: args.reuse,
     };
     preflight::directory(&plan.dir)?;
+    let json = Output::of(args.measure.json.as_deref())?;
     let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
     let workload = if script {
         let path = std::path::Path::new(&args.name);
@@ -382,24 +385,30 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     let record = args.record.as_deref();
     let outcome = runner::run_workload(&args.name, workload, &plan, &mut measurer, record)?;
     let document = measurer.document(&outcome, &plan);
-    if let Some(path) = &args.measure.json {
-        attach::write_document(&document, path)?;
-    }
-    match args.format {
-        Format::Table => table::print(&outcome, out).and_then(|()| attach::print_summary(&document, out)),
+    // Before the tables: whoever reads those may have seen enough. Whatever becomes of it, they are printed.
+    let written = json.as_ref().map_or(Ok(()), |json| {
+        let text = document.to_json().map_err(|e| BenchError::Failed(e.to_string()))?;
+        json.write(&text, out)
+    });
+    let tables = output::tables(json.as_ref(), out, err);
+    let printed = match args.format {
+        Format::Table => {
+            table::print(&outcome, tables).and_then(|()| attach::print_summary(&document, tables))
+        }
         Format::Filebench => {
             let mut natives = outcome.runs.iter().filter_map(|r| r.report.native.as_deref());
-            natives.try_for_each(|text| out.write_all(text.as_bytes()))
+            natives.try_for_each(|text| tables.write_all(text.as_bytes()))
         }
     }
-    .and_then(|()| out.flush())
-    .map_err(printing)?;
+    .and_then(|()| tables.flush())
+    .map_err(printing);
     if !args.measure.quiet_warnings {
         for warning in document.warnings.iter().filter(|w| Some(*w) != foreseen.as_ref()) {
             let _ = writeln!(err, "fsbench: warning: {warning}");
         }
     }
-    runner::failure(&outcome).map_or(Ok(()), Err)
+    let failure = runner::failure(&outcome).map_or(Ok(()), Err);
+    output::last([written, printed, failure], err)
 }
 
 #[cfg(test)]

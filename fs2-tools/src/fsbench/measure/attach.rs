@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::super::control::Progress;
+use super::super::output::write_file;
 use super::super::runner::{Around, Outcome, Plan, Run};
 use super::super::workload::Needs;
 use super::super::{BenchError, Rng, Site, preflight};
@@ -39,7 +40,8 @@ pub struct MeasureArgs {
     /// With --until-ci: no more runs than this
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub max_runs: u32,
-    /// Write everything that was measured to this file, as one JSON document
+    /// Write everything that was measured to this file, as one JSON document; - is standard output, and tables then go
+    /// to standard error
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write what was done in each second to this file, as CSV
@@ -476,20 +478,7 @@ fn number(v: f64) -> String {
 /// # Errors
 /// The file system's.
 pub fn write_document(document: &Document, path: &Path) -> Result<(), BenchError> {
-    let text = document.to_json().map_err(|e| BenchError::Failed(format!("{}: {e}", path.display())))?;
-    write_whole(path, text.as_bytes())
-}
-
-/// Writes a file beside its place, then moves it there.
-///
-/// # Errors
-/// The file system's.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), BenchError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let beside = path.with_file_name(name);
-    std::fs::write(&beside, bytes).map_err(BenchError::at(&beside, "writing"))?;
-    std::fs::rename(&beside, path).map_err(BenchError::at(path, "moving it to its place"))
+    write_file(path, &document.to_json().map_err(failed)?)
 }
 
 /// The latencies of all counted passes of an outcome, by class.
@@ -559,6 +548,14 @@ mod tests {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         let e = write_document(&document, &dir.path().join("absent/r.json")).unwrap_err();
         assert!(e.to_string().contains("absent"), "{e}");
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let e = write_document(&document, &fifo).unwrap_err();
+        assert!(e.to_string().contains("fifo: not a file"), "{e}");
+        // What somebody else has put beside it is nobody's to write to.
+        std::fs::write(dir.path().join("r.json.new"), "mine").unwrap();
+        write_document(&document, &path).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join("r.json.new")).unwrap(), "mine");
     }
 
     #[test]

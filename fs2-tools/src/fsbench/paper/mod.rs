@@ -17,8 +17,9 @@ use fs2_sim::paper::Workload;
 use fs2_trace::{Reader, RecordFlags};
 use serde::Serialize;
 
-use super::measure::attach::{MeasureArgs, Measurer, parse_bytes, write_whole};
+use super::measure::attach::{MeasureArgs, Measurer, parse_bytes};
 use super::measure::{ColdMode, Document, SCHEMA};
+use super::output::{self, Output};
 use super::runner::{self, Plan, Session};
 use super::volumes::{Plain, Serve, Served, System, check, copy_image, make_image, mark, missing, replicate};
 use super::{BenchError, Entry, Limits, Setup};
@@ -78,7 +79,7 @@ pub(super) struct Args {
     /// Where images are made [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Write everything to this file as JSON
+    /// Write everything to this file as JSON; - is standard output, and tables then go to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with the paper's figures to this file
@@ -145,6 +146,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         Which::All => Workload::ALL.to_vec(),
         Which::One(w) => vec![w],
     };
+    let (json_to, html) = (Output::of(args.json.as_deref())?, Output::of(args.html.as_deref())?);
+    if matches!((&json_to, &html), (Some(Output::Stdout), Some(Output::Stdout))) {
+        return Err(BenchError::Usage("--json and --html cannot both be standard output".into()));
+    }
+    let to_stdout = [&json_to, &html].into_iter().flatten().find(|to| matches!(to, Output::Stdout));
     if let Some(missing) = missing() {
         return Err(BenchError::Refused(format!("fsbench paper needs {missing}")));
     }
@@ -160,16 +166,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         let entry = super::find(entry_name(workload))?;
         super::preset_is_there(&entry, Some(&args.preset))?;
         let outcome = one(args, workload, &entry, work.path(), err)?;
-        tables::print(&outcome, args, out).and_then(|()| out.flush()).map_err(super::printing)?;
+        let to = output::tables(to_stdout, out, err);
+        tables::print(&outcome, args, to).and_then(|()| to.flush()).map_err(super::printing)?;
         outcomes.push(outcome);
     }
-    if let Some(path) = &args.json {
-        write_whole(path, &json(&outcomes, args)?)?;
-    }
-    if let Some(path) = &args.html {
-        write_whole(path, page::page(&outcomes, args).as_bytes())?;
-    }
-    Ok(())
+    let written = json_to.map_or(Ok(()), |to| to.write(&json(&outcomes, args)?, out));
+    let drawn = html.map_or(Ok(()), |to| to.write(&page::page(&outcomes, args), out));
+    output::last([written, drawn], err)
 }
 
 fn one(
@@ -351,7 +354,7 @@ fn files_in_order(root: &Path, mnt: &Path) -> Vec<PathBuf> {
     files
 }
 
-fn json(outcomes: &[Outcome], args: &Args) -> Result<Vec<u8>, BenchError> {
+fn json(outcomes: &[Outcome], args: &Args) -> Result<String, BenchError> {
     #[derive(Serialize)]
     struct SystemJson<'a> {
         name: String,
@@ -398,7 +401,6 @@ fn json(outcomes: &[Outcome], args: &Args) -> Result<Vec<u8>, BenchError> {
         volume_bytes: args.size,
         workloads: workloads.collect(),
     };
-    let mut text = serde_json::to_vec_pretty(&all).map_err(|e| BenchError::Failed(e.to_string()))?;
-    text.push(b'\n');
-    Ok(text)
+    let text = serde_json::to_string_pretty(&all).map_err(|e| BenchError::Failed(e.to_string()))?;
+    Ok(text + "\n")
 }

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use super::BenchError;
 use super::Limits;
 use super::measure::Document;
-use super::measure::attach::{MeasureArgs, Measurer, write_document, write_whole};
+use super::measure::attach::{MeasureArgs, Measurer, write_document};
+use super::output::{self, Output};
 use super::runner::{self, Session};
 use super::volumes::{Plain, Serve, Served, check, copy_image, make_image, mark, missing};
 use plan::{Cell, Plan};
@@ -93,6 +94,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         }
         return Ok(());
     }
+    let html = Output::of(args.html.as_deref())?;
     let found = cells.iter().map(|c| done(c, &args.out)).collect::<Result<Vec<_>, _>>()?;
     if found.iter().any(Option::is_none) {
         if let Some(missing) = missing() {
@@ -100,6 +102,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         }
         super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
         std::fs::create_dir_all(&args.out).map_err(BenchError::at(&args.out, "making it"))?;
+        // A result that cannot be written is known before the first is measured.
+        cells
+            .iter()
+            .zip(&found)
+            .filter(|(_, found)| found.is_none())
+            .try_for_each(|(cell, _)| Output::at(&cell.file(&args.out)).map(drop))?;
     }
     let mut documents = Vec::new();
     for (i, (cell, found)) in cells.iter().zip(found).enumerate() {
@@ -114,11 +122,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         };
         documents.push(document);
     }
-    table::print(&plan, &cells, &documents, out).and_then(|()| out.flush()).map_err(super::printing)?;
-    if let Some(path) = &args.html {
-        write_whole(path, page::page(&plan, &cells, &documents).as_bytes())?;
-    }
-    Ok(())
+    let written =
+        html.as_ref().map_or(Ok(()), |html| html.write(&page::page(&plan, &cells, &documents), out));
+    let tables = output::tables(html.as_ref(), out, err);
+    let printed = table::print(&plan, &cells, &documents, tables).and_then(|()| tables.flush());
+    output::last([written, printed.map_err(super::printing)], err)
 }
 
 /// Makes, prepares, runs, compares and removes one cell's volume.
