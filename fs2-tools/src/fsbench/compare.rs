@@ -263,27 +263,34 @@ fn print(
     writeln!(out, "{name}, {} runs of each in turns, cold: {}", a.measured().count(), a.options.cold)?;
     writeln!(out, "A: {}{}", place(a), settings(a, b))?;
     writeln!(out, "B: {}{}", place(b), settings(b, a))?;
-    let width = compared.keys().map(|k| k.chars().count()).max().unwrap_or(6).max(6);
-    writeln!(out, "\n{:<width$}{:>22}{:>22}{:>10}{:>9}", "figure", "A", "B", "B to A", "p")?;
     // The figure it is known by first.
     let rest =
         compared.iter().filter(|(k, _)| *k != main && !k.ends_with("_p99_ms") && !k.ends_with("_mean_ms"));
+    let mut rows = vec![["figure", "A", "B", "B to A", "p"].map(str::to_owned)];
     for (figure, welch) in compared.get_key_value(main).into_iter().chain(rest) {
         let (va, vb) = (a.figure(figure), b.figure(figure));
-        let text = |v: &[f64]| {
-            Summary::of(v)
-                .map_or("-".into(), |s| format!("{:.3} ± {:.3}", s.mean, s.ci95_half.unwrap_or_default()))
-        };
-        writeln!(
-            out,
-            "{figure:<width$}{:>22}{:>22}{:>10}{:>9.4}",
-            text(&va),
-            text(&vb),
-            cell(&va, &vb),
-            welch.p
-        )?;
+        rows.push([figure.clone(), mean(&va), mean(&vb), cell(&va, &vb), format!("{:.4}", welch.p)]);
+    }
+    writeln!(out)?;
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let [figure, a, b, to, p] = [0, 1, 2, 3, 4].map(widest);
+    for row in &rows {
+        let [f, va, vb, vto, vp] = row;
+        writeln!(out, "{f:<figure$}  {va:>a$}  {vb:>b$}  {vto:>to$}  {vp:>p$}")?;
     }
     Ok(())
+}
+
+/// A mean with half its interval: four digits of the larger one that mean something, and as many decimals of both.
+fn mean(values: &[f64]) -> String {
+    let Some(s) = Summary::of(values) else { return "-".into() };
+    let largest = s.mean.abs().max(s.ci95_half.unwrap_or_default());
+    let whole_digits = if largest > 0.0 { largest.log10().floor() as i32 + 1 } else { 1 };
+    let decimals = (4 - whole_digits).clamp(0, 9) as usize;
+    match s.ci95_half {
+        Some(half) => format!("{:.decimals$} ± {half:.decimals$}", s.mean),
+        None => format!("{:.decimals$}", s.mean),
+    }
 }
 
 /// The parameters in which one differs from the other.
@@ -324,5 +331,34 @@ mod tests {
         assert!(rows[0].starts_with("ops_per_s") && rows[0].contains("+9"), "{text}");
         assert!(rows.iter().any(|r| r.starts_with("elapsed_s") && r.contains("-49%")), "{text}");
         assert!(rows.iter().any(|r| r.starts_with("joules_meter") && r.contains(" - ")), "{text}");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_in_them() {
+        // Half a million operations a second.
+        let (a, b) = (document(&[1.7e-4, 1.9e-4, 2.6e-4]), document(&[1.9e-4, 2.4e-4, 1.6e-4]));
+        let mut out = Vec::new();
+        print("x", &a, &b, &compare(&a, &b), "ops_per_s", &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let table: Vec<Vec<char>> =
+            text.lines().skip_while(|l| !l.starts_with("figure")).map(|l| l.chars().collect()).collect();
+        let ends = |of: char| table[0].iter().position(|c| *c == of).unwrap() + 1;
+        for row in &table {
+            assert_eq!(row.len(), table[0].len(), "{text}");
+            // A and B end their columns, and two spaces follow.
+            for end in [ends('A'), ends('B')] {
+                assert!(row[end - 1] != ' ' && row[end] == ' ' && row[end + 1] == ' ', "{text}");
+            }
+        }
+        assert!(text.contains("  499722 ± 259300  "), "{text}");
+    }
+
+    #[test]
+    fn means_have_four_digits_that_mean_something() {
+        assert_eq!(mean(&[563_000.4, 563_164.5]), "563082 ± 1043");
+        assert_eq!(mean(&[2.0, 2.1, 2.05]), "2.050 ± 0.124");
+        assert_eq!(mean(&[0.0002, 0.0002]), "0.0002000 ± 0.0000000");
+        assert_eq!(mean(&[0.0, 0.0]), "0.000 ± 0.000");
+        assert_eq!(mean(&[99.5]), "99.50");
     }
 }
