@@ -268,6 +268,26 @@ fn a_document_on_standard_output_sends_the_tables_to_the_other() {
 }
 
 #[test]
+fn a_run_of_no_time_or_no_operation_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let compare = ["compare", "cvs-update", "--a", "touch=0", "--b", "touch=1"];
+    for (command, option) in [
+        (&SMALL[..], ["--ops", "0"]),
+        (&SMALL, ["--duration", "0s"]),
+        (&SMALL, ["--duration", "0.0000000001ms"]),
+        (&compare, ["--duration", "0"]),
+    ] {
+        let args: Vec<&str> = command.iter().copied().chain(option).collect();
+        let (code, out, err) = fsbench(&args, dir.path());
+        assert_eq!((code, out.as_str()), (2, ""), "{option:?}: {err}");
+        assert!(err.contains(option[0]) && err.contains("more than 0"), "{option:?}: {err}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+    let (code, _, err) = fsbench(&["paper", "--duration", "0", "--work-dir"], dir.path());
+    assert!(code == 2 && err.contains("more than 0"), "{err}");
+}
+
+#[test]
 fn a_real_program_runs_or_is_skipped_with_its_package() {
     let dir = tempfile::tempdir().unwrap();
     for program in ["git", "cvs", "postmark"] {

@@ -57,7 +57,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "X", default_value = "1", value_parser = super::parse_scale)]
     scale: f64,
     /// End each run after so long: 90s, 5m
-    #[arg(long, value_name = "TIME", value_parser = super::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = super::parse_duration)]
     duration: Option<std::time::Duration>,
     #[command(flatten)]
     measure: MeasureArgs,

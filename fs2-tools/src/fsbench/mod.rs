@@ -56,7 +56,7 @@ Examples:
   fsbench run zipf-1 --set alpha=0.7 /mnt  with one of its parameters changed
   fsbench run cvs-update --runs 5 --cold remount --mem-limit 24m /mnt
                                            as the papers do: cold, little memory
-  fsbench run varmail.f --runtime 60 /mnt  a script in FileBench's language
+  fsbench run varmail.f --duration 1m /mnt a script in FileBench's language
   fsbench clean /mnt                       what a killed run has left
 
 Everything is written below DIR/fsbench.d and removed at the end, also after
@@ -127,10 +127,10 @@ struct RunArgs {
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,
     /// End each run after so long: 90s, 5m
-    #[arg(long, alias = "runtime", value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, alias = "runtime", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
     /// End each run after so many operations
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_ops)]
     ops: Option<u64>,
     /// Begin each run with so long that is not counted
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "0s")]
@@ -189,6 +189,22 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let n: f64 = number.parse().map_err(|_| format!("'{text}' is no time; give one like 90s or 5m"))?;
     // A year is longer than any run.
     if n * unit <= 3.2e7 { Ok(Duration::from_secs_f64(n * unit)) } else { Err("longer than a year".into()) }
+}
+
+/// As [`parse_time`], of a run, which takes some.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        Duration::ZERO => Err("give more than 0, or leave it out for the workload's own end".into()),
+        time => Ok(time),
+    }
+}
+
+fn parse_ops(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(0) => Err("give more than 0, or leave it out for the workload's own end".into()),
+        Ok(n) => Ok(n),
+        Err(_) => Err(format!("'{text}' is no number of operations")),
+    }
 }
 
 /// Every workload by name.

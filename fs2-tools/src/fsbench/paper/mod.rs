@@ -59,7 +59,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::parse_set)]
     set: Vec<(String, String)>,
     /// End each run after so long, where the workload has no end of its own
-    #[arg(long, value_name = "TIME", value_parser = super::parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = super::parse_duration)]
     duration: Option<Duration>,
     /// What is measured beside plain ext2
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "static,fs2-2005,fs2", value_parser = str::parse::<System>)]

@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::super::measure::ColdMode;
 use super::super::measure::attach::parse_bytes;
 use super::super::volumes::System;
-use super::super::{BenchError, Entry, Setup, find, parse_time, preset_is_there};
+use super::super::{BenchError, Entry, Setup, find, parse_duration, preset_is_there};
 
 /// Cells of a plan at most: more is a mistake in it.
 const CELLS_MAX: usize = 10_000;
@@ -248,7 +248,7 @@ impl Plan {
             train: text.train,
             seed: text.seed,
             scale: text.scale,
-            duration: text.duration.as_deref().map(parse_time).transpose().map_err(usage)?,
+            duration: text.duration.as_deref().map(parse_duration).transpose().map_err(usage)?,
             mem_limit: text.mem_limit.as_deref().map(parse_bytes).transpose().map_err(usage)?,
             cold,
             time_scale: text.time_scale,
@@ -357,6 +357,7 @@ mod tests {
             (format!("variants = ['blk3k']\n{PLAN}"), "no variant 'blk3k'"),
             (format!("cold = 'icy'\n{PLAN}"), "icy"),
             (format!("runs = 0\n{PLAN}"), "runs must be"),
+            (format!("duration = '0s'\n{PLAN}"), "more than 0"),
             (format!("nonsense = 1\n{PLAN}"), "nonsense"),
             (PLAN.replace("['wd800-repaired']", "[]"), "0 cells"),
             (PLAN.replace("'fs2'", "'static'"), "fsbench paper"),
