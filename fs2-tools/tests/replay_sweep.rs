@@ -176,6 +176,23 @@ fn a_cell_that_fails_is_told_and_the_others_are_run() {
 }
 
 #[test]
+fn results_take_no_traces_place() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let plan = dir.path().join("plan.toml");
+    for (name, merge) in [("sweep.csv", false), ("shard-1-of-1.jsonl", false), ("sweep.jsonl", true)] {
+        let trace = dir.path().join(name);
+        write_trace(&trace, 2);
+        let before = std::fs::read(&trace).expect("a trace");
+        std::fs::write(&plan, format!("[[trace]]\nname = 'a'\nfiles = ['{name}']\n")).expect("written");
+        let args = [text(&plan), "--out", text(dir.path()), "--merge"];
+        let (code, _, err) = sweep(&args[..if merge { 4 } else { 3 }]);
+        assert!(code == 1 && err.contains(name) && err.contains("it is read"), "{err}");
+        assert!(std::fs::read(&trace).expect("a trace") == before);
+        std::fs::remove_file(&trace).expect("removed");
+    }
+}
+
+#[test]
 fn the_example_in_the_documentation_is_a_plan() {
     let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/sweep.toml");
     let (code, out, err) = sweep(&[plan, "--dry-run"]);

@@ -84,6 +84,43 @@ fn convert_keeps_every_request() {
     assert_eq!(json(dir, &["info", "--json", "-"], &piped)["volume_bytes"], 8192);
 }
 
+/// Found: with the last name forgotten, a trace was overwritten by the one before it.
+#[test]
+fn no_trace_is_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("a.spc"), SPC).unwrap();
+    fs::write(dir.join("b.spc"), SPC).unwrap();
+    std::os::unix::fs::symlink("a.spc", dir.join("link")).unwrap();
+    for (args, says) in [
+        (&["convert", "a.spc", "a.spc"][..], "a.spc: it is read, so it cannot be written too"),
+        (&["convert", "--force", "--to", "blkparse", "a.spc", "a.spc"], "it is read"),
+        (&["convert", "--force", "a.spc", "link"], "link: the same file as a.spc, which is read"),
+        (&["convert", "a.spc", "b.spc"], "b.spc: there already, with 46 bytes"),
+        (&["convert", "--to", "blkparse", "a.spc", "b.spc"], "--force"),
+        (&["generate", "zipf", "a.spc"], "a.spc: there already"),
+        (&["run", "a.spc", "--device", "0", "--html", "a.spc"], "a.spc: it is read"),
+        (&["run", "a.spc", "--train", "b.spc", "--html", "./b.spc"], "the same file as b.spc"),
+        (&["run", "a.spc", "--html", "-"], "a page goes to a file"),
+        (&["validate", "wd800-repaired", "a.spc", "--each", "link"], "the same file as a.spc"),
+        (&["validate", "wd800-repaired", "a.spc", "--each", "-"], "goes to a file"),
+        (
+            &["live", "a.spc", "a.spc", "--buffered", "--allow-writes", "--consent", "overwrite a.spc"],
+            "a.spc: it is read",
+        ),
+    ] {
+        let (code, out, err) = run(dir, args, b"");
+        assert_eq!((code, out.len()), (1, 0), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+        for name in ["a.spc", "b.spc"] {
+            assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), SPC, "{args:?}");
+        }
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 3, "{args:?} leaves a file");
+    }
+    ok(dir, &["convert", "--force", "--device", "0", "a.spc", "b.spc"], b"");
+    assert_eq!(json(dir, &["info", "--json", "b.spc"], b"")["format"], "container");
+}
+
 #[test]
 fn help_has_examples() {
     for command in ["info", "convert"] {
@@ -140,7 +177,7 @@ fn generate_makes_the_same_trace_twice() {
     let dir = dir.path();
     for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform", "mixed"] {
         let args = ["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "5"];
-        let (code, out, err) = run(dir, &[&args[..], &["a.fs2trace"]].concat(), b"");
+        let (code, out, err) = run(dir, &[&args[..], &["--force", "a.fs2trace"]].concat(), b"");
         assert_eq!((code, out.len(), err.as_str()), (0, 0, "2,000 requests made up\n"));
         let again = ok(dir, &[&args[..], &["-"]].concat(), b"");
         assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), again, "{kind}");

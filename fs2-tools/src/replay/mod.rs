@@ -11,6 +11,7 @@ mod info;
 mod input;
 mod live;
 pub(crate) mod new_file;
+mod outputs;
 pub(crate) mod paper;
 mod profile;
 mod run;

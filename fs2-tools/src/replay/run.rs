@@ -23,6 +23,7 @@ use super::Failure;
 use super::html;
 use super::input::ReadArgs;
 use super::new_file::NewFile;
+use super::outputs;
 use super::profile::load;
 use crate::mkfs2::parse_percent;
 use passes::Passes;
@@ -191,6 +192,13 @@ pub(super) struct Results {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(page) = &args.html {
+        if page.as_os_str() == "-" {
+            return Err(Failure("--html - : a page goes to a file, figures to standard output".to_owned()));
+        }
+        let inputs = args.traces.iter().chain(&args.train).chain(&args.free_map).chain([&args.drive]);
+        outputs::refuse_same(&[page], inputs.map(PathBuf::as_path))?;
+    }
     // What cannot be written is known before hours have gone by.
     let page = args.html.as_deref().map(NewFile::create).transpose()?;
     let results = compute(args, page.is_some(), err)?;

@@ -17,8 +17,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::plan::{Cell, Digests, Name, Plan};
 use self::results::{Done, Shard};
-use super::Failure;
 use super::new_file::NewFile;
+use super::{Failure, outputs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,6 +74,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         return list(args, &plan, mine, out);
     }
     let Some(dir) = &args.out else { return Err(Failure("--out is needed".to_owned())) };
+    // Traces lie anywhere, in the directory of the results too.
+    let shard = format!("shard-{number}-of-{of}.jsonl");
+    let written = [dir.join("sweep.csv"), dir.join("sweep.jsonl"), dir.join(shard)];
+    let read = plan.cells.iter().flat_map(Cell::reads).chain([args.plan.as_path()]);
+    outputs::refuse_same(&written.each_ref().map(PathBuf::as_path), read)?;
     if args.merge {
         return put_together(&plan, dir, args.partial, out, err);
     }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::{Disk, Split};
 
-use super::Failure;
 use super::profile::load;
+use super::{Failure, outputs};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -148,6 +148,14 @@ fn ascending(mut times: Vec<f64>) -> Vec<f64> {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
+    if let Some(each) = &args.each {
+        if each.as_os_str() == "-" {
+            return Err(Failure(
+                "--each - : each request goes to a file, the table to standard output".to_owned(),
+            ));
+        }
+        outputs::refuse_same(&[each], [args.profile.as_path(), args.trace.as_path()])?;
+    }
     let profile = load(&args.profile)?;
     let trace = read(&args.trace)?;
     let past = trace.iter().filter(|r| r.sector.0 + u64::from(r.sectors) > profile.capacity_sectors());

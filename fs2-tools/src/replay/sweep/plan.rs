@@ -194,6 +194,11 @@ impl Plan {
 }
 
 impl Cell {
+    /// The files that it reads.
+    pub(super) fn reads(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(_, path)| path.as_path())
+    }
+
     /// The trace's name and where on the axes it is.
     pub(super) fn label(&self, axes: &[String]) -> String {
         let said = axes.iter().filter_map(|a| Some(format!(" {a}={}", self.name.options.get(a)?)));
