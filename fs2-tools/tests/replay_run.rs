@@ -166,6 +166,8 @@ fn what_is_refused_says_why() {
         (vec![trace, "--belief", "blind"], 2, "no belief is called 'blind'"),
         (vec![trace, "--idle-between", "soon"], 2, "no time"),
         (vec![trace, "--free-map", listing, "--used", "5%"], 2, "cannot be used with"),
+        (vec![trace, "--clients", "8"], 2, "--closed-loop"),
+        (vec![trace, "--think", "1ms,2ms"], 2, "--closed-loop"),
     ] {
         let (got, _, err) = replay(&args);
         assert!(got == code && err.contains(said), "{args:?}: {got}, {err}");

@@ -77,10 +77,10 @@ pub(super) struct Args {
     #[arg(long)]
     closed_loop: bool,
     /// With --closed-loop: requests outstanding at a time
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value = "1", requires = "closed_loop", value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// With --closed-loop: gaps shorter than the first count as service, longer than the second as that
-    #[arg(long, value_name = "FROM,TO", default_value = "5ms,100ms", value_parser = parse_think)]
+    #[arg(long, value_name = "FROM,TO", default_value = "5ms,100ms", requires = "closed_loop", value_parser = parse_think)]
     think: (Nanos, Nanos),
     /// Idle time between runs
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
