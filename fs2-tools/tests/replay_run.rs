@@ -113,13 +113,90 @@ fn a_table_for_people_and_passes_without_a_split() {
     ];
     let (code, out, err) = replay(&args);
     assert_eq!((code, err.as_str()), (0, ""));
-    for said in
-        ["sptf (depth 4)", "belief mismatched", "times as far apart", "fs2\n", "single", "B2o", "memory:"]
-    {
+    for said in [
+        "sptf (depth 4)",
+        "--runs 2",
+        "--used 50%",
+        "belief mismatched",
+        "times as far apart",
+        "fs2\n",
+        "single",
+        "B2o",
+        "memory:",
+    ] {
         assert!(out.contains(said), "{said} is missing:\n{out}");
     }
     assert_eq!(out.lines().filter(|l| l.split_whitespace().nth(1) == Some("300")).count(), 3, "{out}");
     assert_eq!(replay(&args).1.lines().take(8).collect::<Vec<_>>(), out.lines().take(8).collect::<Vec<_>>());
+}
+
+/// Found: two results with other seeds, clients or devices could not be told apart.
+#[test]
+fn a_result_says_what_was_run() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (trace, page) = (dir.path().join("turns.txt"), dir.path().join("page.html"));
+    write_trace(&trace);
+    let name = trace.to_str().expect("a name in text");
+    let args = [
+        name,
+        "--policy",
+        "none",
+        "--runs",
+        "1",
+        "--seed",
+        "9",
+        "--closed-loop",
+        "--clients",
+        "2",
+        "--limit",
+        "20",
+        "--event",
+        "D",
+        "--json",
+        "--html",
+        page.to_str().expect("a name in text"),
+    ];
+    let run = || -> Value {
+        let (code, out, err) = replay(&args);
+        assert_eq!((code, err.as_str()), (0, ""));
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let mut json = run();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    let options = &json["options"];
+    for (name, is) in [
+        ("seed", Value::from(9)),
+        ("clients", 2.into()),
+        ("think", "5ms,100ms".into()),
+        ("limit", 20.into()),
+        ("runs", 1.into()),
+        ("idle-between", "60s".into()),
+        ("event", "D".into()),
+        ("used", "60%".into()),
+        ("policy", serde_json::json!(["none"])),
+        ("device", Value::Null),
+    ] {
+        assert_eq!(options[name], is, "{name}");
+    }
+    let input = &json["inputs"][0];
+    let bytes = std::fs::metadata(&trace).expect("a trace").len();
+    assert_eq!(
+        (&input["what"], &input["path"], &input["bytes"]),
+        (&"trace".into(), &name.into(), &bytes.into())
+    );
+    assert_eq!(input["xxh3"].as_str().map(str::len), Some(32));
+    assert!(json["process"]["memory_mib"].is_number() && json["process"]["wall_s"].is_number());
+    // All that differs from one time to the next is in one place.
+    let mut again = run();
+    for one in [&mut json, &mut again] {
+        one.as_object_mut().expect("an object").remove("process").expect("there");
+    }
+    assert_eq!(json, again);
+    let said = "--clients 2 --closed-loop --event D --limit 20 --policy none --runs 1 --seed 9";
+    let html = std::fs::read_to_string(&page).expect("a page");
+    assert!(html.contains(&format!("fs2-replay {}, options {said}<", env!("CARGO_PKG_VERSION"))));
+    let (_, out, _) = replay(&args[..args.len() - 3]);
+    assert!(out.contains(&format!(", options {said}\n")), "{out}");
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn two_shards_are_one_run() {
     let share = fs2["runs"][1]["share_percent"].as_f64().expect("filled in from the other cell");
     assert!((share - want).abs() < 0.01 && share > 50.0, "{share} against {want}");
     assert!(!jsonl.contains(text(dir.path())) && !jsonl.contains("memory"), "nothing of this machine");
+    assert_eq!(cells[0]["result"]["options"]["drive"], "wd800-repaired");
 }
 
 #[test]

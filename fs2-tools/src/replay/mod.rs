@@ -5,6 +5,7 @@
 //! pure crates.
 
 mod convert;
+mod digest;
 mod generate;
 pub(crate) mod html;
 mod info;

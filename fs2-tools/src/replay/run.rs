@@ -3,6 +3,7 @@
 //! Every policy gets a fresh volume, the same drive and the same runs; `docs/evaluation.md` says what each
 //! figure means.
 
+mod options;
 mod passes;
 pub(super) mod report;
 
@@ -10,6 +11,7 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fs2_block::{BlockSize, Nanos, Permille};
 use fs2_disk::{DriveProfile, Power, Scheduler};
@@ -178,6 +180,11 @@ pub(super) struct Replayed {
     pub(super) samples: Vec<Samples>,
 }
 
+/// Share of the volume in use where nothing is known of it.
+fn used(args: &Args) -> Permille {
+    args.used.unwrap_or(Permille::new(600).unwrap_or_default())
+}
+
 /// What the report is made of.
 pub(super) struct Results {
     pub(super) drive: String,
@@ -192,6 +199,7 @@ pub(super) struct Results {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    let begun = Instant::now();
     if let Some(page) = &args.html {
         if page.as_os_str() == "-" {
             return Err(Failure("--html - : a page goes to a file, figures to standard output".to_owned()));
@@ -201,8 +209,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     // What cannot be written is known before hours have gone by.
     let page = args.html.as_deref().map(NewFile::create).transpose()?;
+    let inputs = if args.json { options::inputs(args)? } else { Vec::new() };
     let results = compute(args, page.is_some(), err)?;
-    let figures = report::figures(args, &results);
+    let mut figures = report::figures(args, &results);
+    figures.inputs = inputs;
+    figures.process = Some(report::process(begun));
     if let Some(page) = page {
         page.write(&html::page(&figures, &results))?;
     }
@@ -281,9 +292,8 @@ fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
     }
     let mut in_use = InUse::new(BlockSize::B4096);
     see(args, &mut in_use)?;
-    let used = args.used.unwrap_or(Permille::new(600).unwrap_or_default());
-    let mut map =
-        FreeMap::aged(in_use.end(), used, args.seed).map_err(|e| Failure(format!("the volume: {e}")))?;
+    let mut map = FreeMap::aged(in_use.end(), used(args), args.seed)
+        .map_err(|e| Failure(format!("the volume: {e}")))?;
     in_use.take_from(&mut map);
     Ok(map)
 }

@@ -15,8 +15,9 @@ use std::sync::mpsc;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use self::plan::{Cell, Digests, Name, Plan};
+use self::plan::{Cell, Name, Plan};
 use self::results::{Done, Shard};
+use super::digest::Digests;
 use super::new_file::NewFile;
 use super::{Failure, outputs};
 
@@ -207,9 +208,13 @@ fn one(cell: &Cell, inputs: &str) -> (String, Result<Done, Failure>) {
         let figures = super::run::report::figures(&cell.args, &results);
         let mut result = serde_json::to_value(figures).map_err(|e| Failure(e.to_string()))?;
         if let Some(map) = result.as_object_mut() {
-            // Of all cells together, and another machine's.
-            map.remove("memory_mib");
             map.insert("trace".to_owned(), cell.name.trace.clone().into());
+            // Files as the plan calls them: where they lie is this machine's.
+            for file in ["drive", "free-map", "train"] {
+                if let Some(said) = cell.name.options.get(file) {
+                    map["options"][file] = said.clone().into();
+                }
+            }
         }
         Ok(Done { cell: cell.name.clone(), inputs: inputs.to_owned(), result })
     });

@@ -79,6 +79,7 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
         ("belief", format!("what the engine was told about the drive: {}", figures.belief)),
         ("volume", format!("{}; {} % may hold copies", bytes(figures.volume_bytes), figures.space_percent)),
     ];
+    out.push(("run by", format!("fs2-replay {}, {}", figures.version, figures.unusual())));
     if !figures.without.is_empty() {
         out.push(("fs2", format!("without {}", figures.without.join(", "))));
     }

@@ -1,10 +1,12 @@
 //! What a replay cost, for people and for programs.
 
 use std::io::Write;
+use std::time::Instant;
 
 use fs2_sim::replay::{Bound, Run};
 use serde::Serialize;
 
+use super::options::{self, Input, Options, Process};
 use super::{Args, Failure, Replayed, Results};
 
 /// Figures of a run; milliseconds are means.
@@ -92,8 +94,14 @@ pub(in crate::replay) struct Figures {
     pub(in crate::replay) skipped: u64,
     pub(in crate::replay) policies: Vec<PolicyFigures>,
     pub(in crate::replay) bounds: BoundsOfRuns,
-    /// Memory of this process at the most, MiB.
-    pub(in crate::replay) memory_mib: Option<f64>,
+    /// Of this program.
+    pub(in crate::replay) version: &'static str,
+    /// Files that were read, where one is to know them by their contents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::replay) inputs: Vec<Input>,
+    pub(in crate::replay) options: Options,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::replay) process: Option<Process>,
 }
 
 /// To a thousandth: what a table shows and what two machines agree on.
@@ -172,7 +180,11 @@ fn warm_up(runs: &[Run]) -> Option<usize> {
     runs.iter().position(|r| first - r.t_a_reads_ms() >= 0.9 * gain).map(|i| i + 1)
 }
 
-/// The most memory this process ever had resident, from the kernel's own count.
+/// What this process took, `begun` then.
+pub(super) fn process(begun: Instant) -> Process {
+    Process { memory_mib: memory_mib(), wall_s: round(begun.elapsed().as_secs_f64()) }
+}
+
 fn memory_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
@@ -215,7 +227,10 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
             runs: results.bounds.iter().map(bound_figures).collect(),
             single_pass: bound_figures(&results.bound_single),
         },
-        memory_mib: memory_mib(),
+        version: env!("CARGO_PKG_VERSION"),
+        inputs: Vec::new(),
+        options: options::options(args),
+        process: None,
     }
 }
 
@@ -256,6 +271,14 @@ fn line(out: &mut dyn Write, label: &str, f: &RunFigures) -> Result<(), Failure>
 }
 
 impl Figures {
+    /// The options that are not as by default.
+    pub(in crate::replay) fn unusual(&self) -> String {
+        match options::unusual(&self.options) {
+            said if said.is_empty() => "all options as by default".to_owned(),
+            said => format!("options {said}"),
+        }
+    }
+
     /// How the trace was replayed, in words.
     pub(in crate::replay) fn setting(&self) -> String {
         let pace = if self.pace == "closed" { "closed loop" } else { "at the trace's pace" };
@@ -278,6 +301,7 @@ impl Figures {
 /// Prints a table for each policy and the bounds.
 pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{} on {}", figures.trace.join(" "), figures.setting())?;
+    writeln!(out, "fs2-replay {}, {}", figures.version, figures.unusual())?;
     if figures.stretch > 1 {
         writeln!(out, "the volume's groups stand {} times as far apart as recorded", figures.stretch)?;
     }
@@ -313,8 +337,10 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
             f.b2_order,
         )?;
     }
-    if let Some(mib) = figures.memory_mib {
-        writeln!(out, "\nmemory: {mib:.0} MiB at the most")?;
+    if let Some(process) = &figures.process {
+        let memory =
+            process.memory_mib.map_or(String::new(), |mib| format!("memory: {mib:.0} MiB at the most, "));
+        writeln!(out, "\n{memory}{:.1} s", process.wall_s)?;
     }
     Ok(())
 }
