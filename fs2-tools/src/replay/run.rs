@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fs2_block::{BlockSize, Nanos, Permille};
-use fs2_disk::{DriveProfile, Power, Scheduler};
+use fs2_disk::{DriveProfile, Extended, Power, Scheduler};
 use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{
     Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
@@ -26,7 +26,7 @@ use super::html;
 use super::input::ReadArgs;
 use super::new_file::NewFile;
 use super::outputs;
-use super::profile::load;
+use super::profile::{fit, load};
 use crate::mkfs2::parse_percent;
 use passes::Passes;
 
@@ -102,6 +102,9 @@ pub(super) struct Args {
     /// Move the volume's block groups apart until it fills the drive, or so many times as far
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "0")]
     stretch: Option<u32>,
+    /// Also take a drive that ends more than a tenth before the volume: seeks beyond its full stroke are extrapolated
+    #[arg(long)]
+    extend: bool,
     /// At most so many requests of each pass
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -189,6 +192,8 @@ fn used(args: &Args) -> Permille {
 pub(super) struct Results {
     pub(super) drive: String,
     pub(super) power: Power,
+    /// Where the volume is larger than the drive.
+    pub(super) extended: Option<Extended>,
     pub(super) volume_bytes: u64,
     pub(super) block_size: BlockSize,
     pub(super) stretch: u32,
@@ -238,12 +243,15 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     }
     let map = free_map(args, err)?;
     let stretch = stretch_of(args, &map, &drive)?;
-    if let Some(extended) = drive.fit(map.bytes() * u64::from(stretch) / 512) {
+    let others = " (--drive), put several devices side by side (--pack), choose one of them (--device)";
+    let extended = fit(&mut drive, map.bytes() * u64::from(stretch) / 512, args.extend, others)?;
+    if let Some(extended) = &extended {
         writeln!(err, "fs2-replay: {extended}")?;
     }
     let mut results = Results {
         drive: drive.name().to_owned(),
         power: drive.power(),
+        extended,
         block_size: map.block_size,
         volume_bytes: map.bytes() * u64::from(stretch),
         stretch,

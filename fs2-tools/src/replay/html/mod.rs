@@ -86,6 +86,9 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
     if figures.stretch > 1 {
         out.push(("stretched", format!("block groups {} times as far apart as recorded", figures.stretch)));
     }
+    if let Some(extended) = &figures.extended {
+        out.push(("beyond the drive", extended.clone()));
+    }
     if figures.skipped > 0 {
         out.push(("left out", format!("{} lines or records of a pass that were wrong", figures.skipped)));
     }

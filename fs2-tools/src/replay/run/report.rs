@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::options::{self, Input, Options, Process};
 use super::{Args, Failure, Replayed, Results};
+use crate::replay::profile;
 
 /// Figures of a run; milliseconds are means.
 #[derive(Clone, Debug, Serialize)]
@@ -91,6 +92,10 @@ pub(in crate::replay) struct Figures {
     pub(in crate::replay) space_percent: f64,
     pub(in crate::replay) volume_bytes: u64,
     pub(in crate::replay) stretch: u32,
+    /// Sectors that the drive has by its profile, where it was extended to hold the volume.
+    pub(in crate::replay) extended_from_sectors: Option<u64>,
+    #[serde(skip)]
+    pub(in crate::replay) extended: Option<String>,
     pub(in crate::replay) skipped: u64,
     pub(in crate::replay) policies: Vec<PolicyFigures>,
     pub(in crate::replay) bounds: BoundsOfRuns,
@@ -220,6 +225,8 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
         space_percent: f64::from(args.space.get()) / 10.0,
         volume_bytes: results.volume_bytes,
         stretch: results.stretch,
+        extended_from_sectors: results.extended.as_ref().map(|e| e.from),
+        extended: results.extended.as_ref().map(profile::told),
         skipped: results.skipped,
         policies: results.policies.iter().map(|p| policy_figures(p, results)).collect(),
         bounds: BoundsOfRuns {
@@ -304,6 +311,9 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
     writeln!(out, "fs2-replay {}, {}", figures.version, figures.unusual())?;
     if figures.stretch > 1 {
         writeln!(out, "the volume's groups stand {} times as far apart as recorded", figures.stretch)?;
+    }
+    if let Some(extended) = &figures.extended {
+        writeln!(out, "{extended}")?;
     }
     if figures.skipped > 0 {
         writeln!(out, "{} lines or records of a pass were wrong and left out", figures.skipped)?;
