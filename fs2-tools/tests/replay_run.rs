@@ -233,6 +233,59 @@ fn a_drive_is_extended_far_only_when_asked() {
     assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["extended_from_sectors"], Value::Null);
 }
 
+/// Found: a run without requests had accesses of 0 ms, which counted as the most that could be won.
+#[test]
+fn nothing_has_no_figures() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (trace, page) = (dir.path().join("turns.txt"), dir.path().join("page.html"));
+    write_trace(&trace);
+    let page = page.to_str().expect("a name in text");
+    let args = [
+        trace.to_str().expect("a name in text"),
+        "--policy",
+        "none,fs2",
+        "--split",
+        "0,5,1000000",
+        "--html",
+        page,
+    ];
+    let (code, out, err) = replay(&args);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("no request in run 3, from 1000000 s on (--split)"), "{err}");
+    let none = &out[out.find("\nnone\n").expect("none")..out.find("\nfs2\n").expect("fs2")];
+    assert!(
+        !none.contains("gain") && none.lines().any(|l| l.trim_start().starts_with("3 ") && l.contains(" - ")),
+        "{none}"
+    );
+    let html = std::fs::read_to_string(page).expect("a page");
+    assert!(
+        html.contains("In run 2 a read took") && !html.contains("run 3: seek"),
+        "of the last run with requests"
+    );
+    let (_, out, _) = replay(&[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    for p in json["policies"].as_array().expect("policies") {
+        let run = p["runs"][2].as_object().expect("a run");
+        let of_nothing = [
+            "run",
+            "requests",
+            "reads",
+            "reads_from_copies",
+            "failed",
+            "elapsed_s",
+            "energy_total_j",
+            "replicas",
+        ];
+        for (key, value) in run {
+            assert!(value.is_null() != of_nothing.contains(&key.as_str()), "{key}: {value}");
+        }
+    }
+    assert_eq!(
+        (&json["bounds"]["runs"][2]["b2_order"], &json["policies"][0]["warm_up_runs"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
 #[test]
 fn all_policies_are_compared_on_the_same_runs() {
     let dir = tempfile::tempdir().expect("a scratch directory");
@@ -270,6 +323,9 @@ fn what_is_refused_says_why() {
     for (args, code, said) in [
         (vec!["-"], 1, "not standard input"),
         (vec!["/nowhere"], 1, "/nowhere"),
+        (vec!["/dev/null", "--format", "spc"], 1, "/dev/null: no request in it"),
+        (vec![trace, "--split", "100,200"], 1, "no request of the trace lies in any"),
+        (vec![trace, "--limit", "0"], 2, "0 is not in 1.."),
         (vec![trace, "--drive", "no-such"], 1, "no-such"),
         (vec![trace, "--free-map", listing], 1, "line 1: 'some', expected a number"),
         (vec![trace, "--split", "5,1"], 1, "ascend"),

@@ -66,7 +66,7 @@ pub(super) struct Args {
     #[arg(long)]
     buffered: bool,
     /// At most so many requests
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Print JSON
     #[arg(long)]

@@ -106,7 +106,7 @@ pub(super) struct Args {
     #[arg(long)]
     extend: bool,
     /// At most so many requests of each pass
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Seed of whatever is drawn: free blocks, what a mismatched drive hides
     #[arg(long, value_name = "N", default_value = "1")]
@@ -261,7 +261,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         bound_single: Bound::default(),
     };
     let trace = Passes::new(args);
-    bounds(args, &trace, &drive, &map, &mut results)?;
+    bounds(args, &trace, &drive, &map, &mut results, err)?;
     let known = match policies.iter().any(|p| p.needs_known_reads()) {
         true => Some(Arc::new(known_reads(args, &map)?)),
         false => None,
@@ -309,9 +309,14 @@ fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
 fn see(args: &Args, in_use: &mut InUse) -> Result<(), Failure> {
     for paths in [&args.train, &args.traces] {
         if !paths.is_empty() {
+            let mut empty = true;
             for record in open(args, paths)?.take(limit(args)) {
                 let record = record.map_err(bad_trace)?;
                 in_use.see(record.op, record.extent);
+                empty = false;
+            }
+            if empty {
+                return Err(Failure::at(&paths[0], "no request in it; `fs2-replay info` says what there is"));
             }
         }
     }
@@ -421,6 +426,7 @@ fn bounds(
     drive: &DriveProfile,
     map: &FreeMap,
     results: &mut Results,
+    err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let fresh = || -> Result<Bounds, Failure> {
         let mut bounds = Bounds::new(drive, map.block_size, pace(args));
@@ -430,10 +436,25 @@ fn bounds(
         Ok(bounds)
     };
     let mut bounds = fresh()?;
+    let mut requests = Vec::new();
     results.skipped = trace.each_run(passes(args).min(BOUND_PASSES), &args.split, |records| {
-        results.bounds.push(bounds.run(records).map_err(bad_trace)?);
+        let mut n = 0u64;
+        results.bounds.push(bounds.run(records.inspect(|_| n += 1)).map_err(bad_trace)?);
+        requests.push(n);
         Ok(())
     })?;
+    let empty: Vec<_> = (0..args.split.len()).filter(|i| requests.get(*i) == Some(&0)).collect();
+    if !requests.is_empty() && empty.len() == requests.len() {
+        return Err(Failure("--split: no request of the trace lies in any of the runs".to_owned()));
+    }
+    for i in empty {
+        let from = args.split[i].as_secs_f64();
+        writeln!(
+            err,
+            "fs2-replay: no request in run {}, from {from} s on (--split): it has no figures",
+            i + 1
+        )?;
+    }
     let (known, each) = (results.bounds.len(), args.split.len().max(1));
     for i in known..each * usize::from(passes(args)) {
         results.bounds.push(results.bounds[i - each]);

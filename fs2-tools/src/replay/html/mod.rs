@@ -11,7 +11,7 @@ mod table;
 mod tests;
 
 use super::run::Results;
-use super::run::report::Figures;
+use super::run::report::{Figures, PolicyFigures};
 use crate::report::page::{self, escape};
 use crate::report::summary::{bytes, change, figure};
 
@@ -42,11 +42,11 @@ const NAMED_MAX: usize = 4;
 
 /// What came out, in a sentence; nothing where there is nothing to compare with.
 fn sentence(figures: &Figures) -> String {
-    let none = figures.policies.iter().find(|p| p.name == "none").and_then(|p| p.runs.last());
-    let Some(none) = none else { return String::new() };
+    let none = figures.policies.iter().find(|p| p.name == "none").and_then(PolicyFigures::last);
+    let Some((none, from)) = none.and_then(|r| Some((r, r.t_a_reads_ms?))) else { return String::new() };
     let others = figures.policies.iter().filter(|p| p.name != "none").filter_map(|p| {
-        let ms = p.runs.last()?.t_a_reads_ms;
-        let change = change(none.t_a_reads_ms, ms)?;
+        let ms = p.last()?.t_a_reads_ms?;
+        let change = change(from, ms)?;
         Some((ms, format!("{} ms with {} ({change})", figure(ms), p.name)))
     });
     let mut others: Vec<_> = others.collect();
@@ -58,7 +58,7 @@ fn sentence(figures: &Figures) -> String {
     let Some((_, last)) = others.pop() else { return String::new() };
     let told: Vec<_> = others.into_iter().map(|o| o.1).collect();
     let and = if told.is_empty() { "" } else { " and " };
-    let from = figure(none.t_a_reads_ms);
+    let from = figure(from);
     format!("In run {} a read took {from} ms with none{best}{}{and}{last}.", none.run, told.join(", "))
 }
 

@@ -10,7 +10,7 @@ use super::options::{self, Input, Options, Process};
 use super::{Args, Failure, Replayed, Results};
 use crate::replay::profile;
 
-/// Figures of a run; milliseconds are means.
+/// Figures of a run; milliseconds are means. Of nothing there is none.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::replay) struct RunFigures {
     pub(in crate::replay) run: usize,
@@ -19,27 +19,27 @@ pub(in crate::replay) struct RunFigures {
     pub(in crate::replay) reads_from_copies: u64,
     pub(in crate::replay) failed: u64,
     pub(in crate::replay) elapsed_s: f64,
-    pub(in crate::replay) wait_ms: f64,
-    pub(in crate::replay) wait_behind_copies_ms: f64,
-    pub(in crate::replay) response_ms: f64,
-    pub(in crate::replay) response_reads_ms: f64,
-    pub(in crate::replay) p99_response_ms: f64,
-    pub(in crate::replay) t_a_ms: f64,
-    pub(in crate::replay) t_a_reads_ms: f64,
-    pub(in crate::replay) t_s_ms: f64,
-    pub(in crate::replay) t_r_ms: f64,
-    pub(in crate::replay) t_t_ms: f64,
-    pub(in crate::replay) t_s_reads_ms: f64,
-    pub(in crate::replay) t_r_reads_ms: f64,
-    pub(in crate::replay) t_t_reads_ms: f64,
-    pub(in crate::replay) p99_ms: f64,
-    pub(in crate::replay) p99_reads_ms: f64,
-    pub(in crate::replay) cache_hit_percent: f64,
-    pub(in crate::replay) busy_percent: f64,
-    pub(in crate::replay) energy_mj_per_access: f64,
+    pub(in crate::replay) wait_ms: Option<f64>,
+    pub(in crate::replay) wait_behind_copies_ms: Option<f64>,
+    pub(in crate::replay) response_ms: Option<f64>,
+    pub(in crate::replay) response_reads_ms: Option<f64>,
+    pub(in crate::replay) p99_response_ms: Option<f64>,
+    pub(in crate::replay) t_a_ms: Option<f64>,
+    pub(in crate::replay) t_a_reads_ms: Option<f64>,
+    pub(in crate::replay) t_s_ms: Option<f64>,
+    pub(in crate::replay) t_r_ms: Option<f64>,
+    pub(in crate::replay) t_t_ms: Option<f64>,
+    pub(in crate::replay) t_s_reads_ms: Option<f64>,
+    pub(in crate::replay) t_r_reads_ms: Option<f64>,
+    pub(in crate::replay) t_t_reads_ms: Option<f64>,
+    pub(in crate::replay) p99_ms: Option<f64>,
+    pub(in crate::replay) p99_reads_ms: Option<f64>,
+    pub(in crate::replay) cache_hit_percent: Option<f64>,
+    pub(in crate::replay) busy_percent: Option<f64>,
+    pub(in crate::replay) energy_mj_per_access: Option<f64>,
     pub(in crate::replay) energy_total_j: f64,
-    pub(in crate::replay) copy_percent: f64,
-    pub(in crate::replay) own_read_percent: f64,
+    pub(in crate::replay) copy_percent: Option<f64>,
+    pub(in crate::replay) own_read_percent: Option<f64>,
     pub(in crate::replay) replicas: u64,
     /// (none − this) / (none − B2o) of reads' T_A, percent; absent where there is nothing to win.
     pub(in crate::replay) share_percent: Option<f64>,
@@ -54,20 +54,32 @@ pub(in crate::replay) struct PolicyFigures {
     pub(in crate::replay) warm_up_runs: Option<usize>,
 }
 
+impl PolicyFigures {
+    /// The first run that has requests.
+    pub(in crate::replay) fn first(&self) -> Option<&RunFigures> {
+        self.runs.iter().find(|r| r.requests > 0)
+    }
+
+    /// The last one.
+    pub(in crate::replay) fn last(&self) -> Option<&RunFigures> {
+        self.runs.iter().rfind(|r| r.requests > 0)
+    }
+}
+
 /// Bounds of a run, ms a read.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::replay) struct BoundFigures {
     pub(in crate::replay) reads: u64,
-    pub(in crate::replay) reused_percent: f64,
-    pub(in crate::replay) reused_w_percent: f64,
-    pub(in crate::replay) in_order_percent: f64,
-    pub(in crate::replay) b0: f64,
-    pub(in crate::replay) b1: f64,
-    pub(in crate::replay) b2_reuse: f64,
-    pub(in crate::replay) b2_reuse_w: f64,
-    pub(in crate::replay) b2_reuse_strict: f64,
-    pub(in crate::replay) b2_reuse_w_strict: f64,
-    pub(in crate::replay) b2_order: f64,
+    pub(in crate::replay) reused_percent: Option<f64>,
+    pub(in crate::replay) reused_w_percent: Option<f64>,
+    pub(in crate::replay) in_order_percent: Option<f64>,
+    pub(in crate::replay) b0: Option<f64>,
+    pub(in crate::replay) b1: Option<f64>,
+    pub(in crate::replay) b2_reuse: Option<f64>,
+    pub(in crate::replay) b2_reuse_w: Option<f64>,
+    pub(in crate::replay) b2_reuse_strict: Option<f64>,
+    pub(in crate::replay) b2_reuse_w_strict: Option<f64>,
+    pub(in crate::replay) b2_order: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -115,15 +127,23 @@ fn round(x: f64) -> f64 {
 }
 
 fn share(none: Option<&Run>, run: &Run, bound: Option<&Bound>) -> Option<f64> {
-    let (none, bound) = (none?.t_a_reads_ms(), bound?);
+    let (none, bound) = (none?, bound?);
+    if none.reads_split.count == 0 || run.reads_split.count == 0 {
+        return None;
+    }
+    let none = none.t_a_reads_ms();
     let room = none - bound.mean_ms(bound.b2_order);
     // Below a hundredth of an access there is nothing to win, and a share of nothing says nothing.
     (room > none / 100.0).then(|| round(100.0 * (none - run.t_a_reads_ms()) / room))
 }
 
 fn run_figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Bound>) -> RunFigures {
-    let [t_s_reads_ms, t_r_reads_ms, t_t_reads_ms] = run.parts_reads_ms().map(round);
-    let per_request = |sum: fs2_block::Nanos| round(sum.as_millis_f64() / run.requests.max(1) as f64);
+    // The mean of nothing is no number: a run without requests, reads or accesses has none.
+    let of_requests = |x: f64| (run.requests > 0).then(|| round(x));
+    let of_accesses = |x: f64| (run.split.count > 0).then(|| round(x));
+    let of_reads = |x: f64| (run.reads_split.count > 0).then(|| round(x));
+    let of_sectors = |x: f64| (run.sectors > 0).then(|| round(x));
+    let [t_s_reads_ms, t_r_reads_ms, t_t_reads_ms] = run.parts_reads_ms().map(of_reads);
     RunFigures {
         run: number,
         requests: run.requests,
@@ -131,35 +151,37 @@ fn run_figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Boun
         reads_from_copies: run.reads_from_copies,
         failed: run.failed,
         elapsed_s: round(run.elapsed.as_secs_f64()),
-        wait_ms: round(run.wait_ms()),
-        wait_behind_copies_ms: per_request(run.wait_behind_copies),
-        response_ms: round(run.response_ms()),
-        response_reads_ms: round(run.response_reads_ms()),
-        p99_response_ms: round(run.response.quantile(990).as_millis_f64()),
-        t_a_ms: round(run.t_a_ms()),
-        t_a_reads_ms: round(run.t_a_reads_ms()),
-        t_s_ms: round(run.t_s_ms()),
-        t_r_ms: round(run.t_r_ms()),
-        t_t_ms: round(run.t_t_ms()),
+        wait_ms: of_requests(run.wait_ms()),
+        wait_behind_copies_ms: of_requests(
+            run.wait_behind_copies.as_millis_f64() / run.requests.max(1) as f64,
+        ),
+        response_ms: of_requests(run.response_ms()),
+        response_reads_ms: (run.reads > 0).then(|| round(run.response_reads_ms())),
+        p99_response_ms: of_requests(run.response.quantile(990).as_millis_f64()),
+        t_a_ms: of_accesses(run.t_a_ms()),
+        t_a_reads_ms: of_reads(run.t_a_reads_ms()),
+        t_s_ms: of_accesses(run.t_s_ms()),
+        t_r_ms: of_accesses(run.t_r_ms()),
+        t_t_ms: of_accesses(run.t_t_ms()),
         t_s_reads_ms,
         t_r_reads_ms,
         t_t_reads_ms,
-        p99_ms: round(run.access.quantile(990).as_millis_f64()),
-        p99_reads_ms: round(run.access_reads.quantile(990).as_millis_f64()),
-        cache_hit_percent: round(run.cache_hit_percent()),
-        busy_percent: round(run.busy_percent()),
-        energy_mj_per_access: round(run.energy_mj_per_access()),
+        p99_ms: of_accesses(run.access.quantile(990).as_millis_f64()),
+        p99_reads_ms: of_reads(run.access_reads.quantile(990).as_millis_f64()),
+        cache_hit_percent: of_reads(run.cache_hit_percent()),
+        busy_percent: of_requests(run.busy_percent()),
+        energy_mj_per_access: of_accesses(run.energy_mj_per_access()),
         energy_total_j: round(run.energy_total_j()),
-        copy_percent: round(run.copy_percent()),
-        own_read_percent: round(100.0 * run.own_read_sectors as f64 / run.sectors.max(1) as f64),
+        copy_percent: of_sectors(run.copy_percent()),
+        own_read_percent: of_sectors(100.0 * run.own_read_sectors as f64 / run.sectors.max(1) as f64),
         replicas: run.replicas,
         share_percent: share(none, run, bound),
     }
 }
 
 fn bound_figures(b: &Bound) -> BoundFigures {
-    let ms = |sum| round(b.mean_ms(sum));
-    let percent = |n: u64| round(100.0 * n as f64 / b.reads.max(1) as f64);
+    let ms = |sum| (b.reads > 0).then(|| round(b.mean_ms(sum)));
+    let percent = |n: u64| (b.reads > 0).then(|| round(100.0 * n as f64 / b.reads as f64));
     BoundFigures {
         reads: b.reads,
         reused_percent: percent(b.reused),
@@ -175,14 +197,17 @@ fn bound_figures(b: &Bound) -> BoundFigures {
     }
 }
 
-/// The first run that has 90 % of what the last has won over the first.
+/// The first run that has 90 % of what the last has won over the first, of those that read.
 fn warm_up(runs: &[Run]) -> Option<usize> {
-    let (first, last) = (runs.first()?.t_a_reads_ms(), runs.last()?.t_a_reads_ms());
+    let mut read = runs.iter().filter(|r| r.reads_split.count > 0).map(Run::t_a_reads_ms);
+    let first = read.next()?;
+    let last = read.next_back()?;
     let gain = first - last;
     if gain <= first / 100.0 {
         return None;
     }
-    runs.iter().position(|r| first - r.t_a_reads_ms() >= 0.9 * gain).map(|i| i + 1)
+    let won = |r: &Run| r.reads_split.count > 0 && first - r.t_a_reads_ms() >= 0.9 * gain;
+    runs.iter().position(won).map(|i| i + 1)
 }
 
 /// What this process took, `begun` then.
@@ -251,27 +276,32 @@ pub(super) fn json(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure
 const HEAD: &str = "      run  requests    reads  elapsed    wait     T_A    T_A    T_s    T_r    T_t    p99  p99 of   hit  busy  energy   total  copies  replicas share
                                     s      ms  all ms  reads  reads  reads  reads  reads  resp.     %     %      mJ       J       %            %";
 
+/// A figure of a table, or a dash.
+fn cell(x: Option<f64>, digits: usize) -> String {
+    x.map_or(String::from("-"), |x| format!("{x:.digits$}"))
+}
+
 fn line(out: &mut dyn Write, label: &str, f: &RunFigures) -> Result<(), Failure> {
     let share = f.share_percent.map_or(String::from("-"), |s| format!("{s:.0}"));
     writeln!(
         out,
-        "{label:>9} {:>9} {:>8} {:>8.1} {:>7.3} {:>7.3} {:>6.3} {:>6.3} {:>6.3} {:>6.3} {:>6.2} {:>7.2} {:>5.1} {:>5.1} {:>7.2} {:>7.0} {:>7.2} {:>9} {share:>5}",
+        "{label:>9} {:>9} {:>8} {:>8.1} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>5} {:>5} {:>7} {:>7.0} {:>7} {:>9} {share:>5}",
         f.requests,
         f.reads,
         f.elapsed_s,
-        f.wait_ms,
-        f.t_a_ms,
-        f.t_a_reads_ms,
-        f.t_s_reads_ms,
-        f.t_r_reads_ms,
-        f.t_t_reads_ms,
-        f.p99_reads_ms,
-        f.p99_response_ms,
-        f.cache_hit_percent,
-        f.busy_percent,
-        f.energy_mj_per_access,
+        cell(f.wait_ms, 3),
+        cell(f.t_a_ms, 3),
+        cell(f.t_a_reads_ms, 3),
+        cell(f.t_s_reads_ms, 3),
+        cell(f.t_r_reads_ms, 3),
+        cell(f.t_t_reads_ms, 3),
+        cell(f.p99_reads_ms, 2),
+        cell(f.p99_response_ms, 2),
+        cell(f.cache_hit_percent, 1),
+        cell(f.busy_percent, 1),
+        cell(f.energy_mj_per_access, 2),
         f.energy_total_j,
-        f.copy_percent,
+        cell(f.copy_percent, 2),
         f.replicas,
     )?;
     Ok(())
@@ -335,16 +365,16 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
     for (label, f) in runs.chain(single) {
         writeln!(
             out,
-            "{label:>9} {:>7.1} % {:>6.1} % {:>7.3} {:>7.3} {:>9.3} {:>7.3} {:>8.3} {:>7.3} {:>7.3}",
-            f.reused_percent,
-            f.in_order_percent,
-            f.b0,
-            f.b1,
-            f.b2_reuse,
-            f.b2_reuse_strict,
-            f.b2_reuse_w,
-            f.b2_reuse_w_strict,
-            f.b2_order,
+            "{label:>9} {:>7} % {:>6} % {:>7} {:>7} {:>9} {:>7} {:>8} {:>7} {:>7}",
+            cell(f.reused_percent, 1),
+            cell(f.in_order_percent, 1),
+            cell(f.b0, 3),
+            cell(f.b1, 3),
+            cell(f.b2_reuse, 3),
+            cell(f.b2_reuse_strict, 3),
+            cell(f.b2_reuse_w, 3),
+            cell(f.b2_reuse_w_strict, 3),
+            cell(f.b2_order, 3),
         )?;
     }
     if let Some(process) = &figures.process {
