@@ -286,6 +286,27 @@ fn nothing_has_no_figures() {
     );
 }
 
+/// Found: T_A was said to be a mean of all requests, and wait what it lacks of the response.
+#[test]
+fn a_flush_has_no_access_and_the_help_says_so() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("flushes.txt");
+    let line = |i: u32| format!("{i}.0 D R {} 8 7 a\n{i}.5 D F 0 0 7 a\n", 800_000 * i);
+    std::fs::write(&trace, (0..4).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let (code, out, err) = replay(&[trace, "--policy", "none", "--runs", "1", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let run = &json["policies"][0]["runs"][0];
+    let f = |key: &str| run[key].as_f64().expect("a number");
+    assert_eq!(run["requests"], 8);
+    // Four accesses, eight requests.
+    assert!((f("response_ms") - f("wait_ms") - f("t_a_ms") / 2.0).abs() < 0.002, "{run}");
+    assert!(f("response_ms") < f("t_a_ms"), "{run}");
+    let (code, help, _) = replay(&["--help"]);
+    assert!(code == 0 && help.contains("means over accesses at the drive, wait and response"));
+}
+
 #[test]
 fn all_policies_are_compared_on_the_same_runs() {
     let dir = tempfile::tempdir().expect("a scratch directory");

@@ -98,8 +98,9 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
 /// What the figures mean, as HTML.
 const MEANING: &str = "\
 <p><b>T<sub>A</sub></b> is an access at the drive: seek T<sub>s</sub>, rotation T<sub>r</sub>, transfer with \
-overhead T<sub>t</sub>. <b>Response</b> is \
-from arrival to answer, queueing included. <b>Copied</b> is what was written as copies, in the run and the idle \
+overhead T<sub>t</sub>; means are over accesses. <b>Response</b> is \
+from arrival to answer, queueing included, and its mean over requests: a flush may have no access, a request in \
+pieces has several. <b>Copied</b> is what was written as copies, in the run and the idle \
 time after it, in percent of what was requested; energy “in all” includes that and idling. Every run but the \
 first repeats what came before, which flatters schemes that copy in the order of access; a <b>single pass</b> is \
 the first run on a fresh volume.</p>
