@@ -307,6 +307,21 @@ fn a_flush_has_no_access_and_the_help_says_so() {
     assert!(code == 0 && help.contains("means over accesses at the drive, wait and response"));
 }
 
+/// Found: `info` counted them, `run` moved them without a word.
+#[test]
+fn requests_out_of_order_are_told_of() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("back.spc");
+    // Further back than the reader puts in order: 4096 requests.
+    let line = |i: u32| format!("0,{},4096,r,{}\n", i * 8, if i < 5000 { i + 10 } else { 1 });
+    std::fs::write(&trace, (0..5003).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let args = [trace, "--format", "spc", "--policy", "none", "--runs", "1", "--json"];
+    let (code, out, err) = replay(&args);
+    assert!(code == 0 && err.contains("3 requests were moved to the time of the one before"), "{err}");
+    assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["out_of_order"], 3);
+}
+
 #[test]
 fn all_policies_are_compared_on_the_same_runs() {
     let dir = tempfile::tempdir().expect("a scratch directory");

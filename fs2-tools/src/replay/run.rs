@@ -23,6 +23,7 @@ use fs2_trace::TraceError;
 
 use super::Failure;
 use super::html;
+use super::info::thousands;
 use super::input::ReadArgs;
 use super::new_file::NewFile;
 use super::outputs;
@@ -201,6 +202,7 @@ pub(super) struct Results {
     pub(super) block_size: BlockSize,
     pub(super) stretch: u32,
     pub(super) skipped: u64,
+    pub(super) out_of_order: u64,
     pub(super) policies: Vec<Replayed>,
     pub(super) bounds: Vec<Bound>,
     pub(super) bound_single: Bound,
@@ -259,6 +261,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         volume_bytes: map.bytes() * u64::from(stretch),
         stretch,
         skipped: 0,
+        out_of_order: 0,
         policies: Vec::new(),
         bounds: Vec::new(),
         bound_single: Bound::default(),
@@ -440,12 +443,17 @@ fn bounds(
     };
     let mut bounds = fresh()?;
     let mut requests = Vec::new();
-    results.skipped = trace.each_run(passes(args).min(BOUND_PASSES), &args.split, |records| {
+    let left = trace.each_run(passes(args).min(BOUND_PASSES), &args.split, |records| {
         let mut n = 0u64;
         results.bounds.push(bounds.run(records.inspect(|_| n += 1)).map_err(bad_trace)?);
         requests.push(n);
         Ok(())
     })?;
+    (results.skipped, results.out_of_order) = (left.skipped, left.late);
+    if left.late > 0 {
+        let moved = "requests were moved to the time of the one before: theirs was earlier";
+        writeln!(err, "fs2-replay: {} {moved}", thousands(left.late))?;
+    }
     let empty: Vec<_> = (0..args.split.len()).filter(|i| requests.get(*i) == Some(&0)).collect();
     if !requests.is_empty() && empty.len() == requests.len() {
         return Err(Failure("--split: no request of the trace lies in any of the runs".to_owned()));

@@ -109,6 +109,8 @@ pub(in crate::replay) struct Figures {
     #[serde(skip)]
     pub(in crate::replay) extended: Option<String>,
     pub(in crate::replay) skipped: u64,
+    /// Requests of a pass that were moved to the time of the one before.
+    pub(in crate::replay) out_of_order: u64,
     pub(in crate::replay) policies: Vec<PolicyFigures>,
     pub(in crate::replay) bounds: BoundsOfRuns,
     /// Of this program.
@@ -253,6 +255,7 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
         extended_from_sectors: results.extended.as_ref().map(|e| e.from),
         extended: results.extended.as_ref().map(profile::told),
         skipped: results.skipped,
+        out_of_order: results.out_of_order,
         policies: results.policies.iter().map(|p| policy_figures(p, results)).collect(),
         bounds: BoundsOfRuns {
             last: bound_figures(&results.bounds.last().copied().unwrap_or_default()),
