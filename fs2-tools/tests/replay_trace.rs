@@ -121,6 +121,30 @@ fn no_trace_is_written_over() {
     assert_eq!(json(dir, &["info", "--json", "b.spc"], b"")["format"], "container");
 }
 
+/// Found: each generation or page that was interrupted left a hidden file of any size.
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fs2-replay"))
+        .args(["generate", "zipf", "--requests", "100000000000", "a.fs2trace"])
+        .current_dir(&dir)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Until it has its file open.
+    let at = fs::canonicalize(&dir).unwrap();
+    let files = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    while !files(child.id()).any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(&at))) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(nix::sys::signal::Signal::SIGINT as i32));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+}
+
 #[test]
 fn help_has_examples() {
     for command in ["info", "convert"] {
