@@ -60,6 +60,12 @@ fn info_says_what_is_in_a_trace() {
     let text = String::from_utf8(ok(dir, &["info", "a.spc"], b"")).unwrap();
     assert!(text.contains("requests      3 in 1.000 s"), "{text}");
     assert!(text.contains("\"3\": 1 requests"), "{text}");
+
+    // Found: gaps that are all 100 ms had percentiles of 99.615 ms.
+    let even: String = (0..50).map(|i| format!("0,8,4096,R,{}.{}\n", i / 10, i % 10)).collect();
+    let text = String::from_utf8(ok(dir, &["info", "-"], even.as_bytes())).unwrap();
+    let says = "interarrival  mean 100.000, half 100, 90 % 100, 99 % 100, most 100.000 ms";
+    assert!(text.contains(says), "{text}");
 }
 
 #[test]
