@@ -350,6 +350,22 @@ fn all_policies_are_compared_on_the_same_runs() {
 }
 
 #[test]
+fn a_policy_named_twice_is_run_once() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("turns.txt");
+    write_trace(&trace);
+    let trace = trace.to_str().expect("a name in text");
+    let args =
+        [trace, "--runs", "1", "--limit", "50", "--policy", "none,fs2", "--policy", "none,none", "--json"];
+    let (code, out, err) = replay(&args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let names: Vec<_> = json["policies"].as_array().expect("policies").iter().map(|p| &p["name"]).collect();
+    assert_eq!(names, ["none", "fs2"]);
+    assert_eq!(json["options"]["policy"], serde_json::json!(["none", "fs2"]));
+}
+
+#[test]
 fn what_is_refused_says_why() {
     let dir = tempfile::tempdir().expect("a scratch directory");
     let (trace, listing) = (dir.path().join("turns.txt"), dir.path().join("listing"));

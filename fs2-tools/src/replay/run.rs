@@ -175,7 +175,14 @@ fn policies(args: &Args) -> Vec<Scheme> {
         Policies::All => Scheme::ALL.to_vec(),
         Policies::One(scheme) => vec![*scheme],
     };
-    args.policy.iter().flat_map(of).collect()
+    let mut all: Vec<Scheme> = Vec::new();
+    for scheme in args.policy.iter().flat_map(of) {
+        // Twice the same says nothing new.
+        if !all.contains(&scheme) {
+            all.push(scheme);
+        }
+    }
+    all
 }
 
 /// One policy's runs.

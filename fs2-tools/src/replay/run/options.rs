@@ -7,7 +7,7 @@ use fs2_block::{Nanos, Permille};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{Args, Failure, Policies, passes, used};
+use super::{Args, Failure, passes, policies, used};
 use crate::replay::digest::Digests;
 
 /// Options by their long names, with values as the command line takes them.
@@ -61,15 +61,11 @@ fn path(p: &Path) -> Value {
 
 /// Those of a command line. What has no value is null, what is not set false.
 pub(super) fn options(args: &Args) -> Options {
-    let policies = args.policy.iter().map(|p| match p {
-        Policies::All => "all".to_owned(),
-        Policies::One(scheme) => scheme.to_string(),
-    });
     let used = args.free_map.is_none().then(|| used(args));
     let read = &args.read;
     let all: [(&str, Value); 24] = [
         ("drive", path(&args.drive)),
-        ("policy", list(policies)),
+        ("policy", list(policies(args).iter().map(ToString::to_string))),
         ("scheduler", args.scheduler.name().into()),
         ("depth", args.depth.into()),
         ("space", share(args.space)),
