@@ -366,6 +366,21 @@ fn a_policy_named_twice_is_run_once() {
 }
 
 #[test]
+fn a_drive_that_cannot_keep_up_is_told_of_once() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("rush.spc");
+    let line =
+        |i: u32| format!("0,{},4096,r,{}\n", u64::from(i) * 7_777_777 % 100_000_000, f64::from(i) / 1000.0);
+    std::fs::write(&trace, (0..1000).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let args = [trace, "--format", "spc", "--policy", "none,fs2", "--runs", "2", "--closed-loop"];
+    let (code, _, err) = replay(&args[..7]);
+    assert!(code == 0 && err.matches("cannot keep up").count() == 1 && err.lines().count() == 1, "{err}");
+    assert!(err.contains("run 1 of none") && err.contains("--closed-loop"), "{err}");
+    assert_eq!(replay(&args).2, "");
+}
+
+#[test]
 fn what_is_refused_says_why() {
     let dir = tempfile::tempdir().expect("a scratch directory");
     let (trace, listing) = (dir.path().join("turns.txt"), dir.path().join("listing"));

@@ -282,7 +282,24 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     for policy in policies {
         results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
+    if let Some(told) = overloaded(args, &results) {
+        writeln!(err, "fs2-replay: {told}")?;
+    }
     Ok(results)
+}
+
+/// Where requests come faster than the drive serves them: then waits say how long the trace is, not how good the
+/// order. It is taken to be so where the drive never rests and a mean wait is above a second; a guess.
+fn overloaded(args: &Args, results: &Results) -> Option<String> {
+    let mut runs = results.policies.iter().flat_map(|p| (1..).zip(&p.runs).map(move |(n, r)| (p, n, r)));
+    let (p, n, run) = runs.find(|(_, _, r)| r.busy_percent() > 99.0 && r.wait_ms() > 1000.0)?;
+    let wait = run.wait_ms() / 1000.0;
+    let what = format!(
+        "the drive cannot keep up with the trace: by run {n} of {} requests wait for {wait:.1} s",
+        p.name
+    );
+    let then = "--closed-loop sends each after the answer to the one before; or take a faster --drive";
+    (!args.closed_loop).then(|| format!("{what} in the mean; {then}"))
 }
 
 fn open(args: &Args, paths: &[PathBuf]) -> Result<fs2_trace::Stream, Failure> {
