@@ -17,7 +17,7 @@ from pathlib import Path
 SPLIT = {"cvs-update": [0, 9.0, 25.0], "startx-kde": [0, 14.0, 28.2, 42.5, 56.7]}
 RECORDED = ["cvs-update", "startx-kde", "tpcw-shopping", "devtree", "fb-webserver"]
 SERVERS = ["linux-mysql", "windows-mssql", "linux-webserver-2"]
-# A volume of 716 GiB: there is nothing to stretch.
+# A volume of 716 GiB: wd800-repaired has to be extended, and there is nothing to stretch.
 WIDE = "linux-webserver-2"
 RUNS = 7
 SCHEMES = ["none", "organ-pipe", "abr", "hot-files", "alis-heat", "alis-run", "borg", "sr-array", "fs2-static", "fs2-2005", "fs2"]
@@ -39,7 +39,7 @@ Made by `benches/targets.py TRACES target/release/fs2-replay docs/targets.md --r
 the whole trace as one pass in brackets. FCFS, depth 1, closed loop, 5 % space, 60 s between runs; the last three traces have free blocks drawn, 60 % in use. A mismatched belief
 is of another drive's zones and skews, of a speed 0.02 % and seeks 10 % off, and knows neither where 2 % of the sectors lie nor, to 20 to 100 µs, when requests end; a belief in seeks
 knows nothing of the platter. Stretched, the volume's block groups lie apart until they fill
-the drive; linux-webserver-2's is of 716 GiB.
+the drive; linux-webserver-2's is of 716 GiB: for it wd800-repaired was extended, and seeks beyond its full stroke are extrapolated.
 """
 
 
@@ -50,6 +50,7 @@ def plan(traces, names, stretch):
         lines += ["", "[[trace]]", f'name = "{name}"']
         if name in SERVERS:
             lines += [f'files = ["{traces / name}.load.gz"]', 'used = "60%"', f"runs = {RUNS}"]
+            lines += ["extend = true"] if name == WIDE else []
         else:
             lines += [f'files = ["{traces / name}.blkparse.txt.zst"]', f'free-map = "{traces / name}.dumpe2fs.txt.zst"', 'event = "D"']
             lines += [f"split = {SPLIT[name]}"] if name in SPLIT else [f"runs = {RUNS}"]

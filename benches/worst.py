@@ -121,6 +121,8 @@ def main():
             rows.append((more(none, ours), ours["run"], options, none, ours))
         if any(row[0][m] > TARGETS[m] for row in rows[-len(policies["none"]) :] for m in METRICS):
             suspects.append(dict(key))
+    # A run without reads has no mean of them.
+    rows = [r for r in rows if all(r[3][m] is not None and r[4][m] is not None for m in METRICS.values())]
     print(f"{len(rows)} runs of {len(cells) - unpaired} pairs" + (f", {unpaired} cells without their pair" if unpaired else ""))
     if not rows:
         return

@@ -1,19 +1,42 @@
 //! Files that are there whole or not at all.
 
-use std::fs::Permissions;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::fs::{File, Permissions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use rustix::fs::{AtFlags, CWD, linkat};
+use tempfile::TempPath;
 
 use crate::replay::Failure;
 
 /// A file that is not there yet: its name appears once it is whole.
 pub(crate) struct NewFile {
-    file: NamedTempFile,
+    file: File,
+    /// Its name meanwhile, where the file system has no files without one: those go when the program is killed.
+    hidden: Option<TempPath>,
     path: PathBuf,
+}
+
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."))
+}
+
+const HIDDEN: &str = ".new-";
+
+/// A file without a name, if the file system has such and it can be given one later.
+fn nameless(dir: &Path) -> Option<File> {
+    let open = || File::options().write(true).mode(0o666).custom_flags(libc::O_TMPFILE).open(dir).ok();
+    Path::new("/proc/self/fd").exists().then(open).flatten()
+}
+
+/// Gives a file without a name a hidden one, from which it can take another's place.
+fn named(file: &File, dir: &Path) -> io::Result<TempPath> {
+    let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let link = |to: &Path| Ok(linkat(CWD, &from, CWD, to, AtFlags::SYMLINK_FOLLOW)?);
+    tempfile::Builder::new().prefix(HIDDEN).make_in(dir, link).map(|made| made.into_temp_path())
 }
 
 impl NewFile {
@@ -33,19 +56,18 @@ impl NewFile {
             return Err(Failure::at(path, "no file's name, expected one to write"));
         }
         // A link is followed: what it leads to is replaced, and not the link (/dev/stdout is one).
-        let target = match path.symlink_metadata() {
+        let path = match path.symlink_metadata() {
             Ok(about) if about.is_symlink() => path.canonicalize().map_err(|e| Failure::at(path, e))?,
             _ => path.to_owned(),
         };
-        let path = target.as_path();
-        let dir = match path.parent() {
-            Some(dir) if dir != Path::new("") => dir,
-            _ => Path::new("."),
-        };
+        if let Some(file) = nameless(dir_of(&path)) {
+            return Ok(NewFile { file, hidden: None, path });
+        }
         let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix(".new-").permissions(Permissions::from_mode(0o666));
-        let file = builder.tempfile_in(dir).map_err(|e| Failure::at(path, e))?;
-        Ok(NewFile { file, path: path.to_owned() })
+        let builder = builder.prefix(HIDDEN).permissions(Permissions::from_mode(0o666));
+        let made = builder.tempfile_in(dir_of(&path)).map_err(|e| Failure::at(&path, e))?;
+        let (file, hidden) = made.into_parts();
+        Ok(NewFile { file, hidden: Some(hidden), path })
     }
 
     /// Writes it whole.
@@ -63,14 +85,15 @@ impl NewFile {
     /// The file system's, and those of `write`.
     pub(crate) fn write_with<T>(
         self,
-        write: impl FnOnce(&mut BufWriter<NamedTempFile>) -> Result<T, Failure>,
+        write: impl FnOnce(&mut BufWriter<File>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let at = |e| Failure::at(&self.path, e);
         let mut file = BufWriter::new(self.file);
         let done = write(&mut file)?;
         let file = file.into_inner().map_err(|e| at(e.into_error()))?;
-        file.as_file().sync_all().map_err(at)?;
-        file.persist(&self.path).map_err(|e| at(e.error))?;
+        file.sync_all().map_err(at)?;
+        let hidden = self.hidden.map_or_else(|| named(&file, dir_of(&self.path)), Ok).map_err(at)?;
+        hidden.persist(&self.path).map_err(|e| at(e.error))?;
         Ok(done)
     }
 }

@@ -113,13 +113,213 @@ fn a_table_for_people_and_passes_without_a_split() {
     ];
     let (code, out, err) = replay(&args);
     assert_eq!((code, err.as_str()), (0, ""));
-    for said in
-        ["sptf (depth 4)", "belief mismatched", "times as far apart", "fs2\n", "single", "B2o", "memory:"]
-    {
+    for said in [
+        "sptf (depth 4)",
+        "--runs 2",
+        "--used 50%",
+        "belief mismatched",
+        "times as far apart",
+        "fs2\n",
+        "single",
+        "B2o",
+        "memory:",
+    ] {
         assert!(out.contains(said), "{said} is missing:\n{out}");
     }
     assert_eq!(out.lines().filter(|l| l.split_whitespace().nth(1) == Some("300")).count(), 3, "{out}");
     assert_eq!(replay(&args).1.lines().take(8).collect::<Vec<_>>(), out.lines().take(8).collect::<Vec<_>>());
+}
+
+/// Found: two results with other seeds, clients or devices could not be told apart.
+#[test]
+fn a_result_says_what_was_run() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (trace, page) = (dir.path().join("turns.txt"), dir.path().join("page.html"));
+    write_trace(&trace);
+    let name = trace.to_str().expect("a name in text");
+    let args = [
+        name,
+        "--policy",
+        "none",
+        "--runs",
+        "1",
+        "--seed",
+        "9",
+        "--closed-loop",
+        "--clients",
+        "2",
+        "--limit",
+        "20",
+        "--event",
+        "D",
+        "--json",
+        "--html",
+        page.to_str().expect("a name in text"),
+    ];
+    let run = || -> Value {
+        let (code, out, err) = replay(&args);
+        assert_eq!((code, err.as_str()), (0, ""));
+        serde_json::from_str(&out).expect("JSON")
+    };
+    let mut json = run();
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    let options = &json["options"];
+    for (name, is) in [
+        ("seed", Value::from(9)),
+        ("clients", 2.into()),
+        ("think", "5ms,100ms".into()),
+        ("limit", 20.into()),
+        ("runs", 1.into()),
+        ("idle-between", "60s".into()),
+        ("event", "D".into()),
+        ("used", "60%".into()),
+        ("policy", serde_json::json!(["none"])),
+        ("device", Value::Null),
+    ] {
+        assert_eq!(options[name], is, "{name}");
+    }
+    let input = &json["inputs"][0];
+    let bytes = std::fs::metadata(&trace).expect("a trace").len();
+    assert_eq!(
+        (&input["what"], &input["path"], &input["bytes"]),
+        (&"trace".into(), &name.into(), &bytes.into())
+    );
+    assert_eq!(input["xxh3"].as_str().map(str::len), Some(32));
+    assert!(json["process"]["memory_mib"].is_number() && json["process"]["wall_s"].is_number());
+    // All that differs from one time to the next is in one place.
+    let mut again = run();
+    for one in [&mut json, &mut again] {
+        one.as_object_mut().expect("an object").remove("process").expect("there");
+    }
+    assert_eq!(json, again);
+    let said = "--clients 2 --closed-loop --event D --limit 20 --policy none --runs 1 --seed 9";
+    let html = std::fs::read_to_string(&page).expect("a page");
+    assert!(html.contains(&format!("fs2-replay {}, options {said}<", env!("CARGO_PKG_VERSION"))));
+    let (_, out, _) = replay(&args[..args.len() - 3]);
+    assert!(out.contains(&format!(", options {said}\n")), "{out}");
+}
+
+/// Found: a volume of 930 GiB on a drive of 75 had a mean seek of 389 ms, eighteen full strokes, and only a line on
+/// standard error said why.
+#[test]
+fn a_drive_is_extended_far_only_when_asked() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (far, near, page) = (dir.path().join("far"), dir.path().join("near"), dir.path().join("page.html"));
+    std::fs::write(&far, "0,8,4096,r,0\n0,185000000,4096,r,1\n").expect("written");
+    std::fs::write(&near, "0,8,4096,r,0\n0,165000000,4096,r,1\n").expect("written");
+    let [far, near, page] = [&far, &near, &page].map(|p| p.to_str().expect("a name in text"));
+    let run = |trace: &str, more: &[&str]| {
+        replay(&[&[trace, "--format", "spc", "--policy", "none", "--runs", "1"], more].concat())
+    };
+    let (code, out, err) = run(far, &[]);
+    assert_eq!((code, out.as_str()), (1, ""));
+    for says in ["88.", "the drive wd800-repaired has 74.5 GiB", "--drive", "--pack", "--device", "--extend"]
+    {
+        assert!(err.contains(says), "{says} is missing: {err}");
+    }
+    let (code, out, err) = run(far, &["--extend", "--json"]);
+    assert!(code == 0 && err.contains("extended to"), "{err}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (&json["extended_from_sectors"], &json["options"]["extend"]),
+        (&156_301_488.into(), &true.into())
+    );
+    // A little is taken without asking, and told of.
+    let (code, out, err) = run(near, &["--html", page]);
+    assert!(code == 0 && err.contains("extended to"), "{err}");
+    let told = "the drive was extended from 74.5 GiB to";
+    assert!(out.contains(told) && std::fs::read_to_string(page).expect("a page").contains(told), "{out}");
+    let (_, out, _) = run(far, &["--drive", "nearline-hc310", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["extended_from_sectors"], Value::Null);
+}
+
+/// Found: a run without requests had accesses of 0 ms, which counted as the most that could be won.
+#[test]
+fn nothing_has_no_figures() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (trace, page) = (dir.path().join("turns.txt"), dir.path().join("page.html"));
+    write_trace(&trace);
+    let page = page.to_str().expect("a name in text");
+    let args = [
+        trace.to_str().expect("a name in text"),
+        "--policy",
+        "none,fs2",
+        "--split",
+        "0,5,1000000",
+        "--html",
+        page,
+    ];
+    let (code, out, err) = replay(&args);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("no request in run 3, from 1000000 s on (--split)"), "{err}");
+    let none = &out[out.find("\nnone\n").expect("none")..out.find("\nfs2\n").expect("fs2")];
+    assert!(
+        !none.contains("gain") && none.lines().any(|l| l.trim_start().starts_with("3 ") && l.contains(" - ")),
+        "{none}"
+    );
+    let html = std::fs::read_to_string(page).expect("a page");
+    assert!(
+        html.contains("In run 2 a read took") && !html.contains("run 3: seek"),
+        "of the last run with requests"
+    );
+    let (_, out, _) = replay(&[&args[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    for p in json["policies"].as_array().expect("policies") {
+        let run = p["runs"][2].as_object().expect("a run");
+        let of_nothing = [
+            "run",
+            "requests",
+            "reads",
+            "reads_from_copies",
+            "failed",
+            "elapsed_s",
+            "energy_total_j",
+            "replicas",
+        ];
+        for (key, value) in run {
+            assert!(value.is_null() != of_nothing.contains(&key.as_str()), "{key}: {value}");
+        }
+    }
+    assert_eq!(
+        (&json["bounds"]["runs"][2]["b2_order"], &json["policies"][0]["warm_up_runs"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+/// Found: T_A was said to be a mean of all requests, and wait what it lacks of the response.
+#[test]
+fn a_flush_has_no_access_and_the_help_says_so() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("flushes.txt");
+    let line = |i: u32| format!("{i}.0 D R {} 8 7 a\n{i}.5 D F 0 0 7 a\n", 800_000 * i);
+    std::fs::write(&trace, (0..4).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let (code, out, err) = replay(&[trace, "--policy", "none", "--runs", "1", "--json"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let run = &json["policies"][0]["runs"][0];
+    let f = |key: &str| run[key].as_f64().expect("a number");
+    assert_eq!(run["requests"], 8);
+    // Four accesses, eight requests.
+    assert!((f("response_ms") - f("wait_ms") - f("t_a_ms") / 2.0).abs() < 0.002, "{run}");
+    assert!(f("response_ms") < f("t_a_ms"), "{run}");
+    let (code, help, _) = replay(&["--help"]);
+    assert!(code == 0 && help.contains("means over accesses at the drive, wait and response"));
+}
+
+/// Found: `info` counted them, `run` moved them without a word.
+#[test]
+fn requests_out_of_order_are_told_of() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("back.spc");
+    // Further back than the reader puts in order: 4096 requests.
+    let line = |i: u32| format!("0,{},4096,r,{}\n", i * 8, if i < 5000 { i + 10 } else { 1 });
+    std::fs::write(&trace, (0..5003).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let args = [trace, "--format", "spc", "--policy", "none", "--runs", "1", "--json"];
+    let (code, out, err) = replay(&args);
+    assert!(code == 0 && err.contains("3 requests were moved to the time of the one before"), "{err}");
+    assert_eq!(serde_json::from_str::<Value>(&out).expect("JSON")["out_of_order"], 3);
 }
 
 #[test]
@@ -150,6 +350,37 @@ fn all_policies_are_compared_on_the_same_runs() {
 }
 
 #[test]
+fn a_policy_named_twice_is_run_once() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("turns.txt");
+    write_trace(&trace);
+    let trace = trace.to_str().expect("a name in text");
+    let args =
+        [trace, "--runs", "1", "--limit", "50", "--policy", "none,fs2", "--policy", "none,none", "--json"];
+    let (code, out, err) = replay(&args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let names: Vec<_> = json["policies"].as_array().expect("policies").iter().map(|p| &p["name"]).collect();
+    assert_eq!(names, ["none", "fs2"]);
+    assert_eq!(json["options"]["policy"], serde_json::json!(["none", "fs2"]));
+}
+
+#[test]
+fn a_drive_that_cannot_keep_up_is_told_of_once() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("rush.spc");
+    let line =
+        |i: u32| format!("0,{},4096,r,{}\n", u64::from(i) * 7_777_777 % 100_000_000, f64::from(i) / 1000.0);
+    std::fs::write(&trace, (0..1000).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let args = [trace, "--format", "spc", "--policy", "none,fs2", "--runs", "2", "--closed-loop"];
+    let (code, _, err) = replay(&args[..7]);
+    assert!(code == 0 && err.matches("cannot keep up").count() == 1 && err.lines().count() == 1, "{err}");
+    assert!(err.contains("run 1 of none") && err.contains("--closed-loop"), "{err}");
+    assert_eq!(replay(&args).2, "");
+}
+
+#[test]
 fn what_is_refused_says_why() {
     let dir = tempfile::tempdir().expect("a scratch directory");
     let (trace, listing) = (dir.path().join("turns.txt"), dir.path().join("listing"));
@@ -159,6 +390,10 @@ fn what_is_refused_says_why() {
     for (args, code, said) in [
         (vec!["-"], 1, "not standard input"),
         (vec!["/nowhere"], 1, "/nowhere"),
+        (vec!["/dev/null", "--format", "spc"], 1, "/dev/null: no request in it"),
+        (vec![trace, "--split", "100,200"], 1, "no request of the trace lies in any"),
+        (vec![trace, "--used", "0.6"], 2, "0.6 may be 0.6% or 60%"),
+        (vec![trace, "--limit", "0"], 2, "0 is not in 1.."),
         (vec![trace, "--drive", "no-such"], 1, "no-such"),
         (vec![trace, "--free-map", listing], 1, "line 1: 'some', expected a number"),
         (vec![trace, "--split", "5,1"], 1, "ascend"),
@@ -166,6 +401,8 @@ fn what_is_refused_says_why() {
         (vec![trace, "--belief", "blind"], 2, "no belief is called 'blind'"),
         (vec![trace, "--idle-between", "soon"], 2, "no time"),
         (vec![trace, "--free-map", listing, "--used", "5%"], 2, "cannot be used with"),
+        (vec![trace, "--clients", "8"], 2, "--closed-loop"),
+        (vec![trace, "--think", "1ms,2ms"], 2, "--closed-loop"),
     ] {
         let (got, _, err) = replay(&args);
         assert!(got == code && err.contains(said), "{args:?}: {got}, {err}");

@@ -109,6 +109,7 @@ fn two_shards_are_one_run() {
     let share = fs2["runs"][1]["share_percent"].as_f64().expect("filled in from the other cell");
     assert!((share - want).abs() < 0.01 && share > 50.0, "{share} against {want}");
     assert!(!jsonl.contains(text(dir.path())) && !jsonl.contains("memory"), "nothing of this machine");
+    assert_eq!(cells[0]["result"]["options"]["drive"], "wd800-repaired");
 }
 
 #[test]
@@ -173,6 +174,23 @@ fn a_cell_that_fails_is_told_and_the_others_are_run() {
     let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(merged(&out)[1].lines().count(), 2);
+}
+
+#[test]
+fn results_take_no_traces_place() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let plan = dir.path().join("plan.toml");
+    for (name, merge) in [("sweep.csv", false), ("shard-1-of-1.jsonl", false), ("sweep.jsonl", true)] {
+        let trace = dir.path().join(name);
+        write_trace(&trace, 2);
+        let before = std::fs::read(&trace).expect("a trace");
+        std::fs::write(&plan, format!("[[trace]]\nname = 'a'\nfiles = ['{name}']\n")).expect("written");
+        let args = [text(&plan), "--out", text(dir.path()), "--merge"];
+        let (code, _, err) = sweep(&args[..if merge { 4 } else { 3 }]);
+        assert!(code == 1 && err.contains(name) && err.contains("it is read"), "{err}");
+        assert!(std::fs::read(&trace).expect("a trace") == before);
+        std::fs::remove_file(&trace).expect("removed");
+    }
 }
 
 #[test]

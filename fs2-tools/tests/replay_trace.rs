@@ -60,6 +60,12 @@ fn info_says_what_is_in_a_trace() {
     let text = String::from_utf8(ok(dir, &["info", "a.spc"], b"")).unwrap();
     assert!(text.contains("requests      3 in 1.000 s"), "{text}");
     assert!(text.contains("\"3\": 1 requests"), "{text}");
+
+    // Found: gaps that are all 100 ms had percentiles of 99.615 ms.
+    let even: String = (0..50).map(|i| format!("0,8,4096,R,{}.{}\n", i / 10, i % 10)).collect();
+    let text = String::from_utf8(ok(dir, &["info", "-"], even.as_bytes())).unwrap();
+    let says = "interarrival  mean 100.000, half 100, 90 % 100, 99 % 100, most 100.000 ms";
+    assert!(text.contains(says), "{text}");
 }
 
 #[test]
@@ -82,6 +88,67 @@ fn convert_keeps_every_request() {
 
     let piped = ok(dir, &["convert", "--volume-bytes", "8192", "--device", "0", "-", "-"], SPC.as_bytes());
     assert_eq!(json(dir, &["info", "--json", "-"], &piped)["volume_bytes"], 8192);
+}
+
+/// Found: with the last name forgotten, a trace was overwritten by the one before it.
+#[test]
+fn no_trace_is_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("a.spc"), SPC).unwrap();
+    fs::write(dir.join("b.spc"), SPC).unwrap();
+    std::os::unix::fs::symlink("a.spc", dir.join("link")).unwrap();
+    for (args, says) in [
+        (&["convert", "a.spc", "a.spc"][..], "a.spc: it is read, so it cannot be written too"),
+        (&["convert", "--force", "--to", "blkparse", "a.spc", "a.spc"], "it is read"),
+        (&["convert", "--force", "a.spc", "link"], "link: the same file as a.spc, which is read"),
+        (&["convert", "a.spc", "b.spc"], "b.spc: there already, with 46 bytes"),
+        (&["convert", "--to", "blkparse", "a.spc", "b.spc"], "--force"),
+        (&["generate", "zipf", "a.spc"], "a.spc: there already"),
+        (&["run", "a.spc", "--device", "0", "--html", "a.spc"], "a.spc: it is read"),
+        (&["run", "a.spc", "--train", "b.spc", "--html", "./b.spc"], "the same file as b.spc"),
+        (&["run", "a.spc", "--html", "-"], "a page goes to a file"),
+        (&["validate", "wd800-repaired", "a.spc", "--each", "link"], "the same file as a.spc"),
+        (&["validate", "wd800-repaired", "a.spc", "--each", "-"], "goes to a file"),
+        (
+            &["live", "a.spc", "a.spc", "--buffered", "--allow-writes", "--consent", "overwrite a.spc"],
+            "a.spc: it is read",
+        ),
+    ] {
+        let (code, out, err) = run(dir, args, b"");
+        assert_eq!((code, out.len()), (1, 0), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+        for name in ["a.spc", "b.spc"] {
+            assert_eq!(fs::read_to_string(dir.join(name)).unwrap(), SPC, "{args:?}");
+        }
+        assert_eq!(fs::read_dir(dir).unwrap().count(), 3, "{args:?} leaves a file");
+    }
+    ok(dir, &["convert", "--force", "--device", "0", "a.spc", "b.spc"], b"");
+    assert_eq!(json(dir, &["info", "--json", "b.spc"], b"")["format"], "container");
+}
+
+/// Found: each generation or page that was interrupted left a hidden file of any size.
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    use std::os::unix::process::ExitStatusExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fs2-replay"))
+        .args(["generate", "zipf", "--requests", "100000000000", "a.fs2trace"])
+        .current_dir(&dir)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Until it has its file open.
+    let at = fs::canonicalize(&dir).unwrap();
+    let files = |pid: u32| fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    while !files(child.id()).any(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.starts_with(&at))) {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(nix::sys::signal::Signal::SIGINT as i32));
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
 
 #[test]
@@ -169,7 +236,7 @@ fn generate_makes_the_same_trace_twice() {
     let dir = dir.path();
     for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform", "mixed"] {
         let args = ["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "5"];
-        let (code, out, err) = run(dir, &[&args[..], &["a.fs2trace"]].concat(), b"");
+        let (code, out, err) = run(dir, &[&args[..], &["--force", "a.fs2trace"]].concat(), b"");
         assert_eq!((code, out.len(), err.as_str()), (0, 0, "2,000 requests made up\n"));
         let again = ok(dir, &[&args[..], &["-"]].concat(), b"");
         assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), again, "{kind}");

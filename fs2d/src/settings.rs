@@ -292,7 +292,7 @@ fn parse_control(s: &str) -> Result<u16, String> {
 }
 
 fn percent(share: Permille) -> String {
-    format!("{}.{}", share.get() / 10, share.get() % 10)
+    format!("{}.{}%", share.get() / 10, share.get() % 10)
 }
 
 /// A profile's name stays; a file's path must mean the same to a program started elsewhere.
@@ -317,11 +317,25 @@ impl DiscardKind {
     }
 }
 
-/// A share: "5%", "0.5%" or "5", in percent, to a tenth.
+/// A share below 1 without a sign, which may be meant in percent or not: both as they are to be written.
+pub fn either(number: &str) -> Option<String> {
+    let n: f64 = number.parse().ok().filter(|n| (f64::MIN_POSITIVE..1.0).contains(n))?;
+    let whole = (n * 1e8).round() / 1e6;
+    Some(format!("{number} may be {number}% or {whole}%: write which"))
+}
+
+/// A share: "5%", "0.5%" or "5", in percent, to a tenth; below 1 with the sign.
 ///
 /// # Errors
 /// What was wrong with it.
 pub fn parse_share(s: &str) -> Result<Permille, String> {
+    match either(s.trim()) {
+        Some(both) => Err(both),
+        None => parse_percent(s),
+    }
+}
+
+fn parse_percent(s: &str) -> Result<Permille, String> {
     let n: f64 = s
         .trim()
         .trim_end_matches('%')
@@ -335,7 +349,10 @@ pub fn parse_share(s: &str) -> Result<Permille, String> {
 }
 
 fn parse_watermarks(s: &str) -> Result<Watermarks, String> {
-    let marks: Result<Vec<Permille>, String> = s.split(',').map(parse_share).collect();
+    // Three side by side are in percent: marks as shares of one would all be below it.
+    let parse =
+        if s.split(',').all(|mark| either(mark.trim()).is_some()) { parse_share } else { parse_percent };
+    let marks: Result<Vec<Permille>, String> = s.split(',').map(parse).collect();
     match marks?[..] {
         [high, low, critical] => Watermarks::new(high, low, critical).ok_or_else(|| {
             format!("{s}: the high mark must be above the low one, and that above the critical one")
@@ -391,11 +408,13 @@ mod tests {
     #[test]
     fn shares_and_marks() {
         assert_eq!(parse_share("5%").map(|p| p.get()), Ok(50));
-        assert_eq!(parse_share("0.5").map(|p| p.get()), Ok(5));
+        assert_eq!(parse_share("0.5%").map(|p| p.get()), Ok(5));
+        assert!(parse_share("0.5").unwrap_err().contains("0.5% or 50%"));
         for bad in ["", "x", "-1", "101%", "NaN", "inf"] {
             assert!(parse_share(bad).is_err(), "{bad}");
         }
-        assert!(parse_watermarks("15,10,5").is_ok());
+        assert!(parse_watermarks("15,10,5").is_ok() && parse_watermarks("2,1,0.5").is_ok());
+        assert!(parse_watermarks("0.15,0.1,0.05").unwrap_err().contains("0.15% or 15%"));
         for bad in ["15,10", "10,15,5", "1,1,1", "a,b,c"] {
             assert!(parse_watermarks(bad).is_err(), "{bad}");
         }

@@ -2,8 +2,8 @@
 
 use fs2_block::Permille;
 
-/// A share of the volume: `5%`, `0.5%`, or the same without the sign. From 0.1 % to 100 %, in steps of
-/// 0.1 %.
+/// A share of the volume: `5%`, `0.5%`, or the same without the sign, but not below 1: `0.6` may be meant for 60 %.
+/// From 0.1 % to 100 %, in steps of 0.1 %.
 ///
 /// # Errors
 /// What is wrong with it, with an example.
@@ -23,12 +23,17 @@ fn wrong(why: &str) -> String {
 /// # Errors
 /// As [`parse_percent`].
 pub fn parse_share(text: &str) -> Result<Permille, String> {
-    let number = text.trim();
-    let number = number.strip_suffix('%').unwrap_or(number).trim_end();
+    let plain = text.trim();
+    let number = plain.strip_suffix('%').unwrap_or(plain).trim_end();
     let (whole, tenths) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(tenths) {
         return Err(wrong("not a number"));
+    }
+    if number == plain
+        && let Some(both) = fs2d::settings::either(number)
+    {
+        return Err(both);
     }
     let (tenth, finer) = tenths.split_at(1);
     if finer.bytes().any(|b| b != b'0') {
@@ -66,7 +71,7 @@ mod tests {
             ("5", 50),
             (" 12.0 % ", 120),
             ("100%", 1000),
-            ("0.1", 1),
+            ("0.1%", 1),
             ("7.300%", 73),
         ] {
             assert_eq!(permille(text), Ok(is), "{text:?}");
@@ -77,6 +82,10 @@ mod tests {
         ] {
             let said = permille(text).unwrap_err();
             assert!(said.ends_with("give a share like 5% or 0.5%"), "{text:?}: {said}");
+        }
+        for (text, both) in [("0.6", "0.6% or 60%"), (" 0.05 ", "0.05% or 5%"), ("0.125", "0.125% or 12.5%")]
+        {
+            assert!(permille(text).unwrap_err().contains(both), "{text}");
         }
         assert_eq!(["0", "0.0%", "5%"].map(|t| parse_share(t).map(|p| p.get())), [Ok(0), Ok(0), Ok(50)]);
         assert!(parse_share("-0%").is_err());

@@ -9,6 +9,7 @@ use fs2_trace::{BlkparseWriter, Header, Record, Stream, Writer};
 use super::Failure;
 use super::info::{tell_skipped, thousands};
 use super::input::ReadArgs;
+use super::outputs;
 use crate::new_file::NewFile;
 
 const EXAMPLES: &str = "\
@@ -19,7 +20,8 @@ Examples:
   fs2-replay convert --to blkparse a.fs2trace - | less  standard output
 
 A container needs the volume's size. Unless --volume-bytes says it, it is the end of the highest request,
-rounded up to a MiB; standard output needs the option.";
+rounded up to a MiB; standard output needs the option. A file that is there already is not written over
+without --force: where the last name is forgotten, it is a trace.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES, override_usage = "fs2-replay convert [OPTIONS] IN... OUT")]
@@ -33,6 +35,9 @@ pub(super) struct Args {
     /// Bytes of the traced volume
     #[arg(long, value_name = "BYTES")]
     volume_bytes: Option<u64>,
+    /// Replace the file to write where it is there already
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -52,6 +57,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let Some((target, traces)) = args.files.split_last() else {
         return Err(Failure("a trace and a file to write are needed".to_owned()));
     };
+    outputs::refuse_same(&[target], traces.iter().map(PathBuf::as_path))?;
+    outputs::refuse_there(target, args.force)?;
     let mut stream = args.read.open(traces, true)?;
     let records = if target == Path::new("-") {
         if args.to == To::Container && args.volume_bytes.or(known_volume(&stream)).is_none() {

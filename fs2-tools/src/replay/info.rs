@@ -199,10 +199,20 @@ fn line(out: &mut dyn Write, name: &str, what: &str) -> io::Result<()> {
 }
 
 fn spread(p: &Percentiles, unit: &str) -> String {
-    format!(
-        "mean {:.3}, half {:.3}, 90 % {:.3}, 99 % {:.3}, most {:.3} {unit}",
-        p.mean, p.p50, p.p90, p.p99, p.max
-    )
+    let [half, most_of, nearly_all] = [p.p50, p.p90, p.p99].map(two_digits);
+    format!("mean {:.3}, half {half}, 90 % {most_of}, 99 % {nearly_all}, most {:.3} {unit}", p.mean, p.max)
+}
+
+/// A percentile: it is known to 0.8 %, from below, so that a third digit would mean nothing.
+fn two_digits(x: f64) -> String {
+    if !(1e-9..1e18).contains(&x) {
+        return "0".to_owned();
+    }
+    // Rounded first: 99.6 is 100, which has its digits elsewhere.
+    let decimals = |x: f64| 1 - x.log10().floor() as i32;
+    let scale = 10f64.powi(decimals(x));
+    let rounded = (x * scale).round() / scale;
+    format!("{rounded:.*}", usize::try_from(decimals(rounded)).unwrap_or(0))
 }
 
 fn spread_bytes(p: &Percentiles) -> String {
@@ -241,4 +251,24 @@ pub(super) fn thousands(n: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_have_the_digits_that_are_known() {
+        for (x, is) in [
+            (0.0, "0"),
+            (99.615, "100"),
+            (12_345.0, "12000"),
+            (9.96, "10"),
+            (1.25, "1.3"),
+            (0.009_96, "0.010"),
+            (0.000_123, "0.00012"),
+        ] {
+            assert_eq!(two_digits(x), is);
+        }
+    }
 }

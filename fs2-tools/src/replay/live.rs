@@ -22,8 +22,8 @@ use fs2_sim::replay::Histogram;
 use fs2_store::{AlignedBuf, Direct, FileStore, OpenError, OpenOptions, Store};
 use fs2_trace::Record;
 
-use super::Failure;
 use super::input::ReadArgs;
+use super::{Failure, outputs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +66,7 @@ pub(super) struct Args {
     #[arg(long)]
     buffered: bool,
     /// At most so many requests
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Print JSON
     #[arg(long)]
@@ -163,6 +163,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     if args.traces.iter().any(|p| p.as_os_str() == "-") {
         return Err(Failure("a trace is read while the clock runs: give a file, not standard input".into()));
+    }
+    if args.allow_writes {
+        outputs::refuse_same(&[&args.onto], args.traces.iter().map(PathBuf::as_path))?;
     }
     let store = open_device(args)?;
     let size = store.size_bytes();

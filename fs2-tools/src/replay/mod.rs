@@ -5,11 +5,13 @@
 //! pure crates.
 
 mod convert;
+mod digest;
 mod generate;
 pub(crate) mod html;
 mod info;
 mod input;
 mod live;
+mod outputs;
 pub(crate) mod paper;
 mod profile;
 mod run;

@@ -3,6 +3,7 @@
 //! Every policy gets a fresh volume, the same drive and the same runs; `docs/evaluation.md` says what each
 //! figure means.
 
+mod options;
 mod passes;
 pub(super) mod report;
 
@@ -10,9 +11,10 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fs2_block::{BlockSize, Nanos, Permille};
-use fs2_disk::{DriveProfile, Power, Scheduler};
+use fs2_disk::{DriveProfile, Extended, Power, Scheduler};
 use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{
     Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
@@ -21,8 +23,10 @@ use fs2_trace::TraceError;
 
 use super::Failure;
 use super::html;
+use super::info::thousands;
 use super::input::ReadArgs;
-use super::profile::load;
+use super::outputs;
+use super::profile::{fit, load};
 use crate::mkfs2::parse_percent;
 use crate::new_file::NewFile;
 use passes::Passes;
@@ -38,7 +42,10 @@ Examples:
   fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --policy none,fs2 --without trails,gate
       what fs2 is without two of its parts
   fs2-replay run web.spc.gz --used 60% --html web.html
-      with a page: addresses over time, seek distances, what an access takes, how copies grow";
+      with a page: addresses over time, seek distances, what an access takes, how copies grow
+
+T_A and its parts T_s, T_r and T_t are means over accesses at the drive, wait and response over requests:
+a flush may have no access, a request in pieces has several. docs/evaluation.md has every figure.";
 
 /// Replay a trace through the engine over a modelled drive, under one or more policies
 #[derive(clap::Args, Debug)]
@@ -76,10 +83,10 @@ pub(super) struct Args {
     #[arg(long)]
     closed_loop: bool,
     /// With --closed-loop: requests outstanding at a time
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value = "1", requires = "closed_loop", value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// With --closed-loop: gaps shorter than the first count as service, longer than the second as that
-    #[arg(long, value_name = "FROM,TO", default_value = "5ms,100ms", value_parser = parse_think)]
+    #[arg(long, value_name = "FROM,TO", default_value = "5ms,100ms", requires = "closed_loop", value_parser = parse_think)]
     think: (Nanos, Nanos),
     /// Idle time between runs
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
@@ -99,8 +106,11 @@ pub(super) struct Args {
     /// Move the volume's block groups apart until it fills the drive, or so many times as far
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "0")]
     stretch: Option<u32>,
+    /// Also take a drive that ends more than a tenth before the volume: seeks beyond its full stroke are extrapolated
+    #[arg(long)]
+    extend: bool,
     /// At most so many requests of each pass
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Seed of whatever is drawn: free blocks, what a mismatched drive hides
     #[arg(long, value_name = "N", default_value = "1")]
@@ -165,7 +175,14 @@ fn policies(args: &Args) -> Vec<Scheme> {
         Policies::All => Scheme::ALL.to_vec(),
         Policies::One(scheme) => vec![*scheme],
     };
-    args.policy.iter().flat_map(of).collect()
+    let mut all: Vec<Scheme> = Vec::new();
+    for scheme in args.policy.iter().flat_map(of) {
+        // Twice the same says nothing new.
+        if !all.contains(&scheme) {
+            all.push(scheme);
+        }
+    }
+    all
 }
 
 /// One policy's runs.
@@ -177,24 +194,43 @@ pub(super) struct Replayed {
     pub(super) samples: Vec<Samples>,
 }
 
+/// Share of the volume in use where nothing is known of it.
+fn used(args: &Args) -> Permille {
+    args.used.unwrap_or(Permille::new(600).unwrap_or_default())
+}
+
 /// What the report is made of.
 pub(super) struct Results {
     pub(super) drive: String,
     pub(super) power: Power,
+    /// Where the volume is larger than the drive.
+    pub(super) extended: Option<Extended>,
     pub(super) volume_bytes: u64,
     pub(super) block_size: BlockSize,
     pub(super) stretch: u32,
     pub(super) skipped: u64,
+    pub(super) out_of_order: u64,
     pub(super) policies: Vec<Replayed>,
     pub(super) bounds: Vec<Bound>,
     pub(super) bound_single: Bound,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    let begun = Instant::now();
+    if let Some(page) = &args.html {
+        if page.as_os_str() == "-" {
+            return Err(Failure("--html - : a page goes to a file, figures to standard output".to_owned()));
+        }
+        let inputs = args.traces.iter().chain(&args.train).chain(&args.free_map).chain([&args.drive]);
+        outputs::refuse_same(&[page], inputs.map(PathBuf::as_path))?;
+    }
     // What cannot be written is known before hours have gone by.
     let page = args.html.as_deref().map(NewFile::create).transpose()?;
+    let inputs = if args.json { options::inputs(args)? } else { Vec::new() };
     let results = compute(args, page.is_some(), err)?;
-    let figures = report::figures(args, &results);
+    let mut figures = report::figures(args, &results);
+    figures.inputs = inputs;
+    figures.process = Some(report::process(begun));
     if let Some(page) = page {
         page.write(&html::page(&figures, &results))?;
     }
@@ -219,22 +255,26 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     }
     let map = free_map(args, err)?;
     let stretch = stretch_of(args, &map, &drive)?;
-    if let Some(extended) = drive.fit(map.bytes() * u64::from(stretch) / 512) {
+    let others = " (--drive), put several devices side by side (--pack), choose one of them (--device)";
+    let extended = fit(&mut drive, map.bytes() * u64::from(stretch) / 512, args.extend, others)?;
+    if let Some(extended) = &extended {
         writeln!(err, "fs2-replay: {extended}")?;
     }
     let mut results = Results {
         drive: drive.name().to_owned(),
         power: drive.power(),
+        extended,
         block_size: map.block_size,
         volume_bytes: map.bytes() * u64::from(stretch),
         stretch,
         skipped: 0,
+        out_of_order: 0,
         policies: Vec::new(),
         bounds: Vec::new(),
         bound_single: Bound::default(),
     };
     let trace = Passes::new(args);
-    bounds(args, &trace, &drive, &map, &mut results)?;
+    bounds(args, &trace, &drive, &map, &mut results, err)?;
     let known = match policies.iter().any(|p| p.needs_known_reads()) {
         true => Some(Arc::new(known_reads(args, &map)?)),
         false => None,
@@ -242,7 +282,24 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     for policy in policies {
         results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
+    if let Some(told) = overloaded(args, &results) {
+        writeln!(err, "fs2-replay: {told}")?;
+    }
     Ok(results)
+}
+
+/// Where requests come faster than the drive serves them: then waits say how long the trace is, not how good the
+/// order. It is taken to be so where the drive never rests and a mean wait is above a second; a guess.
+fn overloaded(args: &Args, results: &Results) -> Option<String> {
+    let mut runs = results.policies.iter().flat_map(|p| (1..).zip(&p.runs).map(move |(n, r)| (p, n, r)));
+    let (p, n, run) = runs.find(|(_, _, r)| r.busy_percent() > 99.0 && r.wait_ms() > 1000.0)?;
+    let wait = run.wait_ms() / 1000.0;
+    let what = format!(
+        "the drive cannot keep up with the trace: by run {n} of {} requests wait for {wait:.1} s",
+        p.name
+    );
+    let then = "--closed-loop sends each after the answer to the one before; or take a faster --drive";
+    (!args.closed_loop).then(|| format!("{what} in the mean; {then}"))
 }
 
 fn open(args: &Args, paths: &[PathBuf]) -> Result<fs2_trace::Stream, Failure> {
@@ -273,9 +330,8 @@ fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
     }
     let mut in_use = InUse::new(BlockSize::B4096);
     see(args, &mut in_use)?;
-    let used = args.used.unwrap_or(Permille::new(600).unwrap_or_default());
-    let mut map =
-        FreeMap::aged(in_use.end(), used, args.seed).map_err(|e| Failure(format!("the volume: {e}")))?;
+    let mut map = FreeMap::aged(in_use.end(), used(args), args.seed)
+        .map_err(|e| Failure(format!("the volume: {e}")))?;
     in_use.take_from(&mut map);
     Ok(map)
 }
@@ -283,9 +339,14 @@ fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
 fn see(args: &Args, in_use: &mut InUse) -> Result<(), Failure> {
     for paths in [&args.train, &args.traces] {
         if !paths.is_empty() {
+            let mut empty = true;
             for record in open(args, paths)?.take(limit(args)) {
                 let record = record.map_err(bad_trace)?;
                 in_use.see(record.op, record.extent);
+                empty = false;
+            }
+            if empty {
+                return Err(Failure::at(&paths[0], "no request in it; `fs2-replay info` says what there is"));
             }
         }
     }
@@ -395,6 +456,7 @@ fn bounds(
     drive: &DriveProfile,
     map: &FreeMap,
     results: &mut Results,
+    err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let fresh = || -> Result<Bounds, Failure> {
         let mut bounds = Bounds::new(drive, map.block_size, pace(args));
@@ -404,10 +466,30 @@ fn bounds(
         Ok(bounds)
     };
     let mut bounds = fresh()?;
-    results.skipped = trace.each_run(passes(args).min(BOUND_PASSES), &args.split, |records| {
-        results.bounds.push(bounds.run(records).map_err(bad_trace)?);
+    let mut requests = Vec::new();
+    let left = trace.each_run(passes(args).min(BOUND_PASSES), &args.split, |records| {
+        let mut n = 0u64;
+        results.bounds.push(bounds.run(records.inspect(|_| n += 1)).map_err(bad_trace)?);
+        requests.push(n);
         Ok(())
     })?;
+    (results.skipped, results.out_of_order) = (left.skipped, left.late);
+    if left.late > 0 {
+        let moved = "requests were moved to the time of the one before: theirs was earlier";
+        writeln!(err, "fs2-replay: {} {moved}", thousands(left.late))?;
+    }
+    let empty: Vec<_> = (0..args.split.len()).filter(|i| requests.get(*i) == Some(&0)).collect();
+    if !requests.is_empty() && empty.len() == requests.len() {
+        return Err(Failure("--split: no request of the trace lies in any of the runs".to_owned()));
+    }
+    for i in empty {
+        let from = args.split[i].as_secs_f64();
+        writeln!(
+            err,
+            "fs2-replay: no request in run {}, from {from} s on (--split): it has no figures",
+            i + 1
+        )?;
+    }
     let (known, each) = (results.bounds.len(), args.split.len().max(1));
     for i in known..each * usize::from(passes(args)) {
         results.bounds.push(results.bounds[i - each]);

@@ -15,9 +15,10 @@ use std::sync::mpsc;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use self::plan::{Cell, Digests, Name, Plan};
+use self::plan::{Cell, Name, Plan};
 use self::results::{Done, Shard};
-use super::Failure;
+use super::digest::Digests;
+use super::{Failure, outputs};
 use crate::new_file::NewFile;
 
 const EXAMPLES: &str = "\
@@ -74,6 +75,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         return list(args, &plan, mine, out);
     }
     let Some(dir) = &args.out else { return Err(Failure("--out is needed".to_owned())) };
+    // Traces lie anywhere, in the directory of the results too.
+    let shard = format!("shard-{number}-of-{of}.jsonl");
+    let written = [dir.join("sweep.csv"), dir.join("sweep.jsonl"), dir.join(shard)];
+    let read = plan.cells.iter().flat_map(Cell::reads).chain([args.plan.as_path()]);
+    outputs::refuse_same(&written.each_ref().map(PathBuf::as_path), read)?;
     if args.merge {
         return put_together(&plan, dir, args.partial, out, err);
     }
@@ -202,9 +208,13 @@ fn one(cell: &Cell, inputs: &str) -> (String, Result<Done, Failure>) {
         let figures = super::run::report::figures(&cell.args, &results);
         let mut result = serde_json::to_value(figures).map_err(|e| Failure(e.to_string()))?;
         if let Some(map) = result.as_object_mut() {
-            // Of all cells together, and another machine's.
-            map.remove("memory_mib");
             map.insert("trace".to_owned(), cell.name.trace.clone().into());
+            // Files as the plan calls them: where they lie is this machine's.
+            for file in ["drive", "free-map", "train"] {
+                if let Some(said) = cell.name.options.get(file) {
+                    map["options"][file] = said.clone().into();
+                }
+            }
         }
         Ok(Done { cell: cell.name.clone(), inputs: inputs.to_owned(), result })
     });

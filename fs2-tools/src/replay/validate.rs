@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::{Disk, Split};
 
-use super::Failure;
-use super::profile::load;
+use super::profile::{fit, load, told};
+use super::{Failure, outputs};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
@@ -25,6 +25,11 @@ pub(super) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
+
+    /// Also take a drive that ends more than a tenth before the last request: seeks beyond its full stroke are
+    /// extrapolated
+    #[arg(long)]
+    extend: bool,
 
     /// Also write measured and modelled time of each request, in order, to this file (comma separated)
     #[arg(long, value_name = "FILE")]
@@ -148,10 +153,21 @@ fn ascending(mut times: Vec<f64>) -> Vec<f64> {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
-    let profile = load(&args.profile)?;
+    if let Some(each) = &args.each {
+        if each.as_os_str() == "-" {
+            return Err(Failure(
+                "--each - : each request goes to a file, the table to standard output".to_owned(),
+            ));
+        }
+        outputs::refuse_same(&[each], [args.profile.as_path(), args.trace.as_path()])?;
+    }
+    let mut profile = load(&args.profile)?;
     let trace = read(&args.trace)?;
-    let past = trace.iter().filter(|r| r.sector.0 + u64::from(r.sectors) > profile.capacity_sectors());
+    let past =
+        trace.iter().filter(|r| r.sector.0.saturating_add(u64::from(r.sectors)) > profile.capacity_sectors());
     let past_end = past.count();
+    let end = trace.iter().map(|r| r.sector.0.saturating_add(u64::from(r.sectors))).max().unwrap_or(0);
+    let extended = fit(&mut profile, end, args.extend, "")?;
     let modelled = model(Disk::new(profile.clone()), &trace);
     if let Some(path) = &args.each {
         let each = trace.iter().zip(&modelled.response_ms);
@@ -195,6 +211,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
             "profile": profile.name(),
             "requests": trace.len(),
             "beyond_the_drive": past_end,
+            "extended_from_sectors": extended.as_ref().map(|e| e.from),
             "demerit_ms": demerit(&pairs[0].1, &pairs[0].2),
             "cache_hits": modelled.hits,
             "media": {
@@ -218,6 +235,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
     )?;
     if past_end > 0 {
         writeln!(out, "{past_end} requests lie beyond the drive's end")?;
+    }
+    if let Some(extended) = &extended {
+        writeln!(out, "{}", told(extended))?;
     }
     writeln!(out, "demerit {:.3} ms", demerit(&pairs[0].1, &pairs[0].2))?;
     writeln!(

@@ -129,7 +129,7 @@ fn ms(total: Nanos, of: u64) -> f64 {
 }
 
 impl Run {
-    /// Mean wait of a request: response less access, ms.
+    /// Mean wait of a request, ms: all responses less all accesses, by the number of requests, flushes among them.
     pub fn wait_ms(&self) -> f64 {
         ms(self.response_total.since(self.split.total()), self.requests)
     }
@@ -144,7 +144,7 @@ impl Run {
         ms(self.response_reads_total, self.reads)
     }
 
-    /// Mean T_A of requests' accesses, ms.
+    /// Mean T_A over requests' accesses, ms: there may be more of them than requests, or fewer.
     pub fn t_a_ms(&self) -> f64 {
         ms(self.split.total(), self.split.count)
     }

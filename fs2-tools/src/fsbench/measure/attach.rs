@@ -112,6 +112,9 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 
 /// `5%` or `5`: a share, 0.05.
 fn parse_percent(text: &str) -> Result<f64, String> {
+    if let Some(both) = fs2d::settings::either(text.trim()) {
+        return Err(both);
+    }
     let number: f64 = text
         .trim()
         .trim_end_matches('%')
@@ -506,7 +509,7 @@ mod tests {
         }
         assert_eq!(parse_percent("5%"), Ok(0.05));
         assert_eq!(parse_percent("2.5"), Ok(0.025));
-        for wrong in ["", "0", "100%", "x", "nan"] {
+        for wrong in ["", "0", "0.05", "100%", "x", "nan"] {
             assert!(parse_percent(wrong).is_err(), "{wrong}");
         }
     }

@@ -11,7 +11,7 @@ mod table;
 mod tests;
 
 use super::run::Results;
-use super::run::report::Figures;
+use super::run::report::{Figures, PolicyFigures};
 use crate::report::page::{self, escape};
 use crate::report::summary::{bytes, change, figure};
 
@@ -42,11 +42,11 @@ const NAMED_MAX: usize = 4;
 
 /// What came out, in a sentence; nothing where there is nothing to compare with.
 fn sentence(figures: &Figures) -> String {
-    let none = figures.policies.iter().find(|p| p.name == "none").and_then(|p| p.runs.last());
-    let Some(none) = none else { return String::new() };
+    let none = figures.policies.iter().find(|p| p.name == "none").and_then(PolicyFigures::last);
+    let Some((none, from)) = none.and_then(|r| Some((r, r.t_a_reads_ms?))) else { return String::new() };
     let others = figures.policies.iter().filter(|p| p.name != "none").filter_map(|p| {
-        let ms = p.runs.last()?.t_a_reads_ms;
-        let change = change(none.t_a_reads_ms, ms)?;
+        let ms = p.last()?.t_a_reads_ms?;
+        let change = change(from, ms)?;
         Some((ms, format!("{} ms with {} ({change})", figure(ms), p.name)))
     });
     let mut others: Vec<_> = others.collect();
@@ -58,7 +58,7 @@ fn sentence(figures: &Figures) -> String {
     let Some((_, last)) = others.pop() else { return String::new() };
     let told: Vec<_> = others.into_iter().map(|o| o.1).collect();
     let and = if told.is_empty() { "" } else { " and " };
-    let from = figure(none.t_a_reads_ms);
+    let from = figure(from);
     format!("In run {} a read took {from} ms with none{best}{}{and}{last}.", none.run, told.join(", "))
 }
 
@@ -79,11 +79,15 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
         ("belief", format!("what the engine was told about the drive: {}", figures.belief)),
         ("volume", format!("{}; {} % may hold copies", bytes(figures.volume_bytes), figures.space_percent)),
     ];
+    out.push(("run by", format!("fs2-replay {}, {}", figures.version, figures.unusual())));
     if !figures.without.is_empty() {
         out.push(("fs2", format!("without {}", figures.without.join(", "))));
     }
     if figures.stretch > 1 {
         out.push(("stretched", format!("block groups {} times as far apart as recorded", figures.stretch)));
+    }
+    if let Some(extended) = &figures.extended {
+        out.push(("beyond the drive", extended.clone()));
     }
     if figures.skipped > 0 {
         out.push((
@@ -97,8 +101,9 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
 /// What the figures mean, as HTML.
 const MEANING: &str = "\
 <p><b>T<sub>A</sub></b> is an access at the drive: seek T<sub>s</sub>, rotation T<sub>r</sub>, transfer with \
-overhead T<sub>t</sub>. <b>Response</b> is \
-from arrival to answer, queueing included. <b>Copied</b> is what was written as copies, in the run and the idle \
+overhead T<sub>t</sub>; means are over accesses. <b>Response</b> is \
+from arrival to answer, queueing included, and its mean over requests: a flush may have no access, a request in \
+pieces has several. <b>Copied</b> is what was written as copies, in the run and the idle \
 time after it, in percent of what was requested; energy “in all” includes that and idling. Every run but the \
 first repeats what came before, which flatters schemes that copy in the order of access; a <b>single pass</b> is \
 the first run on a fresh volume.</p>

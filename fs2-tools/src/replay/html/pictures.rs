@@ -230,8 +230,10 @@ pub(crate) fn distances(panels: &[Panel]) -> Option<Section> {
 /// The runs shown as bars: all, or the first and the last where that would be too many.
 fn bar_runs(results: &Results, p: &Replayed) -> Vec<usize> {
     let all: usize = results.policies.iter().map(|p| p.runs.len()).sum();
-    let last = p.runs.len().saturating_sub(1);
-    (0..p.runs.len()).filter(|i| all <= BAR_ROWS_MAX || *i == 0 || *i == last).collect()
+    // Nothing has no bar.
+    let some: Vec<_> = (0..p.runs.len()).filter(|i| p.runs[*i].requests > 0).collect();
+    let ends = [some.first().copied(), some.last().copied()];
+    some.into_iter().filter(|i| all <= BAR_ROWS_MAX || ends.contains(&Some(*i))).collect()
 }
 
 fn rows(results: &Results, parts: impl Fn(&Run) -> Vec<(f64, &'static str)>) -> Vec<Row> {
@@ -266,8 +268,8 @@ fn access_bars(figures: &Figures, results: &Results) -> (String, String) {
         let [seek, rotation, transfer] = r.parts_reads_ms();
         vec![(transfer, "transfer"), (rotation, "rotation"), (seek, "seek")]
     });
-    let bound = (figures.bounds.last.b2_order, "B2o".to_owned());
-    let marks = if figures.bounds.last.reads > 0 { vec![bound] } else { Vec::new() };
+    let bound = figures.bounds.runs.iter().rev().find_map(|b| b.b2_order);
+    let marks: Vec<_> = bound.map(|ms| (ms, "B2o".to_owned())).into_iter().collect();
     let svg = bars(&rows, "ms a read", &marks, &say("Bars: mean access time of reads in ms", &rows));
     ("Access time of a read".to_owned(), svg)
 }
@@ -323,8 +325,11 @@ pub(crate) fn cumulative(h: &Histogram) -> Vec<(f64, f64)> {
 }
 
 fn distribution(results: &Results, name: &str, of: impl Fn(&Run) -> &Histogram) -> Option<String> {
-    let lines: Vec<Vec<(f64, f64)>> =
-        results.policies.iter().map(|p| p.runs.last().map_or(Vec::new(), |r| cumulative(of(r)))).collect();
+    let lines: Vec<Vec<(f64, f64)>> = results
+        .policies
+        .iter()
+        .map(|p| p.runs.iter().rfind(|r| r.requests > 0).map_or(Vec::new(), |r| cumulative(of(r))))
+        .collect();
     let ends = lines.iter().flatten().map(|p| p.0);
     let (least, most) = ends.fold((f64::MAX, 0.0), |(a, b), t| (t.min(a), t.max(b)));
     if least > most {

@@ -20,10 +20,10 @@ const TIMES: [Column; 11] = [
     ("T<sub>s</sub>", "ms", |r| three(r.t_s_reads_ms)),
     ("T<sub>r</sub>", "ms", |r| three(r.t_r_reads_ms)),
     ("T<sub>t</sub>", "ms", |r| three(r.t_t_reads_ms)),
-    ("p99 of T<sub>A</sub>", "ms", |r| figure(r.p99_reads_ms)),
+    ("p99 of T<sub>A</sub>", "ms", |r| fig(r.p99_reads_ms)),
     ("T<sub>A</sub>, all", "ms", |r| three(r.t_a_ms)),
-    ("response", "ms", |r| figure(r.response_ms)),
-    ("its p99", "ms", |r| figure(r.p99_response_ms)),
+    ("response", "ms", |r| fig(r.response_ms)),
+    ("its p99", "ms", |r| fig(r.p99_response_ms)),
     ("behind copies", "ms", |r| three(r.wait_behind_copies_ms)),
 ];
 
@@ -32,24 +32,39 @@ const REST: [Column; 9] = [
     ("reads", "", |r| r.reads.to_string()),
     ("cache hits", "%", |r| one(r.cache_hit_percent)),
     ("busy", "%", |r| one(r.busy_percent)),
-    ("energy", "mJ", |r| figure(r.energy_mj_per_access)),
-    ("in all", "J", |r| figure(r.energy_total_j)),
-    ("run", "s", |r| figure(r.elapsed_s)),
+    ("energy", "mJ", |r| fig(r.energy_mj_per_access)),
+    ("in all", "J", |r| fig(Some(r.energy_total_j))),
+    ("run", "s", |r| fig(Some(r.elapsed_s))),
     ("copied", "%", |r| one(r.copy_percent)),
     ("copies", "blocks", |r| r.replicas.to_string()),
     ("of B2o", "%", |r| share(r)),
 ];
 
-fn three(x: f64) -> String {
-    if x.is_finite() { format!("{x:.3}") } else { "?".to_owned() }
+/// Where there is no figure.
+const DASH: &str = "–";
+
+fn three(x: Option<f64>) -> String {
+    digits(x, 3)
 }
 
-fn one(x: f64) -> String {
-    if x.is_finite() { format!("{x:.1}") } else { "?".to_owned() }
+fn one(x: Option<f64>) -> String {
+    digits(x, 1)
+}
+
+fn digits(x: Option<f64>, n: usize) -> String {
+    match x {
+        Some(x) if x.is_finite() => format!("{x:.n$}"),
+        Some(_) => "?".to_owned(),
+        None => DASH.to_owned(),
+    }
+}
+
+fn fig(x: Option<f64>) -> String {
+    x.map_or(DASH.to_owned(), figure)
 }
 
 fn share(r: &RunFigures) -> String {
-    r.share_percent.map_or("–".to_owned(), |s| format!("{s:.0}"))
+    r.share_percent.map_or(DASH.to_owned(), |s| format!("{s:.0}"))
 }
 
 /// A table: heads (HTML) with units, then rows of cells; the first cell is a name.
@@ -77,7 +92,7 @@ fn table(heads: &[(&str, &str)], rows: &[(bool, Vec<String>)]) -> String {
 
 /// One row a policy: its last run, against `none`'s.
 pub(super) fn summary(figures: &Figures) -> String {
-    let none = figures.policies.iter().find(|p| p.name == "none").and_then(|p| p.runs.last());
+    let none = figures.policies.iter().find(|p| p.name == "none").and_then(PolicyFigures::last);
     let heads = [
         ("last run", ""),
         ("T<sub>A</sub>, reads", "ms"),
@@ -95,22 +110,22 @@ pub(super) fn summary(figures: &Figures) -> String {
         ("of its B2o", "%"),
     ];
     let row = |p: &PolicyFigures| {
-        let last = p.runs.last()?;
+        let last = p.last()?;
         let against = none.filter(|_| p.name != "none");
-        let against = against.and_then(|n| change(n.t_a_reads_ms, last.t_a_reads_ms));
+        let against = against.and_then(|n| change(n.t_a_reads_ms?, last.t_a_reads_ms?));
         Some(vec![
             p.name.clone(),
             three(last.t_a_reads_ms),
-            against.unwrap_or("–".into()),
+            against.unwrap_or(DASH.into()),
             share(last),
             three(last.t_s_reads_ms),
             three(last.t_r_reads_ms),
             three(last.t_t_reads_ms),
-            figure(last.p99_reads_ms),
-            figure(last.response_ms),
-            figure(last.energy_mj_per_access),
+            fig(last.p99_reads_ms),
+            fig(last.response_ms),
+            fig(last.energy_mj_per_access),
             one(last.copy_percent),
-            p.runs.first().map_or(String::new(), |r| three(r.t_a_reads_ms)),
+            p.first().map_or(String::new(), |r| three(r.t_a_reads_ms)),
             three(p.single_pass.t_a_reads_ms),
             share(&p.single_pass),
         ])

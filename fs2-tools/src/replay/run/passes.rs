@@ -22,8 +22,16 @@ pub(super) struct Passes<'a> {
 enum Kept {
     Undecided,
     TooMany,
-    /// Every record, and how many lines were skipped.
-    All(Rc<[Record]>, u64),
+    All(Rc<[Record]>, Left),
+}
+
+/// What of a pass is not as the trace has it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Left {
+    /// Lines or records that were wrong and left out.
+    pub(super) skipped: u64,
+    /// Requests that were moved to the time of the one before, since theirs was earlier.
+    pub(super) late: u64,
 }
 
 type Records<'a> = &'a mut dyn Iterator<Item = Result<Record, TraceError>>;
@@ -34,20 +42,19 @@ impl<'a> Passes<'a> {
     }
 
     /// Calls `run` with the records of each run: passes over the trace, each cut where its repeats begin.
-    /// Returns how many lines of the trace were skipped.
     pub(super) fn each_run(
         &self,
         passes: u16,
         split: &[Nanos],
         mut run: impl FnMut(Records<'_>) -> Result<(), Failure>,
-    ) -> Result<u64, Failure> {
-        (0..passes).try_fold(0, |_, _| self.pass(|records| cut(records, split, &mut run)))
+    ) -> Result<Left, Failure> {
+        (0..passes).try_fold(Left::default(), |_, _| self.pass(|records| cut(records, split, &mut run)))
     }
 
-    fn pass(&self, take: impl FnOnce(Records<'_>) -> Result<(), Failure>) -> Result<u64, Failure> {
-        if let Kept::All(records, skipped) = &*self.kept.borrow() {
+    fn pass(&self, take: impl FnOnce(Records<'_>) -> Result<(), Failure>) -> Result<Left, Failure> {
+        if let Kept::All(records, left) = &*self.kept.borrow() {
             take(&mut records.iter().copied().map(Ok))?;
-            return Ok(*skipped);
+            return Ok(*left);
         }
         let mut keep = matches!(&*self.kept.borrow(), Kept::Undecided).then(Vec::new);
         let mut stream = open(self.args, &self.args.traces)?;
@@ -60,12 +67,12 @@ impl<'a> Passes<'a> {
             }
         });
         take(&mut records)?;
-        let skipped = stream.skipped().count;
+        let left = Left { skipped: stream.skipped().count, late: stream.late() };
         *self.kept.borrow_mut() = match keep {
-            Some(records) => Kept::All(records.into(), skipped),
+            Some(records) => Kept::All(records.into(), left),
             None => Kept::TooMany,
         };
-        Ok(skipped)
+        Ok(left)
     }
 }
 

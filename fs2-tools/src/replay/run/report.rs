@@ -1,13 +1,16 @@
 //! What a replay cost, for people and for programs.
 
 use std::io::Write;
+use std::time::Instant;
 
 use fs2_sim::replay::{Bound, Run};
 use serde::Serialize;
 
+use super::options::{self, Input, Options, Process};
 use super::{Args, Failure, Replayed, Results};
+use crate::replay::profile;
 
-/// Figures of a run; milliseconds are means.
+/// Figures of a run; milliseconds are means. Of nothing there is none.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::replay) struct RunFigures {
     pub(in crate::replay) run: usize,
@@ -16,27 +19,27 @@ pub(in crate::replay) struct RunFigures {
     pub(in crate::replay) reads_from_copies: u64,
     pub(in crate::replay) failed: u64,
     pub(in crate::replay) elapsed_s: f64,
-    pub(in crate::replay) wait_ms: f64,
-    pub(in crate::replay) wait_behind_copies_ms: f64,
-    pub(in crate::replay) response_ms: f64,
-    pub(in crate::replay) response_reads_ms: f64,
-    pub(in crate::replay) p99_response_ms: f64,
-    pub(in crate::replay) t_a_ms: f64,
-    pub(in crate::replay) t_a_reads_ms: f64,
-    pub(in crate::replay) t_s_ms: f64,
-    pub(in crate::replay) t_r_ms: f64,
-    pub(in crate::replay) t_t_ms: f64,
-    pub(in crate::replay) t_s_reads_ms: f64,
-    pub(in crate::replay) t_r_reads_ms: f64,
-    pub(in crate::replay) t_t_reads_ms: f64,
-    pub(in crate::replay) p99_ms: f64,
-    pub(in crate::replay) p99_reads_ms: f64,
-    pub(in crate::replay) cache_hit_percent: f64,
-    pub(in crate::replay) busy_percent: f64,
-    pub(in crate::replay) energy_mj_per_access: f64,
+    pub(in crate::replay) wait_ms: Option<f64>,
+    pub(in crate::replay) wait_behind_copies_ms: Option<f64>,
+    pub(in crate::replay) response_ms: Option<f64>,
+    pub(in crate::replay) response_reads_ms: Option<f64>,
+    pub(in crate::replay) p99_response_ms: Option<f64>,
+    pub(in crate::replay) t_a_ms: Option<f64>,
+    pub(in crate::replay) t_a_reads_ms: Option<f64>,
+    pub(in crate::replay) t_s_ms: Option<f64>,
+    pub(in crate::replay) t_r_ms: Option<f64>,
+    pub(in crate::replay) t_t_ms: Option<f64>,
+    pub(in crate::replay) t_s_reads_ms: Option<f64>,
+    pub(in crate::replay) t_r_reads_ms: Option<f64>,
+    pub(in crate::replay) t_t_reads_ms: Option<f64>,
+    pub(in crate::replay) p99_ms: Option<f64>,
+    pub(in crate::replay) p99_reads_ms: Option<f64>,
+    pub(in crate::replay) cache_hit_percent: Option<f64>,
+    pub(in crate::replay) busy_percent: Option<f64>,
+    pub(in crate::replay) energy_mj_per_access: Option<f64>,
     pub(in crate::replay) energy_total_j: f64,
-    pub(in crate::replay) copy_percent: f64,
-    pub(in crate::replay) own_read_percent: f64,
+    pub(in crate::replay) copy_percent: Option<f64>,
+    pub(in crate::replay) own_read_percent: Option<f64>,
     pub(in crate::replay) replicas: u64,
     /// (none − this) / (none − B2o) of reads' T_A, percent; absent where there is nothing to win.
     pub(in crate::replay) share_percent: Option<f64>,
@@ -51,20 +54,32 @@ pub(in crate::replay) struct PolicyFigures {
     pub(in crate::replay) warm_up_runs: Option<usize>,
 }
 
+impl PolicyFigures {
+    /// The first run that has requests.
+    pub(in crate::replay) fn first(&self) -> Option<&RunFigures> {
+        self.runs.iter().find(|r| r.requests > 0)
+    }
+
+    /// The last one.
+    pub(in crate::replay) fn last(&self) -> Option<&RunFigures> {
+        self.runs.iter().rfind(|r| r.requests > 0)
+    }
+}
+
 /// Bounds of a run, ms a read.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::replay) struct BoundFigures {
     pub(in crate::replay) reads: u64,
-    pub(in crate::replay) reused_percent: f64,
-    pub(in crate::replay) reused_w_percent: f64,
-    pub(in crate::replay) in_order_percent: f64,
-    pub(in crate::replay) b0: f64,
-    pub(in crate::replay) b1: f64,
-    pub(in crate::replay) b2_reuse: f64,
-    pub(in crate::replay) b2_reuse_w: f64,
-    pub(in crate::replay) b2_reuse_strict: f64,
-    pub(in crate::replay) b2_reuse_w_strict: f64,
-    pub(in crate::replay) b2_order: f64,
+    pub(in crate::replay) reused_percent: Option<f64>,
+    pub(in crate::replay) reused_w_percent: Option<f64>,
+    pub(in crate::replay) in_order_percent: Option<f64>,
+    pub(in crate::replay) b0: Option<f64>,
+    pub(in crate::replay) b1: Option<f64>,
+    pub(in crate::replay) b2_reuse: Option<f64>,
+    pub(in crate::replay) b2_reuse_w: Option<f64>,
+    pub(in crate::replay) b2_reuse_strict: Option<f64>,
+    pub(in crate::replay) b2_reuse_w_strict: Option<f64>,
+    pub(in crate::replay) b2_order: Option<f64>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -89,11 +104,23 @@ pub(in crate::replay) struct Figures {
     pub(in crate::replay) space_percent: f64,
     pub(in crate::replay) volume_bytes: u64,
     pub(in crate::replay) stretch: u32,
+    /// Sectors that the drive has by its profile, where it was extended to hold the volume.
+    pub(in crate::replay) extended_from_sectors: Option<u64>,
+    #[serde(skip)]
+    pub(in crate::replay) extended: Option<String>,
     pub(in crate::replay) skipped: u64,
+    /// Requests of a pass that were moved to the time of the one before.
+    pub(in crate::replay) out_of_order: u64,
     pub(in crate::replay) policies: Vec<PolicyFigures>,
     pub(in crate::replay) bounds: BoundsOfRuns,
-    /// Memory of this process at the most, MiB.
-    pub(in crate::replay) memory_mib: Option<f64>,
+    /// Of this program.
+    pub(in crate::replay) version: &'static str,
+    /// Files that were read, where one is to know them by their contents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::replay) inputs: Vec<Input>,
+    pub(in crate::replay) options: Options,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::replay) process: Option<Process>,
 }
 
 /// To a thousandth: what a table shows and what two machines agree on.
@@ -102,15 +129,23 @@ fn round(x: f64) -> f64 {
 }
 
 fn share(none: Option<&Run>, run: &Run, bound: Option<&Bound>) -> Option<f64> {
-    let (none, bound) = (none?.t_a_reads_ms(), bound?);
+    let (none, bound) = (none?, bound?);
+    if none.reads_split.count == 0 || run.reads_split.count == 0 {
+        return None;
+    }
+    let none = none.t_a_reads_ms();
     let room = none - bound.mean_ms(bound.b2_order);
     // Below a hundredth of an access there is nothing to win, and a share of nothing says nothing.
     (room > none / 100.0).then(|| round(100.0 * (none - run.t_a_reads_ms()) / room))
 }
 
 fn run_figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Bound>) -> RunFigures {
-    let [t_s_reads_ms, t_r_reads_ms, t_t_reads_ms] = run.parts_reads_ms().map(round);
-    let per_request = |sum: fs2_block::Nanos| round(sum.as_millis_f64() / run.requests.max(1) as f64);
+    // The mean of nothing is no number: a run without requests, reads or accesses has none.
+    let of_requests = |x: f64| (run.requests > 0).then(|| round(x));
+    let of_accesses = |x: f64| (run.split.count > 0).then(|| round(x));
+    let of_reads = |x: f64| (run.reads_split.count > 0).then(|| round(x));
+    let of_sectors = |x: f64| (run.sectors > 0).then(|| round(x));
+    let [t_s_reads_ms, t_r_reads_ms, t_t_reads_ms] = run.parts_reads_ms().map(of_reads);
     RunFigures {
         run: number,
         requests: run.requests,
@@ -118,35 +153,37 @@ fn run_figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Boun
         reads_from_copies: run.reads_from_copies,
         failed: run.failed,
         elapsed_s: round(run.elapsed.as_secs_f64()),
-        wait_ms: round(run.wait_ms()),
-        wait_behind_copies_ms: per_request(run.wait_behind_copies),
-        response_ms: round(run.response_ms()),
-        response_reads_ms: round(run.response_reads_ms()),
-        p99_response_ms: round(run.response.quantile(990).as_millis_f64()),
-        t_a_ms: round(run.t_a_ms()),
-        t_a_reads_ms: round(run.t_a_reads_ms()),
-        t_s_ms: round(run.t_s_ms()),
-        t_r_ms: round(run.t_r_ms()),
-        t_t_ms: round(run.t_t_ms()),
+        wait_ms: of_requests(run.wait_ms()),
+        wait_behind_copies_ms: of_requests(
+            run.wait_behind_copies.as_millis_f64() / run.requests.max(1) as f64,
+        ),
+        response_ms: of_requests(run.response_ms()),
+        response_reads_ms: (run.reads > 0).then(|| round(run.response_reads_ms())),
+        p99_response_ms: of_requests(run.response.quantile(990).as_millis_f64()),
+        t_a_ms: of_accesses(run.t_a_ms()),
+        t_a_reads_ms: of_reads(run.t_a_reads_ms()),
+        t_s_ms: of_accesses(run.t_s_ms()),
+        t_r_ms: of_accesses(run.t_r_ms()),
+        t_t_ms: of_accesses(run.t_t_ms()),
         t_s_reads_ms,
         t_r_reads_ms,
         t_t_reads_ms,
-        p99_ms: round(run.access.quantile(990).as_millis_f64()),
-        p99_reads_ms: round(run.access_reads.quantile(990).as_millis_f64()),
-        cache_hit_percent: round(run.cache_hit_percent()),
-        busy_percent: round(run.busy_percent()),
-        energy_mj_per_access: round(run.energy_mj_per_access()),
+        p99_ms: of_accesses(run.access.quantile(990).as_millis_f64()),
+        p99_reads_ms: of_reads(run.access_reads.quantile(990).as_millis_f64()),
+        cache_hit_percent: of_reads(run.cache_hit_percent()),
+        busy_percent: of_requests(run.busy_percent()),
+        energy_mj_per_access: of_accesses(run.energy_mj_per_access()),
         energy_total_j: round(run.energy_total_j()),
-        copy_percent: round(run.copy_percent()),
-        own_read_percent: round(100.0 * run.own_read_sectors as f64 / run.sectors.max(1) as f64),
+        copy_percent: of_sectors(run.copy_percent()),
+        own_read_percent: of_sectors(100.0 * run.own_read_sectors as f64 / run.sectors.max(1) as f64),
         replicas: run.replicas,
         share_percent: share(none, run, bound),
     }
 }
 
 fn bound_figures(b: &Bound) -> BoundFigures {
-    let ms = |sum| round(b.mean_ms(sum));
-    let percent = |n: u64| round(100.0 * n as f64 / b.reads.max(1) as f64);
+    let ms = |sum| (b.reads > 0).then(|| round(b.mean_ms(sum)));
+    let percent = |n: u64| (b.reads > 0).then(|| round(100.0 * n as f64 / b.reads as f64));
     BoundFigures {
         reads: b.reads,
         reused_percent: percent(b.reused),
@@ -162,17 +199,24 @@ fn bound_figures(b: &Bound) -> BoundFigures {
     }
 }
 
-/// The first run that has 90 % of what the last has won over the first.
+/// The first run that has 90 % of what the last has won over the first, of those that read.
 fn warm_up(runs: &[Run]) -> Option<usize> {
-    let (first, last) = (runs.first()?.t_a_reads_ms(), runs.last()?.t_a_reads_ms());
+    let mut read = runs.iter().filter(|r| r.reads_split.count > 0).map(Run::t_a_reads_ms);
+    let first = read.next()?;
+    let last = read.next_back()?;
     let gain = first - last;
     if gain <= first / 100.0 {
         return None;
     }
-    runs.iter().position(|r| first - r.t_a_reads_ms() >= 0.9 * gain).map(|i| i + 1)
+    let won = |r: &Run| r.reads_split.count > 0 && first - r.t_a_reads_ms() >= 0.9 * gain;
+    runs.iter().position(won).map(|i| i + 1)
 }
 
-/// The most memory this process ever had resident, from the kernel's own count.
+/// What this process took, `begun` then.
+pub(super) fn process(begun: Instant) -> Process {
+    Process { memory_mib: memory_mib(), wall_s: round(begun.elapsed().as_secs_f64()) }
+}
+
 fn memory_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
@@ -208,14 +252,20 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
         space_percent: f64::from(args.space.get()) / 10.0,
         volume_bytes: results.volume_bytes,
         stretch: results.stretch,
+        extended_from_sectors: results.extended.as_ref().map(|e| e.from),
+        extended: results.extended.as_ref().map(profile::told),
         skipped: results.skipped,
+        out_of_order: results.out_of_order,
         policies: results.policies.iter().map(|p| policy_figures(p, results)).collect(),
         bounds: BoundsOfRuns {
             last: bound_figures(&results.bounds.last().copied().unwrap_or_default()),
             runs: results.bounds.iter().map(bound_figures).collect(),
             single_pass: bound_figures(&results.bound_single),
         },
-        memory_mib: memory_mib(),
+        version: env!("CARGO_PKG_VERSION"),
+        inputs: Vec::new(),
+        options: options::options(args),
+        process: None,
     }
 }
 
@@ -229,33 +279,46 @@ pub(super) fn json(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure
 const HEAD: &str = "      run  requests    reads  elapsed    wait     T_A    T_A    T_s    T_r    T_t    p99  p99 of   hit  busy  energy   total  copies  replicas share
                                     s      ms  all ms  reads  reads  reads  reads  reads  resp.     %     %      mJ       J       %            %";
 
+/// A figure of a table, or a dash.
+fn cell(x: Option<f64>, digits: usize) -> String {
+    x.map_or(String::from("-"), |x| format!("{x:.digits$}"))
+}
+
 fn line(out: &mut dyn Write, label: &str, f: &RunFigures) -> Result<(), Failure> {
     let share = f.share_percent.map_or(String::from("-"), |s| format!("{s:.0}"));
     writeln!(
         out,
-        "{label:>9} {:>9} {:>8} {:>8.1} {:>7.3} {:>7.3} {:>6.3} {:>6.3} {:>6.3} {:>6.3} {:>6.2} {:>7.2} {:>5.1} {:>5.1} {:>7.2} {:>7.0} {:>7.2} {:>9} {share:>5}",
+        "{label:>9} {:>9} {:>8} {:>8.1} {:>7} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>5} {:>5} {:>7} {:>7.0} {:>7} {:>9} {share:>5}",
         f.requests,
         f.reads,
         f.elapsed_s,
-        f.wait_ms,
-        f.t_a_ms,
-        f.t_a_reads_ms,
-        f.t_s_reads_ms,
-        f.t_r_reads_ms,
-        f.t_t_reads_ms,
-        f.p99_reads_ms,
-        f.p99_response_ms,
-        f.cache_hit_percent,
-        f.busy_percent,
-        f.energy_mj_per_access,
+        cell(f.wait_ms, 3),
+        cell(f.t_a_ms, 3),
+        cell(f.t_a_reads_ms, 3),
+        cell(f.t_s_reads_ms, 3),
+        cell(f.t_r_reads_ms, 3),
+        cell(f.t_t_reads_ms, 3),
+        cell(f.p99_reads_ms, 2),
+        cell(f.p99_response_ms, 2),
+        cell(f.cache_hit_percent, 1),
+        cell(f.busy_percent, 1),
+        cell(f.energy_mj_per_access, 2),
         f.energy_total_j,
-        f.copy_percent,
+        cell(f.copy_percent, 2),
         f.replicas,
     )?;
     Ok(())
 }
 
 impl Figures {
+    /// The options that are not as by default.
+    pub(in crate::replay) fn unusual(&self) -> String {
+        match options::unusual(&self.options) {
+            said if said.is_empty() => "all options as by default".to_owned(),
+            said => format!("options {said}"),
+        }
+    }
+
     /// How the trace was replayed, in words.
     pub(in crate::replay) fn setting(&self) -> String {
         let pace = if self.pace == "closed" { "closed loop" } else { "at the trace's pace" };
@@ -278,8 +341,12 @@ impl Figures {
 /// Prints a table for each policy and the bounds.
 pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{} on {}", figures.trace.join(" "), figures.setting())?;
+    writeln!(out, "fs2-replay {}, {}", figures.version, figures.unusual())?;
     if figures.stretch > 1 {
         writeln!(out, "the volume's groups stand {} times as far apart as recorded", figures.stretch)?;
+    }
+    if let Some(extended) = &figures.extended {
+        writeln!(out, "{extended}")?;
     }
     if figures.skipped > 0 {
         writeln!(out, "{} lines, records or blocks of a pass were wrong and left out", figures.skipped)?;
@@ -301,20 +368,22 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
     for (label, f) in runs.chain(single) {
         writeln!(
             out,
-            "{label:>9} {:>7.1} % {:>6.1} % {:>7.3} {:>7.3} {:>9.3} {:>7.3} {:>8.3} {:>7.3} {:>7.3}",
-            f.reused_percent,
-            f.in_order_percent,
-            f.b0,
-            f.b1,
-            f.b2_reuse,
-            f.b2_reuse_strict,
-            f.b2_reuse_w,
-            f.b2_reuse_w_strict,
-            f.b2_order,
+            "{label:>9} {:>7} % {:>6} % {:>7} {:>7} {:>9} {:>7} {:>8} {:>7} {:>7}",
+            cell(f.reused_percent, 1),
+            cell(f.in_order_percent, 1),
+            cell(f.b0, 3),
+            cell(f.b1, 3),
+            cell(f.b2_reuse, 3),
+            cell(f.b2_reuse_strict, 3),
+            cell(f.b2_reuse_w, 3),
+            cell(f.b2_reuse_w_strict, 3),
+            cell(f.b2_order, 3),
         )?;
     }
-    if let Some(mib) = figures.memory_mib {
-        writeln!(out, "\nmemory: {mib:.0} MiB at the most")?;
+    if let Some(process) = &figures.process {
+        let memory =
+            process.memory_mib.map_or(String::new(), |mib| format!("memory: {mib:.0} MiB at the most, "));
+        writeln!(out, "\n{memory}{:.1} s", process.wall_s)?;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::replay::digest::Digests;
 use crate::replay::{Failure, run};
 
 /// Cells of a plan at most: more is a mistake in the plan.
@@ -194,6 +195,11 @@ impl Plan {
 }
 
 impl Cell {
+    /// The files that it reads.
+    pub(super) fn reads(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(_, path)| path.as_path())
+    }
+
     /// The trace's name and where on the axes it is.
     pub(super) fn label(&self, axes: &[String]) -> String {
         let said = axes.iter().filter_map(|a| Some(format!(" {a}={}", self.name.options.get(a)?)));
@@ -263,32 +269,6 @@ fn brief(e: &clap::Error) -> String {
     let text = e.to_string();
     let lines = text.lines().map(str::trim).take_while(|l| !l.starts_with("Usage:"));
     lines.filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned()
-}
-
-/// Contents of files, read once.
-#[derive(Default)]
-pub(super) struct Digests(BTreeMap<PathBuf, u128>);
-
-impl Digests {
-    fn of(&mut self, path: &Path) -> Result<u128, Failure> {
-        if let Some(digest) = self.0.get(path) {
-            return Ok(*digest);
-        }
-        let at = |e: std::io::Error| Failure::at(path, e);
-        let mut file = std::fs::File::open(path).map_err(at)?;
-        let mut digest = Xxh3::new();
-        let mut buf = vec![0; 1 << 20];
-        loop {
-            let n = file.read(&mut buf).map_err(at)?;
-            if n == 0 {
-                break;
-            }
-            digest.update(&buf[..n]);
-        }
-        let digest = digest.digest128();
-        self.0.insert(path.to_owned(), digest);
-        Ok(digest)
-    }
 }
 
 #[cfg(test)]

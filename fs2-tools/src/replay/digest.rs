@@ -1,0 +1,39 @@
+//! Contents of files in a number.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::Failure;
+
+/// Contents of files, each read once.
+#[derive(Default)]
+pub(super) struct Digests(BTreeMap<PathBuf, u128>);
+
+impl Digests {
+    /// The XXH3-128 of a file's bytes.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub(super) fn of(&mut self, path: &Path) -> Result<u128, Failure> {
+        if let Some(digest) = self.0.get(path) {
+            return Ok(*digest);
+        }
+        let at = |e: std::io::Error| Failure::at(path, e);
+        let mut file = std::fs::File::open(path).map_err(at)?;
+        let mut digest = Xxh3::new();
+        let mut buf = vec![0; 1 << 20];
+        loop {
+            let n = file.read(&mut buf).map_err(at)?;
+            if n == 0 {
+                break;
+            }
+            digest.update(&buf[..n]);
+        }
+        let digest = digest.digest128();
+        self.0.insert(path.to_owned(), digest);
+        Ok(digest)
+    }
+}
