@@ -23,8 +23,6 @@ from statistics import median
 SPLIT = {"cvs-update": "0,9.0,25.0", "startx-kde": "0,14.0,28.2,42.5,56.7"}
 RECORDED = ["cvs-update", "startx-kde", "tpcw-shopping", "devtree", "fb-webserver"]
 SERVERS = ["linux-mysql", "linux-webserver-2", "windows-mssql"]
-# A volume of 716 GiB, larger than most of the drives.
-WIDE = "linux-webserver-2"
 # Parts of `fs2` that `--without` leaves out.
 PARTS = """backlog updates merging heat foresight remaking lookahead originals-chance admission streams slow-places crowds trails trials pauses disturbance
 slowest second-copies gate passing-over beside""".split()
@@ -90,7 +88,7 @@ class Replays:
         every = self.args.all and VARIANTS[variant] in (VARIANTS[v] for v in COMPARED)
         policies = ["--closed-loop", "--policy", "all" if every else "none,fs2"]
         if trace in SERVERS:
-            files = [self.args.traces / f"{trace}.load.gz", *(["--extend"] if trace == WIDE else [])]
+            files = [self.args.traces / f"{trace}.load.gz"]
         else:
             files = [self.args.traces / f"{trace}.blkparse.txt.zst", "--event", "D"]
             files += [] if "--used" in options else ["--free-map", self.args.traces / f"{trace}.dumpe2fs.txt.zst"]

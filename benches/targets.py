@@ -50,7 +50,6 @@ def plan(traces, names, stretch):
         lines += ["", "[[trace]]", f'name = "{name}"']
         if name in SERVERS:
             lines += [f'files = ["{traces / name}.load.gz"]', 'used = "60%"', f"runs = {RUNS}"]
-            lines += ["extend = true"] if name == WIDE else []
         else:
             lines += [f'files = ["{traces / name}.blkparse.txt.zst"]', f'free-map = "{traces / name}.dumpe2fs.txt.zst"', 'event = "D"']
             lines += [f"split = {SPLIT[name]}"] if name in SPLIT else [f"runs = {RUNS}"]

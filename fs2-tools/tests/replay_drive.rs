@@ -117,17 +117,14 @@ fn a_malformed_trace_is_told_with_its_line() {
 }
 
 #[test]
-fn a_drive_is_not_extended_unasked() {
+fn a_drive_that_is_extended_is_told_of() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("t");
     std::fs::write(&trace, "R Miss 10 3 1700.0 100.0\nR Miss 300000000 3 1700.0 0.0\n").unwrap();
     let args = ["validate", "wd800-repaired", trace.to_str().unwrap()];
     let (code, out, err) = replay(&args);
-    assert_eq!((code, out.as_str()), (1, ""));
-    assert!(err.contains("wd800-repaired has 74.5 GiB") && err.contains("--extend"), "{err}");
-    let (code, out, err) = replay(&[&args[..], &["--extend"]].concat());
     assert!(code == 0 && out.contains("extended from 74.5 GiB to 143.1 GiB"), "{out}{err}");
-    let (_, out, _) = replay(&[&args[..], &["--extend", "--json"]].concat());
+    let (_, out, _) = replay(&[&args[..], &["--json"]].concat());
     let said: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((&said["extended_from_sectors"], &said["beyond_the_drive"]), (&156_301_488.into(), &1.into()));
 }

@@ -104,7 +104,6 @@ fn no_trace_is_written_over() {
         (&["convert", "--force", "a.spc", "link"], "link: the same file as a.spc, which is read"),
         (&["convert", "a.spc", "b.spc"], "b.spc: there already, with 46 bytes"),
         (&["convert", "--to", "blkparse", "a.spc", "b.spc"], "--force"),
-        (&["generate", "zipf", "a.spc"], "a.spc: there already"),
         (&["run", "a.spc", "--device", "0", "--html", "a.spc"], "a.spc: it is read"),
         (&["run", "a.spc", "--train", "b.spc", "--html", "./b.spc"], "the same file as b.spc"),
         (&["run", "a.spc", "--html", "-"], "a page goes to a file"),
@@ -236,7 +235,7 @@ fn generate_makes_the_same_trace_twice() {
     let dir = dir.path();
     for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform", "mixed"] {
         let args = ["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "5"];
-        let (code, out, err) = run(dir, &[&args[..], &["--force", "a.fs2trace"]].concat(), b"");
+        let (code, out, err) = run(dir, &[&args[..], &["a.fs2trace"]].concat(), b"");
         assert_eq!((code, out.len(), err.as_str()), (0, 0, "2,000 requests made up\n"));
         let again = ok(dir, &[&args[..], &["-"]].concat(), b"");
         assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), again, "{kind}");

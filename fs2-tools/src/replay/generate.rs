@@ -10,7 +10,6 @@ use fs2_trace::{Header, Writer};
 
 use super::Failure;
 use super::info::thousands;
-use super::outputs;
 use super::run::parse_time;
 use crate::mkfs2::parse_share;
 use crate::new_file::NewFile;
@@ -64,9 +63,6 @@ pub(super) struct Args {
     /// read-after-write: how many writes lie between a write and the read of the same
     #[arg(long, value_name = "N", default_value = "1000")]
     distance: u64,
-    /// Replace the file to write where it is there already
-    #[arg(long)]
-    force: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -114,7 +110,6 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
-    outputs::refuse_there(&args.out, args.force)?;
     let trace = args.generate()?;
     let header =
         Header { volume_bytes: trace.volume_bytes(), block_size: BlockSize::new(4096), start_unix_ns: 0 };

@@ -73,32 +73,6 @@ pub(super) fn load(name: &Path) -> Result<DriveProfile, Failure> {
     DriveProfile::parse(&text, &name.display().to_string()).map_err(|e| Failure(e.to_string()))
 }
 
-/// How far beyond a drive's end a volume may lie before the extrapolation has to be asked for. A guess: listings
-/// and data sheets differ by the GB's definition, 7 %.
-const BEYOND_PERCENT_MAX: u64 = 10;
-
-/// Makes room on a drive for so many sectors. What lies far beyond its end is refused unless `extend`: the arm
-/// would go where the drive has no tracks, and seeks take longer than its full stroke. `others` are the options
-/// that help besides.
-///
-/// # Errors
-/// What to do instead.
-pub(super) fn fit(
-    drive: &mut DriveProfile,
-    sectors: u64,
-    extend: bool,
-    others: &str,
-) -> Result<Option<Extended>, Failure> {
-    let capacity = drive.capacity_sectors();
-    if !extend && sectors > capacity.saturating_add(capacity / 100 * BEYOND_PERCENT_MAX) {
-        let (there, has) = (bytes(sectors.saturating_mul(512)), bytes(capacity.saturating_mul(512)));
-        let what = format!("requests may lie up to {there}, and the drive {} has {has}", drive.name());
-        let why = "seeks beyond its full stroke could only be extrapolated";
-        return Err(Failure(format!("{what}: {why}; take a larger drive{others}, or --extend this one")));
-    }
-    Ok(drive.fit(sectors))
-}
-
 /// What a reader of the figures has to know of it.
 pub(super) fn told(extended: &Extended) -> String {
     let (from, to) = (bytes(extended.from * 512), bytes(extended.to.saturating_mul(512)));

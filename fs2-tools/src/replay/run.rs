@@ -26,7 +26,7 @@ use super::html;
 use super::info::thousands;
 use super::input::ReadArgs;
 use super::outputs;
-use super::profile::{fit, load};
+use super::profile::{load, told};
 use crate::mkfs2::parse_percent;
 use crate::new_file::NewFile;
 use passes::Passes;
@@ -106,9 +106,6 @@ pub(super) struct Args {
     /// Move the volume's block groups apart until it fills the drive, or so many times as far
     #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "0")]
     stretch: Option<u32>,
-    /// Also take a drive that ends more than a tenth before the volume: seeks beyond its full stroke are extrapolated
-    #[arg(long)]
-    extend: bool,
     /// At most so many requests of each pass
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -255,10 +252,10 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     }
     let map = free_map(args, err)?;
     let stretch = stretch_of(args, &map, &drive)?;
-    let others = " (--drive), put several devices side by side (--pack), choose one of them (--device)";
-    let extended = fit(&mut drive, map.bytes() * u64::from(stretch) / 512, args.extend, others)?;
+    let extended = drive.fit(map.bytes() * u64::from(stretch) / 512);
     if let Some(extended) = &extended {
-        writeln!(err, "fs2-replay: {extended}")?;
+        let instead = "take a larger --drive, put devices side by side (--pack), or choose one (--device)";
+        writeln!(err, "fs2-replay: {}: {}; {instead}", drive.name(), told(extended))?;
     }
     let mut results = Results {
         drive: drive.name().to_owned(),

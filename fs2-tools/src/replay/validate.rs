@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::{Disk, Split};
 
-use super::profile::{fit, load, told};
+use super::profile::{load, told};
 use super::{Failure, outputs};
 
 #[derive(clap::Args, Debug)]
@@ -25,11 +25,6 @@ pub(super) struct Args {
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
-
-    /// Also take a drive that ends more than a tenth before the last request: seeks beyond its full stroke are
-    /// extrapolated
-    #[arg(long)]
-    extend: bool,
 
     /// Also write measured and modelled time of each request, in order, to this file (comma separated)
     #[arg(long, value_name = "FILE")]
@@ -167,7 +162,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Failure> {
         trace.iter().filter(|r| r.sector.0.saturating_add(u64::from(r.sectors)) > profile.capacity_sectors());
     let past_end = past.count();
     let end = trace.iter().map(|r| r.sector.0.saturating_add(u64::from(r.sectors))).max().unwrap_or(0);
-    let extended = fit(&mut profile, end, args.extend, "")?;
+    let extended = profile.fit(end);
     let modelled = model(Disk::new(profile.clone()), &trace);
     if let Some(path) = &args.each {
         let each = trace.iter().zip(&modelled.response_ms);

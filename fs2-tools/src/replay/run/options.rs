@@ -63,7 +63,7 @@ fn path(p: &Path) -> Value {
 pub(super) fn options(args: &Args) -> Options {
     let used = args.free_map.is_none().then(|| used(args));
     let read = &args.read;
-    let all: [(&str, Value); 24] = [
+    let all: [(&str, Value); 23] = [
         ("drive", path(&args.drive)),
         ("policy", list(policies(args).iter().map(ToString::to_string))),
         ("scheduler", args.scheduler.name().into()),
@@ -81,7 +81,6 @@ pub(super) fn options(args: &Args) -> Options {
         ("belief", args.belief.name().into()),
         ("without", list(args.without.iter().map(|p| p.name()))),
         ("stretch", args.stretch.map_or(Value::Null, |n| if n == 0 { true.into() } else { n.into() })),
-        ("extend", args.extend.into()),
         ("limit", args.limit.into()),
         ("seed", args.seed.into()),
         ("format", read.format.map(|f| f.name()).into()),
