@@ -138,8 +138,15 @@ fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::daemon::{Stop, open_with};
+    use fs2_block::Permille;
+    use fs2_engine::offline::{CreateOptions, Devices, create};
+    use fs2_engine::{Inactive, Standing};
+    use fs2_sim::model::content::Grain;
+    use fs2_sim::model::image::{Plan, Shape};
     use fs2_store::MemStore;
     use std::os::fd::IntoRawFd;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn notes() {
@@ -156,6 +163,40 @@ mod tests {
         assert_eq!(parse_note(&note(&stamp(), ConnectionId(7))), Some((ConnectionId(7), stamp())));
         for bad in ["", "1", "1\n", "x\nb\n", "1\nnonsense\n"] {
             assert_eq!(parse_note(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+
+    /// Its hand-over was refused, and the attach behind it trusted the mark, which stood, for nothing had changed before.
+    #[test]
+    fn a_writer_between_two_programs_is_noticed_by_the_attach_too() {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            settings: crate::settings::Settings,
+        }
+        let settings = <Only as clap::Parser>::parse_from(["x", "--direct", "off"]).settings;
+        let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(&[(1500, 1)], &[]);
+        let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
+        create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(&image, 0).unwrap();
+        for written in [false, true] {
+            let served = open_with(file.path(), &settings, None, &Stop::default()).unwrap();
+            assert!(served.server.with_volume(|v| *v.standing() == Standing::Active));
+            let left = served.leave(ConnectionId(1)).unwrap();
+            drop(served);
+            if written {
+                // Longer than the clock that stamps files takes for a step.
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                file.as_file().write_all_at(&[9], 1500 << 10).unwrap();
+            }
+            let given = Given::receive(sealed(&left).unwrap().into_raw_fd()).unwrap();
+            let next = open_with(file.path(), &settings, Some(given), &Stop::default()).unwrap();
+            let standing = next.server.with_volume(|v| v.standing().clone());
+            let want = if written { Standing::Inactive(Inactive::WrittenSince) } else { Standing::Active };
+            assert_eq!(standing, want);
+            // Not its end: that would leave a record of the file behind.
+            let _ = next.leave(ConnectionId(1));
         }
     }
 
