@@ -56,9 +56,10 @@ fn an_imported_drive_is_a_profile_like_any_other() {
 #[test]
 fn validation_of_a_drive_always_a_quarter_millisecond_off() {
     let dir = tempfile::tempdir().unwrap();
-    let (plain, packed) = (dir.path().join("t"), dir.path().join("t.zst"));
+    let (plain, packed) = (dir.path().join("t"), dir.path().join("t.gz"));
     std::fs::write(&plain, TRACE).unwrap();
-    std::fs::write(&packed, zstd::encode_all(TRACE.as_bytes(), 1).unwrap()).unwrap();
+    let mut gzip = flate2::read::GzEncoder::new(TRACE.as_bytes(), flate2::Compression::fast());
+    std::io::copy(&mut gzip, &mut std::fs::File::create(&packed).unwrap()).unwrap();
     let each = dir.path().join("each.csv");
     let specs = small();
     for trace in [&plain, &packed] {

@@ -3,7 +3,7 @@
 //! A trace in DiskSim's validate form holds a closed loop: each request was sent so long after the
 //! one before had completed. The model is given the same requests with the same pauses.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use fs2_block::{Nanos, Op, Sector};
@@ -18,7 +18,7 @@ pub(super) struct Args {
     #[arg(value_name = "PROFILE")]
     profile: PathBuf,
 
-    /// Measured requests, plain or zstd: R|W Hit|Miss BLOCK COUNT SERVICE_US PAUSE_US; - is standard input
+    /// Measured requests, plain, gzip, bzip2, xz or zstd: R|W Hit|Miss BLOCK COUNT SERVICE_US PAUSE_US; - is standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
 
@@ -76,16 +76,11 @@ fn parse(line: &str) -> Result<Measured, String> {
 
 fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
     let at = |e: std::io::Error| Failure::at(path, e);
-    let file: Box<dyn Read> = match path.as_os_str() == "-" {
-        true => Box::new(std::io::stdin().lock()),
+    let file: fs2_trace::BoxRead = match path.as_os_str() == "-" {
+        true => Box::new(std::io::stdin()),
         false => Box::new(std::fs::File::open(path).map_err(at)?),
     };
-    let mut file = BufReader::new(file);
-    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-    let text: Box<dyn BufRead> = match file.fill_buf().map_err(at)?.starts_with(&ZSTD) {
-        true => Box::new(BufReader::new(zstd::Decoder::with_buffer(file).map_err(at)?)),
-        false => Box::new(file),
-    };
+    let text = BufReader::new(fs2_trace::unpack(file).map_err(at)?.1);
     let mut all = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let line = line.map_err(|e| Failure::at(path, format!("line {}: {e}", i + 1)))?;
