@@ -24,6 +24,7 @@ use roaring::RoaringBitmap;
 pub use parts::LivenessParts;
 
 use crate::Layout;
+use crate::block_map::merge;
 
 /// Why the daemon stopped trusting its notion of free blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +78,7 @@ pub struct Seen {
 #[derive(Clone)]
 pub struct Liveness {
     layout: Arc<Layout>,
+    /// Ascending; none touch.
     excluded: Vec<BlockRange>,
     free: RoaringBitmap,
     /// Blocks in `free`: counting them takes a step for each 65,536 blocks of the volume.
@@ -190,7 +192,8 @@ impl Liveness {
         let mut excluded =
             vec![BlockRange::new(0, edge), BlockRange::new(blocks.saturating_sub(edge), blocks)];
         excluded.extend_from_slice(table);
-        excluded.sort();
+        // Where the table lies in an edge ranges overlap, any number of them.
+        let excluded = merge(excluded);
         let superblock = Box::new(*layout.superblock().raw());
         Liveness {
             excluded,
@@ -272,8 +275,7 @@ impl Liveness {
 
     fn is_excluded(&self, block: BlockNo) -> bool {
         let at = self.excluded.partition_point(|r| r.start() <= block.0);
-        // Ranges may overlap only where the table lies in an edge; two looks back cover that.
-        self.excluded[..at].iter().rev().take(3).any(|r| r.contains(block))
+        self.excluded[..at].last().is_some_and(|r| r.contains(block))
     }
 
     fn block_size(&self) -> BlockSize {

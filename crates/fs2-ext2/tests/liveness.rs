@@ -18,8 +18,21 @@ const GROUPS: u32 = 11;
 const EDGE: u32 = 1024;
 /// The block bitmaps of groups 4, 5 and 6 are neighbours, not in the order of their groups.
 const BITMAPS: [(u32, u32); 3] = [(1030, 5), (1031, 4), (1032, 6)];
-/// The table: across the first MiB's end, in the middle, one block, and across the last MiB's start.
-const TABLE: [(u32, u32); 5] = [(1500, 1501), (1020, 1030), (1100, 1110), (1670, 1680), (1104, 1112)];
+/// The table: across the first MiB's end, in the middle, one block, across the last MiB's start, and in pieces in both, as where
+/// resize2fs moved it.
+const TABLE: [(u32, u32); 11] = [
+    (1500, 1501),
+    (1020, 1030),
+    (1100, 1110),
+    (1670, 1680),
+    (1104, 1112),
+    (100, 101),
+    (200, 202),
+    (300, 301),
+    (1900, 1901),
+    (2100, 2101),
+    (2300, 2302),
+];
 
 fn start_of(group: u32) -> u32 {
     1 + group * PER_GROUP
