@@ -7,6 +7,8 @@
 //! - I2: the payloads take at most the bytes given at the start.
 //! - I3: the order within a run is the order in which the blocks were read, or the one a policy put them in.
 //! - I4: memory of payloads that are gone, `SPARE_BYTES` of it at most, is kept for later ones.
+//! - I5: of blocks that are gone a run remembers no more than of others it ever had, and `GONE` more: what is read and written in turns
+//!   is killed and comes again, for as long as the run is open.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -58,6 +60,9 @@ impl<'a, const N: usize> From<&'a [u8; N]> for Payload<'a> {
 /// See I4. Single blocks are put there: the first use of a page that the kernel gives takes longer than copying 4 KiB into it. What is read in
 /// a row is not: such pages are in the processor's cache once they are cleared, and these are not. A guess: a few hundred short reads.
 const SPARE_BYTES: usize = 4 << 20;
+
+/// See I5. A guess: 40 KiB of memory.
+const GONE: usize = 1 << 10;
 
 /// A payload that is kept; unseen ones count as if they were there.
 #[derive(Clone, Debug)]
@@ -269,9 +274,12 @@ impl Log {
             return false;
         }
         let goes_on = original.0 == self.last.0.wrapping_add(1);
-        let Some(run) = self.find(id).ok().map(|at| &mut self.runs[at]).filter(|r| r.open) else {
-            return false;
-        };
+        let Some(place) = self.find(id).ok().filter(|&at| self.runs[at].open) else { return false };
+        // Keeps I5.
+        if self.runs[place].blocks.len() > 2 * self.runs[place].live + GONE {
+            self.forget_gone(place);
+        }
+        let run = &mut self.runs[place];
         let at = run.taken + run.blocks.len();
         let kept = match data {
             Payload::Bytes(bytes) => {
@@ -431,14 +439,18 @@ impl Log {
     /// Puts an open run's blocks into the order of their keys.
     pub fn sort_by_key<K: Ord>(&mut self, id: RunId, mut key: impl FnMut(BlockNo) -> K) {
         let Ok(at) = self.find(id) else { return };
-        let run = &mut self.runs[at];
-        if !run.open {
-            return;
+        if self.runs[at].open {
+            self.runs[at].blocks.make_contiguous().sort_by_key(|b| key(b.original));
+            self.forget_gone(at);
         }
+    }
+
+    /// Leaves an open run's blocks that are gone out, and finds the others where they are then.
+    fn forget_gone(&mut self, place: usize) {
+        let run = &mut self.runs[place];
         run.blocks.retain(|b| b.data.is_some());
-        run.blocks.make_contiguous().sort_by_key(|b| key(b.original));
         for (i, b) in run.blocks.iter().enumerate() {
-            self.index.insert(b.original.0, (id, run.taken + i));
+            self.index.insert(b.original.0, (run.id, run.taken + i));
         }
     }
 

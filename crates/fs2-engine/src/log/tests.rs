@@ -42,6 +42,27 @@ fn what_was_read_in_a_row_stays_together() {
     assert_eq!(log.next_whole(1), 1);
 }
 
+/// A block is read and written in turns while nothing closes its run: what was killed is not remembered for ever.
+#[test]
+fn blocks_that_are_gone_are_forgotten() {
+    let mut log = Log::new(1000);
+    let run = log.open();
+    (0..20).for_each(|n| assert!(log.push(run, BlockNo(n), 1, &[n as u8; 10])));
+    for n in 0..100_000u32 {
+        let block = 5 + n % 10;
+        assert_eq!(log.kill(BlockRange::one(BlockNo(block))), 1);
+        assert!(log.push(run, BlockNo(block), 2, &[block as u8; 10]));
+    }
+    assert!(log.runs[0].blocks.len() <= 2 * 20 + GONE + 1, "{} blocks", log.runs[0].blocks.len());
+    log.check();
+    log.close(run);
+    let batch = log.take(99).unwrap();
+    let order: Vec<u32> = batch.blocks.iter().map(|b| b.original.0).collect();
+    assert_eq!(order, [0, 1, 2, 3, 4, 15, 16, 17, 18, 19, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+    let content: Vec<u8> = order.iter().flat_map(|&n| [n as u8; 10]).collect();
+    assert_eq!(batch.data, content);
+}
+
 #[test]
 fn order_kill_and_bound() {
     let mut log = Log::new(40);
