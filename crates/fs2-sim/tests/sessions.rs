@@ -279,6 +279,34 @@ fn a_failed_force_unit_access_is_a_failed_flush() {
     assert_eq!(answers, [(flush, true), (id, true)]);
 }
 
+/// Two clients flush so that one flush always waits: a write with force unit access, which goes beside none, goes between two.
+#[test]
+fn flushes_that_come_later_do_not_keep_a_force_unit_access_waiting() {
+    let forced = Flags { fua: true, ..Flags::default() };
+    let mut s = Session::plain(config());
+    s.write(1501, 1, 7).unwrap();
+    let first = s.submit(Op::Flush, 0, 0, None);
+    let mut flush = s.dispatch().unwrap();
+    let ids = [1500, 1104].map(|b| s.submit_flagged(Op::Write, b * 1024, 1024, Some(&[1; BLOCK]), forced));
+    let second = s.submit(Op::Flush, 0, 0, None);
+    let late = s.submit_flagged(Op::Write, 1105 * 1024, 1024, Some(&[2; BLOCK]), forced);
+    assert!(s.dispatch().is_none());
+    s.complete(flush);
+    let writes = [(); 2].map(|()| s.dispatch().unwrap());
+    assert_eq!(writes.each_ref().map(|io| io.extent.offset() / 1024), [1500, 1104]);
+    assert!(writes.iter().all(|io| io.op == IoOp::Write { fua: true }));
+    assert!(s.dispatch().is_none(), "the flush waits for both, and the last write for the flush");
+    let third = s.submit(Op::Flush, 0, 0, None);
+    writes.into_iter().for_each(|io| s.complete(io));
+    flush = s.dispatch().unwrap();
+    assert_eq!(flush.op, IoOp::Flush);
+    let fourth = s.submit(Op::Flush, 0, 0, None);
+    assert!(s.dispatch().is_none());
+    s.complete(flush);
+    let answers: Vec<_> = s.run().into_iter().map(|(id, answer)| (id, answer.is_ok())).collect();
+    assert_eq!(answers, [first, ids[0], ids[1], second, third, late, fourth].map(|id| (id, true)));
+}
+
 /// What waits in a device's own queue is waited for: nothing is read ahead meanwhile.
 #[test]
 fn no_trail_beside_a_request() {

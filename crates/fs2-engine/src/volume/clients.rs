@@ -81,6 +81,9 @@ impl Volume {
         {
             ghost.arrived(rested, request.op, request.extent);
         }
+        if kind != Kind::Read && request.flags.fua {
+            self.forced.push_back(seq);
+        }
         self.requests.insert(seq, pending);
         Crowd::came(&mut self.crowd, &self.requests, seq);
         self.waiting.insert(seq, ());
@@ -405,8 +408,9 @@ impl Volume {
         if !p.groups.is_empty() {
             return false;
         }
-        // See `unit_access_active`; flushes that wait go first.
-        if p.request.flags.fua && (self.flush_active.is_some() || !self.flush_waiting.is_empty()) {
+        // See `unit_access_active`; flushes that wait go before what came later.
+        let after_flush = !self.flush_waiting.is_empty() && seq >= self.flush_behind;
+        if changes && p.request.flags.fua && (self.flush_active.is_some() || after_flush) {
             return false;
         }
         if p.kind == Kind::Read && self.planted(Plant::ReadPassesWrite) {
@@ -454,9 +458,29 @@ impl Volume {
 
     /// A request goes to the device.
     fn goes(&mut self, seq: u64) {
-        self.waiting.remove(seq);
+        self.no_longer_waits(seq);
         self.overdue.went();
         self.requests.get_mut(seq).expect("it was waiting").active = true;
+    }
+
+    fn no_longer_waits(&mut self, seq: u64) {
+        self.waiting.remove(seq);
+        if let Ok(at) = self.forced.binary_search(&seq) {
+            self.forced.remove(at);
+        }
+    }
+
+    /// What asks for force unit access and came before a flush that waits. Keeps I5: between flushes of several clients there is no moment
+    /// in which none waits, and it is done beside none.
+    pub(super) fn unit_access_before_flush(&mut self, now: Nanos) -> Option<Io> {
+        loop {
+            let mut before = self.forced.iter().copied().take_while(|&seq| seq < self.flush_behind);
+            let seq = before.find(|&seq| self.may_start(seq))?;
+            // Whatever starts or ends leaves the queue.
+            if let Some(io) = self.start(now, seq) {
+                return Some(io);
+            }
+        }
     }
 
     pub(super) fn gate_open(&self) -> bool {
@@ -606,7 +630,7 @@ impl Volume {
 
     /// A request is over, but for copies its acknowledgement waits for.
     pub(super) fn finish(&mut self, now: Nanos, seq: u64, result: Result<(), i32>) {
-        self.waiting.remove(seq);
+        self.no_longer_waits(seq);
         let Some(p) = self.requests.remove(seq) else { return };
         if let Err(errno) = result {
             self.stats.failed.add(Failure { op: p.request.op, extent: p.request.extent, errno });

@@ -544,7 +544,7 @@ impl Volume {
                 purpose: Purpose::Flush(vec![waiter]),
             });
         } else {
-            self.flush_waiting.push(waiter);
+            self.flush_for(waiter);
         }
     }
 

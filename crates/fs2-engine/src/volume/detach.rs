@@ -271,7 +271,7 @@ impl Volume {
             return;
         }
         let apart = self.home.as_ref().is_some_and(|h| h.target == Target::Table);
-        self.flush_waiting.push(Waiter::Detach);
+        self.flush_for(Waiter::Detach);
         if apart {
             self.flush_home(Waiter::Detach);
         }

@@ -28,6 +28,8 @@ impl Volume {
             self.host_short,
         )
             .hash(h);
+        let before_flush = self.forced.iter().filter(|&&seq| seq < self.flush_behind).count();
+        (before_flush * usize::from(!self.flush_waiting.is_empty())).hash(h);
         debug(&(&self.flush_waiting, &self.late_discards, &self.groups_wanted), h);
         debug(&(&self.punches, &self.alarm, &self.sweep_after, &self.detach), h);
         self.log.digest(h);

@@ -106,6 +106,8 @@ pub struct Volume {
     /// Where many requests are outstanding.
     crowd: Option<Crowd>,
     waiting: SeqMap<()>,
+    /// Those of them that ask for force unit access, ascending.
+    forced: VecDeque<u64>,
     next_io: u64,
     in_flight: SeqMap<InFlight>,
     holds: Vec<Hold>,
@@ -114,6 +116,8 @@ pub struct Volume {
     replies: VecDeque<Reply>,
 
     flush_waiting: Vec<Waiter>,
+    /// What had arrived before the first of them.
+    flush_behind: u64,
     flush_active: Option<IoId>,
     flush_failed: bool,
     write_cache: WriteCache,
@@ -373,7 +377,15 @@ impl Volume {
             waiters.push(Waiter::Client(id));
             return;
         }
-        self.flush_waiting.push(Waiter::Client(id));
+        self.flush_for(Waiter::Client(id));
+    }
+
+    /// The next flush is for `waiter`, too.
+    fn flush_for(&mut self, waiter: Waiter) {
+        if self.flush_waiting.is_empty() {
+            self.flush_behind = self.next_seq;
+        }
+        self.flush_waiting.push(waiter);
     }
 
     fn kind_of(&self, request: &Request) -> Kind {
@@ -439,6 +451,9 @@ impl Volume {
             return Some(io);
         }
         if self.flush_active.is_none() && !self.flush_waiting.is_empty() && !self.unit_access_active() {
+            if let Some(io) = self.unit_access_before_flush(now) {
+                return Some(io);
+            }
             let waiters = std::mem::take(&mut self.flush_waiting);
             let io = self.dispatch(
                 now,
