@@ -36,6 +36,12 @@ fn a_hundred_worlds_break_nothing_and_meet_everything() {
     assert_eq!(coverage::missing(&coverage), [""; 0]);
 }
 
+/// A freed block that was not discarded is an original to the daemon; a copy that lands there is seen by the next read of it.
+#[test]
+fn a_copy_on_an_original_is_a_reason_to_freeze() {
+    fine(91_002_606, &Options::default());
+}
+
 #[test]
 fn one_seed_is_one_world() {
     let options = Options { trace: true, ..Options::default() };

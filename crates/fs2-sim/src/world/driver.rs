@@ -279,7 +279,9 @@ impl World {
                 let mut at = f.io.extent.offset();
                 if f.misdirected {
                     at = self.misses(f.io.extent).unwrap_or(at);
+                    self.say(|_| format!("    io {name} lands at {at}"));
                     self.doubt = true;
+                    self.session.misdirected = true;
                 }
                 self.carry_out(&f, at, &f.bytes.clone(), fua);
             }

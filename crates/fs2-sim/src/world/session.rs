@@ -35,6 +35,8 @@ pub(super) struct Session {
     kernel_died: bool,
     /// Something was changed on the volume.
     pub(super) changed: bool,
+    /// A copy landed on another free block, which may be an original to the daemon: of what is freed and not discarded nobody tells it.
+    pub(super) misdirected: bool,
     failures: BTreeMap<Kind, u32>,
 }
 
@@ -57,7 +59,7 @@ impl Session {
 
     /// There is a reason for the end of trust.
     pub(super) fn may_freeze(&self) -> bool {
-        self.kernel_died || self.of(Kind::Write) > 0
+        self.kernel_died || self.misdirected || self.of(Kind::Write) > 0
     }
 
     /// It may leave no mark.
@@ -68,7 +70,11 @@ impl Session {
     /// There is a reason for the lack of a mark.
     fn may_lack_mark(&self) -> bool {
         let any = [Kind::Write, Kind::Zeroes, Kind::Table, Kind::OwnRead].iter().any(|k| self.of(*k) > 0);
-        any || !self.active || self.flush_failed || self.table_flush_failed > 0 || self.kernel_died
+        any || !self.active
+            || self.flush_failed
+            || self.table_flush_failed > 0
+            || self.kernel_died
+            || self.misdirected
     }
 }
 
