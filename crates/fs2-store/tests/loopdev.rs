@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -149,16 +151,23 @@ fn what_is_mounted_is_refused() {
 fn mounted() -> Option<()> {
     allowed()?;
     let dir = scratch();
-    let file = file_of(dir.path(), "f", 4 << 20);
-    run("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext2".as_ref(), file.as_ref()])?;
-    let dev = LoopDev::over(&file, 512)?;
     let at = dir.path().join("a mount");
     std::fs::create_dir(&at).unwrap();
+    refused_while_mounted(&at, file_of(dir.path(), "f", 4 << 20))?;
+    // What sysfs says of such a loop device was not read, and the file below the mount opened for writing.
+    let latin1 = dir.path().join(OsStr::from_bytes(b"caf\xe9"));
+    std::fs::create_dir(&latin1).unwrap();
+    refused_while_mounted(&at, file_of(&latin1, "f", 4 << 20))
+}
+
+fn refused_while_mounted(at: &Path, file: PathBuf) -> Option<()> {
+    run("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext2".as_ref(), file.as_ref()])?;
+    let dev = LoopDev::over(&file, 512)?;
     run("mount", &["-t".as_ref(), "ext2".as_ref(), dev.0.as_ref(), at.as_ref()])?;
-    let mount = Mount(at.clone());
+    let mount = Mount(at.to_owned());
     for path in [&dev.0, &file] {
         let e = FileStore::open(path, RW).unwrap_err();
-        assert!(matches!(&e, OpenError::Mounted { at: a, .. } if *a == at), "{e}");
+        assert!(matches!(&e, OpenError::Mounted { at: a, .. } if a == at), "{e}");
         assert!(!e.is_transient());
     }
     drop(mount);

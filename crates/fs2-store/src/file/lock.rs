@@ -6,8 +6,10 @@
 //!     two is seen; one set up later is not prevented (the loop driver asks nobody).
 //! L3: who claims a loop device also locks the file behind it, so that the two ways in exclude each other.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -172,8 +174,10 @@ fn refuse_on_loop(path: &Path, m: &fs::Metadata) -> Result<(), OpenError> {
 
 /// The path that sysfs gives for a loop device's backing.
 fn backing_path(sysfs_dir: &Path) -> Option<PathBuf> {
-    let text = fs::read_to_string(sysfs_dir.join("loop/backing_file")).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
+    // Bytes: one that is not seen could be written below a mount.
+    let mut path = fs::read(sysfs_dir.join("loop/backing_file")).ok()?;
+    path.pop_if(|last| *last == b'\n');
+    Some(OsString::from_vec(path).into())
 }
 
 /// A loop device over the file: its node, and its device number where known.
@@ -238,6 +242,8 @@ fn find_mount(table: &str, major: u32, minor: u32) -> Option<PathBuf> {
 /// Whether a path lies in a FUSE file system other than the one of that device number.
 fn in_foreign_fuse(table: &str, path: &Path, major: u32, minor: u32) -> bool {
     let device = format!("{major}:{minor}");
+    // As the table is: what is no UTF-8 was replaced there.
+    let path = PathBuf::from(path.to_string_lossy().into_owned());
     // Of two mounts on one point the later covers the earlier: max_by_key gives the last.
     mounts(table)
         .filter(|m| path.starts_with(&m.1))
