@@ -401,6 +401,20 @@ fn what_a_lost_client_left_is_not_done_later() {
     assert_eq!(service.submitted.load(Ordering::SeqCst), 3);
 }
 
+/// What was asked when the client was found gone was neither answered nor given up: its connection never ended.
+#[test]
+fn who_leaves_while_holes_are_looked_for_leaves_nothing() {
+    let service = MemService::slow_to_tell_holes(4 * MIB, Duration::from_millis(200));
+    let bench = Bench::new(service);
+    let mut c = bench.client();
+    let status = header(wire::CMD_BLOCK_STATUS, 0, 0, 4096);
+    let read = header(wire::CMD_READ, 0, 0, 4096);
+    // The second looks whether the client is still there before it begins the read.
+    c.stream.write_all(&[status.clone(), read, status].concat()).unwrap();
+    drop(c);
+    eventually("its connection ends", || bench.server.connections() == 0);
+}
+
 #[test]
 fn too_many_connections() {
     let options = Options { connections_max: 2, ..Options::default() };

@@ -46,6 +46,8 @@ pub struct MemService {
     pub bad_offset: u64,
     /// Requests at this offset are dropped without completion.
     pub lost_offset: u64,
+    /// How long a look for holes takes.
+    pub status_takes: Duration,
     /// Is told of turns.
     pub turns: Wakeups,
     workers: Option<Mutex<std::sync::mpsc::Sender<(ClientRequest, Completion)>>>,
@@ -92,6 +94,7 @@ impl MemService {
             flagged: Mutex::default(),
             bad_offset: u64::MAX,
             lost_offset: u64::MAX,
+            status_takes: Duration::ZERO,
             turns: Wakeups::default(),
             workers: None,
         }
@@ -105,6 +108,11 @@ impl MemService {
     /// One read offset fails, requests of another get lost.
     pub fn with_faults(len: usize, bad_offset: u64, lost_offset: u64) -> Arc<MemService> {
         Arc::new(MemService { bad_offset, lost_offset, ..MemService::new(len) })
+    }
+
+    /// Looking for holes takes time.
+    pub fn slow_to_tell_holes(len: usize, status_takes: Duration) -> Arc<MemService> {
+        Arc::new(MemService { status_takes, ..MemService::new(len) })
     }
 
     /// From now on requests wait for `release`.
@@ -208,6 +216,7 @@ impl Service for MemService {
     }
 
     fn stretches(&self, extent: Extent, limit: usize) -> Result<Vec<Stretch>, Errno> {
+        std::thread::sleep(self.status_takes);
         let stored = self.stored.lock().unwrap();
         let mut found: Vec<Stretch> = vec![];
         let mut at = extent.offset();

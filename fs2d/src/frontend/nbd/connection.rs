@@ -356,7 +356,10 @@ impl Connection {
                 }
             }
             Command::BlockStatus { extent, one } => {
-                self.begin(batch)?;
+                self.begin(batch).inspect_err(|_| {
+                    // Keeps C5: nobody else answers it.
+                    self.outbox.withdraw(1, cost_bytes);
+                })?;
                 self.outbox.flush();
                 let reply = match self.service.stretches(extent, if one { 1 } else { EXTENTS_MAX }) {
                     Ok(stretches) => owed.block_status(extent, &stretches, one),
