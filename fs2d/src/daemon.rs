@@ -230,6 +230,18 @@ fn claim(path: &Path, direct: Direct, wait: Duration, stop: &Stop) -> Result<Fil
     }
 }
 
+/// A trace would be the end of what it is of.
+fn refuse_over(trace: &Path, device: &Path, table: Option<&Path>) -> Result<(), DaemonError> {
+    let key = runtime::key_of(trace).ok();
+    let is = |served: &Path| key.is_some() && runtime::key_of(served).ok() == key;
+    let what = match table {
+        _ if is(device) => "the volume",
+        Some(table) if is(table) => "the volume's table",
+        _ => return Ok(()),
+    };
+    Err(DaemonError::Setting(format!("trace {}: that is {what}; give another file", trace.display())))
+}
+
 /// Whether a flush failed in a session that this one goes on with.
 fn lost_before(device: &Path, settings: &Settings) -> bool {
     let lost = settings.again && runtime::is_lost(device);
@@ -258,6 +270,9 @@ pub(crate) fn open_with(
     given: Option<Given>,
     stop: &Stop,
 ) -> Result<Served, DaemonError> {
+    if let Some(trace) = &settings.trace {
+        refuse_over(trace, device, settings.table.as_deref())?;
+    }
     let wait = Duration::from_secs(settings.lock_wait);
     let file = claim(device, how_direct(device, settings), wait, stop)?;
     let cached = !file.is_direct() && !file.is_device();
@@ -426,8 +441,9 @@ impl Served {
     /// Begins to write a trace.
     ///
     /// # Errors
-    /// Where one is being written, or the file cannot be made.
+    /// Where one is being written, the file cannot be made, or is what is served.
     pub fn start_trace(&self, path: &Path) -> Result<(), DaemonError> {
+        refuse_over(path, &self.device, self.table.as_deref())?;
         let io = |source| DaemonError::Io { what: format!("trace {}", path.display()), source };
         let mut slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(t) = &*slot {
@@ -649,6 +665,31 @@ mod tests {
         assert!(matches!(claim(image.path(), Direct::Off, long, &stop), Err(OpenError::Busy { .. })));
         drop(held);
         assert!(claim(image.path(), Direct::Off, long, &stop).is_ok());
+    }
+
+    #[test]
+    fn a_trace_is_not_written_over_what_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let [image, link, trace] = ["image", "link", "trace"].map(|name| dir.path().join(name));
+        let content = vec![7; 64 << 10];
+        std::fs::write(&image, &content).unwrap();
+        std::fs::hard_link(&image, &link).unwrap();
+        for path in [&image, &link] {
+            let e = open(&image, &settings(&format!("--passive --trace {}", path.display()))).err().unwrap();
+            assert_eq!(
+                e.to_string(),
+                format!("trace {}: that is the volume; give another file", path.display())
+            );
+        }
+        let served = open(&image, &settings("--passive")).unwrap();
+        assert!(served.start_trace(&link).is_err());
+        assert!(std::fs::read(&image).unwrap() == content);
+        served.start_trace(&trace).unwrap();
+        assert_eq!(served.stop_trace().unwrap(), Some(0));
+        // Not its end: that would leave a record of the file behind.
+        let _ = served.leave(fs2_block::ConnectionId(1));
+        let table = refuse_over(&trace, &image, Some(&trace)).unwrap_err().to_string();
+        assert!(table.contains("the volume's table"), "{table}");
     }
 
     #[test]
