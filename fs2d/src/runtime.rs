@@ -9,10 +9,19 @@ use fs2_store::{Stamp, Store};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
+/// The variable that names the runtime directory.
+pub const RUNTIME_DIR: &str = "FS2_RUNTIME_DIR";
+
 /// Where sockets, logs and stamps live: `$FS2_RUNTIME_DIR`, else `/run/fs2` for root, else
-/// `$XDG_RUNTIME_DIR/fs2`, else a directory of the user's own in the system's temporary directory.
+/// `$XDG_RUNTIME_DIR/fs2`, else a directory of the user's own in the system's temporary directory. Without links, as the
+/// kernel names it: by what lies in it a mount's loop device is known.
 pub fn runtime_dir() -> PathBuf {
-    if let Some(dir) = std::env::var_os("FS2_RUNTIME_DIR").filter(|d| !d.is_empty()) {
+    let dir = named_dir();
+    dir.canonicalize().or_else(|_| std::path::absolute(&dir)).unwrap_or(dir)
+}
+
+fn named_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os(RUNTIME_DIR).filter(|d| !d.is_empty()) {
         return dir.into();
     }
     let uid = nix::unistd::geteuid();
@@ -32,6 +41,7 @@ pub fn runtime_dir() -> PathBuf {
 pub fn make_runtime_dir() -> io::Result<PathBuf> {
     let dir = runtime_dir();
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    let dir = runtime_dir();
     let owner = std::fs::metadata(&dir)?.uid();
     if owner != nix::unistd::geteuid().as_raw() {
         let what = format!("{} belongs to user {owner}; set FS2_RUNTIME_DIR to another place", dir.display());

@@ -74,6 +74,15 @@ impl<'a> Mounted<'a> {
             .args(args);
         command.arg(image).arg(dir);
         let said = run(&mut command).ended(0);
+        (Mounted::found(scratch, dir), said)
+    }
+
+    /// What `fs2 mount` mounted at `dir`.
+    ///
+    /// # Panics
+    /// Where it did not.
+    #[track_caller]
+    pub fn found(scratch: &'a Scratch, dir: &Path) -> Mounted<'a> {
         let record = record_of(scratch, dir).expect("the mount is written down");
         let path = |name: &str| PathBuf::from(record[name].as_str().unwrap_or_default());
         let (block_device, carrier) = (path("block_device"), path("carrier"));
@@ -86,7 +95,7 @@ impl<'a> Mounted<'a> {
             let fields: Vec<u64> = text.split_whitespace().filter_map(|n| n.parse().ok()).collect();
             [0, 4, 11, 15].iter().filter_map(|&i| fields.get(i)).sum()
         };
-        let mounted = Mounted {
+        Mounted {
             scratch,
             dir: dir.to_owned(),
             pid: Pid::from_raw(record["pid"].as_i64().unwrap_or(0) as i32),
@@ -94,8 +103,7 @@ impl<'a> Mounted<'a> {
             carrier,
             ended: false,
             _watchdog: FuseWatchdog::start(connection, STALL, done).expect("a watchdog"),
-        };
-        (mounted, said)
+        }
     }
 
     /// Where it is mounted.

@@ -72,3 +72,31 @@ fn mounted_by_fs2_already() {
     mounted.umount().ended(0);
     scratch.run("fs2", [Path::new("umount"), &image]).ended(32).says("is not mounted by FS2");
 }
+
+/// The loop device of a mount was looked for by the link's name and not found: the volume was taken for unmounted, and a second
+/// mount ended the first one's daemon. By a relative name the daemon made another directory, and was not found there.
+#[test]
+fn a_runtime_directory_by_any_name() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, mnt, again) = (scratch.path("image"), scratch.make_dir("mnt"), scratch.make_dir("again"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    std::os::unix::fs::symlink(scratch.make_dir("run"), scratch.path("link")).unwrap();
+    for name in [scratch.path("link"), "run".into()] {
+        let fs2 = |command: &str, paths: &[&Path]| {
+            let mut fs2 = scratch.command("fs2");
+            fs2.env("FS2_RUNTIME_DIR", &name).current_dir(scratch.dir()).arg(command).args(paths);
+            run(&mut fs2)
+        };
+        fs2("mount", &["--frontend=fuse".as_ref(), "--host-reserve=0%".as_ref(), &image, &mnt]).ended(0);
+        let mounted = Mounted::found(&scratch, &mnt);
+        fs2("mount", &[&image, &again]).ended(32).says("is in use by process");
+        std::fs::write(mnt.join("file"), "still there").unwrap();
+        run(Command::new("sync").arg("-f").arg(mnt.join("file"))).ended(0);
+        let told = fs2("status", &[]).ended(0).out;
+        assert_eq!(told.lines().count(), 1, "{told}");
+        mounted.umount().ended(0);
+    }
+}

@@ -52,6 +52,8 @@ pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, Vo
     let log = log.map_err(io_error(record.log.display().to_string()))?;
     let mut command = Process::new(own_program().map_err(io_error("this program's path"))?);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
+    // A relative path would be another one there.
+    command.env(fs2d::runtime::RUNTIME_DIR, fs2d::runtime::runtime_dir());
     // What a service manager said to whoever mounts is not for the daemon.
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
         command.env_remove(name);
