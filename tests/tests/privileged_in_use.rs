@@ -1,5 +1,6 @@
 //! Volumes that the kernel uses are left alone, by every program.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,6 +72,29 @@ fn mounted_by_fs2_already() {
     again.says(&format!("fs2 umount {} first", mounted.dir().display()));
     mounted.umount().ended(0);
     scratch.run("fs2", [Path::new("umount"), &image]).ended(32).says("is not mounted by FS2");
+}
+
+/// Its log was taken from it, and with that the right to end its daemon, which two could have then.
+#[test]
+fn another_name_of_what_is_mounted() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, other) = (scratch.path("image"), scratch.path("other"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    std::fs::hard_link(&image, &other).unwrap();
+    let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &[]);
+    let logs = || {
+        let files = std::fs::read_dir(scratch.runtime()).unwrap().map(|e| e.unwrap());
+        let logs = files.filter(|f| f.path().extension().is_some_and(|x| x == "log"));
+        logs.map(|f| f.metadata().unwrap().ino()).collect::<Vec<_>>()
+    };
+    let before = logs();
+    let again = scratch.run("fs2", [Path::new("mount"), &other, &scratch.make_dir("again")]).ended(32);
+    again.says(&format!("fs2 umount {} first", mounted.dir().display()));
+    assert!(before.len() == 1 && logs() == before);
+    mounted.umount().ended(0);
 }
 
 /// The loop device of a mount was looked for by the link's name and not found: the volume was taken for unmounted, and a second

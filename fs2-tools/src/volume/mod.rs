@@ -96,13 +96,15 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     }
     let dir = plan.dir.canonicalize().map_err(io_error(format!("{}", plan.dir.display())))?;
     let device = plan.device.canonicalize().map_err(io_error(format!("{}", plan.device.display())))?;
-    for old in all_records().iter().filter(|r| r.dir == dir || r.device == device) {
-        end::make_way(old)?;
-    }
-    let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let runtime = fs2d::runtime::make_runtime_dir().map_err(io_error("runtime directory"))?;
     let key = fs2d::runtime::key_of(&device).map_err(io_error(device.display().to_string()))?;
     let place = |ending: &str| runtime.join(format!("{key}.{ending}"));
+    // Another name of the same volume is not taken for another volume: all that it leaves here lies at the same place.
+    let same = |r: &&MountRecord| r.dir == dir || r.device == device || r.path == place("mount");
+    for old in all_records().iter().filter(same) {
+        end::make_way(old)?;
+    }
+    let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let mut record = MountRecord {
         dir: dir.clone(),
         device: device.clone(),
