@@ -97,6 +97,24 @@ fn another_name_of_what_is_mounted() {
     mounted.umount().ended(0);
 }
 
+/// It was said to be unmounted, with exit code 0.
+#[test]
+fn what_is_covered_is_not_unmounted() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &[]);
+    let dir = mounted.dir();
+    run(Command::new("mount").args(["-t", "tmpfs", "cover"]).arg(dir)).ended(0);
+    let refused = scratch.run("fs2", [Path::new("umount"), dir]);
+    run(Command::new("umount").arg(dir)).ended(0);
+    refused.ended(32).says("tmpfs from cover is mounted above the volume");
+    mounted.umount().ended(0);
+}
+
 /// The loop device of a mount was looked for by the link's name and not found: the volume was taken for unmounted, and a second
 /// mount ended the first one's daemon. By a relative name the daemon made another directory, and was not found there.
 #[test]

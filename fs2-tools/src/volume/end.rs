@@ -20,7 +20,7 @@ use fs2d::runtime::{Ending, begin_ending};
 
 use super::daemon::{is_alive, wait_gone};
 use super::{MountRecord, VolumeError, find_record, io_error, supervisor, uninterrupted};
-use crate::kernel::{loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
+use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
 
 /// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
@@ -64,7 +64,16 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     // Keeps 1: from here on nobody else ends it.
     let _ending = wait_for_right(&record)?.ok_or_else(unknown)?;
     let mounted = mount_at(&record.dir).map_err(io_error("mount table"))?;
-    if mounted.is_some_and(|m| m.source == record.block_device.as_os_str()) {
+    let is_ours = |m: &Mount| m.source == record.block_device.as_os_str();
+    if let Some(above) = mounted.as_ref().filter(|m| !is_ours(m))
+        && mounts().map_err(io_error("mount table"))?.iter().any(|m| m.target == above.target && is_ours(m))
+    {
+        let (dir, kind, source) = (record.dir.display(), &above.fstype, above.source.display());
+        return Err(VolumeError::Other(format!(
+            "{dir} is covered: {kind} from {source} is mounted above the volume; unmount that first: umount {dir}"
+        )));
+    }
+    if mounted.as_ref().is_some_and(is_ours) {
         unmount(&record.dir, lazy).map_err(io_error("umount"))?;
         crate::kernel::forget_helper(&record.dir);
     }
@@ -153,8 +162,7 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
 /// gave up, the reason stays to be read.
 pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
     let silent = || matches!(Client::connect(&record.control), Err(ControlError::NoDaemon { .. }));
-    let elsewhere =
-        |m: Option<crate::kernel::Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
+    let elsewhere = |m: Option<Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
     let unmounted = || mount_at(&record.dir).is_ok_and(elsewhere) && !is_mounted(record) && !is_used(record);
     if record.failure().is_some() || is_alive(record.pid) || !silent() || !unmounted() {
         return false;
