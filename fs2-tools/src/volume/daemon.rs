@@ -144,10 +144,10 @@ fn end(child: &mut Child, patience: Duration) -> bool {
     })
 }
 
-/// Waits for a daemon's end.
-pub(super) fn wait_gone(pid: u32) -> Result<(), VolumeError> {
+/// Waits for the end of a daemon that began then, as far as that is known.
+pub(super) fn wait_gone(pid: u32, began: Option<u64>) -> Result<(), VolumeError> {
     let until = Instant::now() + END_PATIENCE;
-    while is_alive(pid) {
+    while is_alive(pid, began) {
         if Instant::now() > until {
             return Err(VolumeError::Other(format!(
                 "daemon {pid} does not end; its volume stays locked until it does"
@@ -160,12 +160,25 @@ pub(super) fn wait_gone(pid: u32) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Whether the process runs: not gone, and no zombie.
-pub(super) fn is_alive(pid: u32) -> bool {
-    match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
-        Ok(stat) => !stat.rsplit(") ").next().is_some_and(|s| s.starts_with('Z')),
-        Err(_) => false,
-    }
+/// Whether the process runs: not gone, no zombie, and not a later one of the same number.
+pub(super) fn is_alive(pid: u32, began: Option<u64>) -> bool {
+    state_of(pid)
+        .is_some_and(|state| !state.starts_with('Z') && (began.is_none() || began == beginning_in(&state)))
+}
+
+/// When a process began, in ticks since the machine's start; `None` where it is gone.
+pub(super) fn beginning_of(pid: u32) -> Option<u64> {
+    beginning_in(&state_of(pid)?)
+}
+
+/// What proc_pid_stat(5) has behind the program's name, which may hold anything: the third field and those after it.
+fn state_of(pid: u32) -> Option<String> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    String::from_utf8_lossy(&stat).rsplit(") ").next().map(String::from)
+}
+
+fn beginning_in(state: &str) -> Option<u64> {
+    state.split(' ').nth(22 - 3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -185,6 +198,18 @@ mod tests {
         assert!(end(&mut child, Duration::from_secs(30)));
         let status = child.try_wait().unwrap().expect("it has ended");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    }
+
+    /// The end of a daemon that had been killed was waited for in vain where its number had gone to another process.
+    #[test]
+    fn a_later_process_of_the_same_number_is_not_waited_for() {
+        let mut child = Process::new("sleep").arg("60").spawn().unwrap();
+        let began = beginning_of(child.id());
+        assert!(began.is_some() && is_alive(child.id(), began) && is_alive(child.id(), None));
+        assert!(!is_alive(child.id(), began.map(|ticks| ticks - 1)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_alive(child.id(), began) && beginning_of(child.id()).is_none());
     }
 
     /// After a package was upgraded, the supervisor looked for `/usr/sbin/fs2 (deleted)`, and a daemon that died had no successor.

@@ -109,9 +109,9 @@ fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
 
 /// What to do of a mount whose daemon died, where nobody starts another one.
 pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
-    let MountRecord { dir, device, pid, .. } = record;
+    let MountRecord { dir, device, pid, began, .. } = record;
     let (dir, device) = (dir.display(), device.display());
-    (record.frontend == "fuse" && !is_alive(*pid)).then(|| {
+    (record.frontend == "fuse" && !is_alive(*pid, *began)).then(|| {
         format!(
             "its daemon is gone (process {pid}); fs2 umount {dir}, then chkfs2 -f -p {device}, then mount it again"
         )
@@ -164,7 +164,7 @@ pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
     let silent = || matches!(Client::connect(&record.control), Err(ControlError::NoDaemon { .. }));
     let elsewhere = |m: Option<Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
     let unmounted = || mount_at(&record.dir).is_ok_and(elsewhere) && !is_mounted(record) && !is_used(record);
-    if record.failure().is_some() || is_alive(record.pid) || !silent() || !unmounted() {
+    if record.failure().is_some() || is_alive(record.pid, record.began) || !silent() || !unmounted() {
         return false;
     }
     // Where another has the right to, it is about to.
@@ -180,12 +180,14 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
     if let Some(number) = nbd_number(&record.block_device) {
         nbd_disconnect(number, &record.backend()).map_err(io_error("NBD device"))?;
     }
-    let mut pid = record.pid;
+    let (mut pid, mut began) = (record.pid, record.began);
     let asked = Client::connect(&record.control).and_then(|mut c| c.ask(&Command::Detach));
     let (clean, why_not) = match asked {
         Ok(Reply::Status(status)) => {
             // Another than the record's, where that one was replaced meanwhile.
-            pid = status.pid;
+            if pid != status.pid {
+                (pid, began) = (status.pid, None);
+            }
             let detach = status.detach.unwrap_or_default();
             (detach.marked, detach.why_not)
         }
@@ -193,7 +195,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         Ok(Reply::Done) => (true, None),
         Err(e) => (false, Some(e.to_string())),
     };
-    wait_gone(pid)?;
+    wait_gone(pid, began)?;
     dismissed.wait();
     // A daemon that was killed leaves its FUSE mount behind.
     if record.frontend == "fuse" && mount_at(&record.carrier).ok().flatten().is_some() {

@@ -111,6 +111,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         control: place("ctl"),
         log: place("log"),
         pid: 0,
+        began: None,
         frontend: frontend.to_string(),
         block_device: PathBuf::new(),
         carrier: place(if frontend == FrontendKind::Fuse { "fuse" } else { "nbd" }),
@@ -124,7 +125,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     // It tells of one session.
     let _ = std::fs::remove_file(&record.log);
     let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
-    record.pid = daemon.pid();
+    record.is_served_by(daemon.pid());
     let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;
     uninterrupted()?;
     let active = status.liveness == Liveness::Active;
@@ -437,6 +438,7 @@ mod tests {
             control: path("ctl"),
             log: path("log"),
             pid: std::process::id(),
+            began: None,
             frontend: "ublk".into(),
             block_device: path("ublkb0"),
             carrier: path("ublkb0"),

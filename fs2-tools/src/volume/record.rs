@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::daemon::beginning_of;
+
 /// A mounted volume. One JSON file each in the runtime directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MountRecord {
@@ -18,6 +20,9 @@ pub struct MountRecord {
     pub log: PathBuf,
     /// The daemon's process.
     pub pid: u32,
+    /// When that began, in the kernel's ticks: a later process may have its number.
+    #[serde(default)]
+    pub began: Option<u64>,
     /// `fuse`, `nbd` or `ublk`.
     pub frontend: String,
     /// The loop, NBD or ublk device that is mounted.
@@ -40,6 +45,11 @@ pub struct MountRecord {
 impl MountRecord {
     pub(super) fn read(path: &Path) -> io::Result<MountRecord> {
         serde_json::from_str(&std::fs::read_to_string(path)?).map_err(io::Error::other)
+    }
+
+    /// Its daemon is this process from now on.
+    pub(super) fn is_served_by(&mut self, pid: u32) {
+        (self.pid, self.began) = (pid, beginning_of(pid));
     }
 
     /// The word by which its NBD device is known as this volume's.

@@ -302,7 +302,7 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<(), VolumeError> {
     if !flag.exists() {
         return Ok(());
     }
-    record.pid = daemon.pid();
+    record.is_served_by(daemon.pid());
     record.write().map_err(io_error(record.path.display().to_string()))?;
     reconnect(record).map_err(io_error("connecting the new daemon"))?;
     eprintln!("fs2 supervise: daemon {} serves {}: {}", record.pid, record.device.display(), status.liveness);
