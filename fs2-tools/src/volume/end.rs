@@ -16,10 +16,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, ControlError, Reply};
-use fs2d::runtime::{Ending, begin_ending};
+use fs2d::runtime::{Ending, begin_ending, has_stamp};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::daemon::{is_alive, wait_gone};
-use super::{MountRecord, VolumeError, find_record, io_error, supervisor, uninterrupted};
+use super::{MountRecord, UPGRADE_PATIENCE, VolumeError, find_record, io_error, supervisor, uninterrupted};
 use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
 
 /// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
@@ -181,8 +183,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         nbd_disconnect(number, &record.backend()).map_err(io_error("NBD device"))?;
     }
     let (mut pid, mut began) = (record.pid, record.began);
-    let asked = Client::connect(&record.control).and_then(|mut c| c.ask(&Command::Detach));
-    let (clean, why_not) = match asked {
+    let (clean, why_not) = match ask_to_end(&record) {
         Ok(Reply::Status(status)) => {
             // Another than the record's, where that one was replaced meanwhile.
             if pid != status.pid {
@@ -193,10 +194,21 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         }
         Ok(Reply::Error { what, .. }) => (false, Some(what)),
         Ok(Reply::Done) => (true, None),
-        Err(e) => (false, Some(e.to_string())),
+        Err(e) => {
+            if began.is_some() && is_alive(pid, began) {
+                // One of another version, as before its package was upgraded, takes no command but knows the signal.
+                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM);
+            }
+            (false, Some(e.to_string()))
+        }
     };
     wait_gone(pid, began)?;
     dismissed.wait();
+    // A stamp is left only with the mark, and one of before went when the session began as an active one.
+    let (clean, why_not) = match why_not {
+        Some(_) if record.active && has_stamp(&record.device) => (true, None),
+        why_not => (clean, why_not),
+    };
     // A daemon that was killed leaves its FUSE mount behind.
     if record.frontend == "fuse" && mount_at(&record.carrier).ok().flatten().is_some() {
         let _ = unmount(&record.carrier, true);
@@ -211,6 +223,21 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
     };
     record.forget();
     Ok(Unmounted { record, clean, why_not, in_use: false })
+}
+
+/// Tells the daemon to end. One that is just replaced (`fs2 upgrade`) goes on as another program in the same process, which answers soon.
+fn ask_to_end(record: &MountRecord) -> Result<Reply, ControlError> {
+    let until = Instant::now() + UPGRADE_PATIENCE;
+    loop {
+        match Client::connect(&record.control).and_then(|mut c| c.ask(&Command::Detach)) {
+            Err(ControlError::NoDaemon { .. } | ControlError::Closed { .. })
+                if record.began.is_some() && is_alive(record.pid, record.began) && Instant::now() < until =>
+            {
+                std::thread::sleep(NAP);
+            }
+            asked => return asked,
+        }
+    }
 }
 
 /// Whether the volume's device is mounted anywhere in this mount namespace.
@@ -261,6 +288,69 @@ fn is_open_somewhere(device: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is left of a mount whose daemon is this process.
+    fn record_of(dir: &Path, pid: u32) -> MountRecord {
+        let path = |name: &str| dir.join(name);
+        let mut record = MountRecord {
+            dir: path("m"),
+            device: path("image"),
+            control: path("ctl"),
+            log: path("log"),
+            pid: 0,
+            began: None,
+            frontend: "ublk".into(),
+            block_device: path("ublkb0"),
+            carrier: path("ublkb0"),
+            connections: 0,
+            again: Vec::new(),
+            active: true,
+            path: path("mount"),
+        };
+        record.is_served_by(pid);
+        record
+    }
+
+    /// Its end was waited for in vain for two minutes, and the volume stayed locked.
+    #[test]
+    fn a_daemon_that_takes_no_command_is_ended_by_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("150").spawn().unwrap();
+        let record = record_of(dir.path(), child.id());
+        let other_version = std::os::unix::net::UnixListener::bind(&record.control).unwrap();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = other_version.accept() {
+                let _ = std::io::Write::write_all(&mut stream, &[0xff; 64]);
+            }
+        });
+        let start = Instant::now();
+        let ended = finish(record).unwrap();
+        assert!(!ended.clean && ended.why_not.is_some() && start.elapsed() < Duration::from_secs(30));
+        let _ = child.wait();
+    }
+
+    /// The command came between the two programs and was lost: the next one served on, and its end was waited for in vain.
+    #[test]
+    fn a_daemon_that_is_being_replaced_is_asked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("150").spawn().unwrap();
+        let pid = child.id();
+        let record = record_of(dir.path(), pid);
+        let control = record.control.clone();
+        let next = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            let detach = Some(fs2_control::DetachInfo { marked: true, ..Default::default() });
+            let status = fs2_control::Status { pid, detach, ..Default::default() };
+            fs2_control::serve(&control, move |_| {
+                kill(Pid::from_raw(pid as i32), Signal::SIGKILL).unwrap();
+                Reply::Status(Box::new(status.clone()))
+            })
+        });
+        let ended = finish(record).unwrap();
+        assert!(ended.clean && ended.why_not.is_none(), "{ended:?}");
+        next.join().unwrap().unwrap().shutdown();
+        let _ = child.wait();
+    }
 
     #[test]
     fn an_open_file_is_seen_and_a_closed_one_is_not() {
