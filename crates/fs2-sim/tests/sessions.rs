@@ -307,6 +307,42 @@ fn flushes_that_come_later_do_not_keep_a_force_unit_access_waiting() {
     assert_eq!(answers, [first, ids[0], ids[1], second, third, late, fourth].map(|id| (id, true)));
 }
 
+/// A client that waits for a flush is no pause, however long that takes, and the flush's end begins one.
+#[test]
+fn nothing_of_its_own_begins_while_a_client_flushes() {
+    let mut s = Session::plain(config());
+    let flush = s.submit(Op::Flush, 0, 0, None);
+    assert_eq!(s.volume.poll_timeout(), None);
+    let io = s.dispatch().unwrap();
+    assert_eq!(io.op, IoOp::Flush);
+    s.now += Nanos::from_millis(60_000);
+    s.volume.handle_timeout(s.now);
+    assert!(s.volume.poll_timeout().is_none() && s.dispatch().is_none(), "the bitmap is not loaded yet");
+    s.complete(io);
+    assert!(s.dispatch().is_none());
+    assert!(s.volume.poll_timeout().unwrap() >= s.now + s.volume.config().idle_after);
+    assert_eq!(s.run(), [(flush, Ok(vec![]))]);
+}
+
+/// Who flushes waits for the engine's own work like any other client, and it is charged with that.
+#[test]
+fn a_flush_behind_its_own_work_is_charged() {
+    let mut s = Session::plain(config());
+    s.now = s.volume.poll_timeout().unwrap();
+    let own = s.dispatch().expect("the bitmap is loaded");
+    assert_eq!((own.op, s.volume.pause_work().cost_ms), (IoOp::Read, 0.0));
+    s.submit(Op::Flush, 0, 0, None);
+    s.now += Nanos::from_millis(7);
+    s.complete(own);
+    assert_eq!(s.volume.pause_work().cost_ms, 8.0, "and the millisecond that it takes here");
+    // Who comes behind it before all is quiet is as late.
+    s.submit(Op::Flush, 0, 0, None);
+    assert_eq!(s.volume.pause_work().cost_ms, 16.0);
+    assert_eq!(s.run().len(), 2);
+    s.submit(Op::Flush, 0, 0, None);
+    assert_eq!(s.volume.pause_work().cost_ms, 16.0);
+}
+
 /// What waits in a device's own queue is waited for: nothing is read ahead meanwhile.
 #[test]
 fn no_trail_beside_a_request() {

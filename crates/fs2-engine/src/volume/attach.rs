@@ -1,6 +1,6 @@
 //! The beginning of a session: what may be trusted (R0), and what not.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -407,6 +407,7 @@ impl Volume {
             urgent: VecDeque::new(),
             acks: Vec::new(),
             replies: VecDeque::new(),
+            flushes: BTreeMap::new(),
             flush_waiting: Vec::new(),
             flush_behind: 0,
             flush_active: None,

@@ -251,7 +251,7 @@ impl Volume {
         if let Some(io) = self.settle_copies(now) {
             return Some(io);
         }
-        if !self.is_idle(now) || !(self.policy.eager() || self.requests.is_empty()) {
+        if !self.is_idle(now) || !self.policy.eager() && self.has_open() {
             return None;
         }
         let io = self
@@ -282,7 +282,7 @@ impl Volume {
         if more && self.write_cache.may_wait() {
             return None;
         }
-        if !quiet || !self.requests.is_empty() || self.flush_active.is_some() || self.flush_failed {
+        if !quiet || self.has_open() || self.flush_active.is_some() || self.flush_failed {
             return None;
         }
         let io = self.flush_copies(now);

@@ -1,5 +1,7 @@
 //! The invariants, asserted.
 
+use std::collections::BTreeSet;
+
 use fs2_block::BlockRange;
 
 use super::{Kind, Purpose, Source, Standing, Volume};
@@ -15,6 +17,7 @@ impl Volume {
         if let Some(crowd) = &self.crowd {
             crowd.check(&self.requests);
         }
+        self.check_flushes();
         if matches!(self.standing, Standing::Inactive(_)) {
             assert!(self.table.is_empty(), "an inactive volume has {} replicas", self.table.len());
             assert!(self.log.is_empty(), "an inactive volume copies");
@@ -31,6 +34,22 @@ impl Volume {
                 );
             }
         }
+    }
+
+    fn check_flushes(&self) {
+        let purposes =
+            self.urgent.iter().map(|u| &u.purpose).chain(self.in_flight.values().map(|io| &io.purpose));
+        let on_their_way = purposes.filter_map(|p| match p {
+            Purpose::Flush(waiters) => Some(waiters),
+            _ => None,
+        });
+        let waiters = on_their_way.flatten().chain(&self.flush_waiting);
+        let open: BTreeSet<_> = waiters.filter_map(|w| w.client()).collect();
+        assert!(
+            open.iter().eq(self.flushes.keys()),
+            "flushes of {open:?} wait, and {:?} are open",
+            self.flushes
+        );
     }
 
     fn check_table(&self) {

@@ -37,7 +37,7 @@ impl Volume {
         kind: Kind,
         payload: Option<&[u8]>,
     ) {
-        self.disturbance.came(self.requests.is_empty(), kind == Kind::Read);
+        self.disturbance.came(!self.has_open(), kind == Kind::Read);
         let seq = self.next_seq;
         self.next_seq += 1;
         let fs = self.fs_blocks;

@@ -9,8 +9,8 @@ use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 use super::background::View;
 use super::home::MarkState;
 use super::{
-    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Pending, Plant, Purpose, Reply, Source, Standing, Target,
-    Volume, Waiter,
+    Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
+    Waiter,
 };
 use crate::config::DiscardMode;
 use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
@@ -56,7 +56,11 @@ impl Volume {
         }
         self.holds.retain(|h| h.io != id);
         self.account(now, &io);
-        let is_client = matches!(io.purpose, Purpose::Client { .. });
+        let is_client = match &io.purpose {
+            Purpose::Client { .. } => true,
+            Purpose::Flush(waiters) => waiters.iter().any(|w| w.client().is_some()),
+            _ => false,
+        };
         let at_drive = io.target == Target::Volume;
         self.finish_io(now, id, io, outcome);
         if at_drive {
@@ -105,12 +109,11 @@ impl Volume {
         };
         self.stats.parts.add(kind, io.extent.offset());
         if let Purpose::Client { seq, .. } = io.purpose {
-            let company = self.requests.len() > 1;
+            let modelled = self.modelled_slowest();
             if let Some(p) = self.requests.get_mut(seq) {
                 if let Some(arm) = p.sampled.take() {
                     self.control.took(arm, now.since(io.dispatched));
                 }
-                let modelled = self.ghost.as_ref().filter(|_| company).and_then(|g| g.slowest());
                 self.disturbance.answered(now.since(p.arrived), p.charged, modelled);
             }
             // Nobody described the drive: its seeks are a guess.
@@ -147,6 +150,7 @@ impl Volume {
                     self.flush_active = None;
                     self.write_cache.flushed();
                 }
+                self.flush_answers(now, io.dispatched, &waiters);
                 self.flush_done(waiters, outcome.result, io.target);
             }
             Purpose::Copy(job) => self.copy_done(job, outcome.result),
@@ -173,6 +177,12 @@ impl Volume {
         }
     }
 
+    /// The 99th percentile of the model without copies, where several are open.
+    fn modelled_slowest(&self) -> Option<Nanos> {
+        let company = self.requests.len() + self.flushes.len() > 1;
+        self.ghost.as_ref().filter(|_| company).and_then(|g| g.slowest())
+    }
+
     /// An access of the engine's own ended: who waited for it, and for how long.
     fn own_ended(&mut self, now: Nanos, io: &InFlight) {
         let took = now.since(io.dispatched);
@@ -185,14 +195,16 @@ impl Volume {
         } else if !beside {
             self.pauses.own_took(took + self.write_cache.copy_took());
         }
-        let waited = |p: &Pending| now.since(p.arrived).min(alone);
-        self.requests.values_mut().for_each(|p| p.behind_own += waited(p));
-        let open = self.requests.values().map(|p| (waited(p), p.kind == Kind::Read));
-        if self.disturbance.own_ended(open) {
-            for p in self.requests.values_mut() {
-                let waited = waited(p);
-                p.charged.own += waited;
-                p.charged.beside += if beside { waited } else { Nanos(0) };
+        let waited = |arrived: Nanos| now.since(arrived).min(alone);
+        self.requests.values_mut().for_each(|p| p.behind_own += waited(p.arrived));
+        let open = self.requests.values().map(|p| (waited(p.arrived), p.kind == Kind::Read));
+        let flushes = self.flushes.values().map(|f| (waited(f.arrived), false));
+        if self.disturbance.own_ended(open.chain(flushes)) {
+            let requests = self.requests.values_mut().map(|p| (p.arrived, &mut p.charged));
+            let flushes = self.flushes.values_mut().map(|f| (f.arrived, &mut f.charged));
+            for (arrived, charged) in requests.chain(flushes) {
+                charged.own += waited(arrived);
+                charged.beside += if beside { waited(arrived) } else { Nanos(0) };
             }
         }
     }
@@ -548,6 +560,25 @@ impl Volume {
         }
     }
 
+    /// Clients' flushes have had their answer from the device. Of the slowest hundredth are only those that waited for work of the engine's
+    /// own: many take several writes' time by themselves. Measured on drives that cache writes: the 99th percentile rises by more than 2 % in
+    /// 21 of 468 runs, in 19 with all flushes and in 30 with none; with all of them a long start of programs wins 10 % in one pass, not 15.
+    fn flush_answers(&mut self, now: Nanos, dispatched: Nanos, waiters: &[Waiter]) {
+        let modelled = self.modelled_slowest();
+        let mut served = false;
+        for request in waiters.iter().filter_map(Waiter::client) {
+            if let Some(flush) = self.flushes.remove(&request) {
+                if flush.charged.own > Nanos(0) {
+                    self.disturbance.answered(now.since(flush.arrived), flush.charged, modelled);
+                }
+                served = true;
+            }
+        }
+        if served {
+            self.disturbance.served(false, now.since(dispatched));
+        }
+    }
+
     fn flush_done(&mut self, waiters: Vec<Waiter>, result: Result<(), i32>, target: Target) {
         if result.is_err() && target == Target::Volume {
             self.flush_failed();
@@ -575,6 +606,7 @@ impl Volume {
     fn wake(&mut self, waiter: Waiter, result: Result<(), i32>) {
         match waiter {
             Waiter::Client(request) => {
+                self.flushes.remove(&request);
                 if let Err(errno) = result {
                     self.stats.failed.add(Failure { op: Op::Flush, extent: Extent::default(), errno });
                 }

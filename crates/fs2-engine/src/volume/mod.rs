@@ -33,7 +33,7 @@ mod tail;
 mod unread;
 mod write_cache;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Nanos, Op, Request, RequestId};
@@ -61,7 +61,10 @@ use ghost::Ghost;
 use home::{Home, MarkState};
 use patience::Patience;
 use pauses::Pauses;
-use state::{Ack, Contents, CopyJob, Hold, InFlight, Kind, Pending, Purpose, Source, Urgent, Waiter};
+use state::{
+    Ack, Contents, CopyJob, Hold, InFlight, Kind, OpenFlush, Pending, Purpose, Source, Urgent, Waiter,
+};
+use tail::Waits;
 use write_cache::WriteCache;
 
 /// Whether replicas are kept.
@@ -115,6 +118,8 @@ pub struct Volume {
     acks: Vec<Ack>,
     replies: VecDeque<Reply>,
 
+    /// Clients', whether they wait or are at the device.
+    flushes: BTreeMap<RequestId, OpenFlush>,
     flush_waiting: Vec<Waiter>,
     /// What had arrived before the first of them.
     flush_behind: u64,
@@ -313,7 +318,7 @@ impl Volume {
     /// Where a write's payload is wanted and missing, or has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
         let mut rested = Nanos(0);
-        if self.requests.is_empty() {
+        if !self.has_open() {
             rested = now.since(self.last_activity);
             self.pauses.ended(rested);
             if rested >= LONG_REST {
@@ -339,7 +344,7 @@ impl Volume {
             return;
         }
         if request.op == Op::Flush {
-            self.flush_arrives(request.id);
+            self.flush_arrives(now, request.id);
         } else if request.extent.is_empty() {
             self.replies.push_back(Reply { request: request.id, result: Ok(()) });
         } else {
@@ -368,8 +373,15 @@ impl Volume {
         self.settle(now);
     }
 
-    fn flush_arrives(&mut self, id: RequestId) {
+    /// Whether a client waits for an answer.
+    fn has_open(&self) -> bool {
+        !(self.requests.is_empty() && self.flushes.is_empty())
+    }
+
+    fn flush_arrives(&mut self, now: Nanos, id: RequestId) {
         self.stats.flushes += 1;
+        self.disturbance.came(!self.has_open(), false);
+        self.flushes.insert(id, OpenFlush { arrived: now, charged: Waits::default() });
         if self.planted(Plant::FlushJoins)
             && let Some(io) = self.flush_active
             && let Some(InFlight { purpose: Purpose::Flush(waiters), .. }) = self.in_flight.get_mut(io.0)
@@ -422,7 +434,7 @@ impl Volume {
 
     /// When [`Volume::handle_timeout`] and [`Volume::poll_dispatch`] should be called at the latest.
     pub fn poll_timeout(&self) -> Option<Nanos> {
-        if self.background.is_some() || self.detach.is_some() || self.leaving || !self.requests.is_empty() {
+        if self.background.is_some() || self.detach.is_some() || self.leaving || self.has_open() {
             return None;
         }
         let idle_at = self.last_activity + self.rest_needed();

@@ -66,6 +66,13 @@ pub(super) struct CopyJob {
     pub(super) blocks: Vec<(Captured, bool)>,
 }
 
+/// A client's flush that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenFlush {
+    pub(super) arrived: Nanos,
+    pub(super) charged: Waits,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Waiter {
     Client(RequestId),
@@ -73,6 +80,16 @@ pub(super) enum Waiter {
     Detach,
     /// The engine itself: what it copied is on the platters.
     Settled,
+}
+
+impl Waiter {
+    /// The client's request, where it is one.
+    pub(super) fn client(&self) -> Option<RequestId> {
+        match self {
+            Waiter::Client(request) => Some(*request),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
