@@ -345,3 +345,57 @@ fn after_some_rounds_a_worker_goes_on() {
     });
     rig.end();
 }
+
+/// While the only worker told of a discard, for which nothing was to be done at the device, another client's read was
+/// left to it. It woke nobody, since nobody was idle, and the worker went to rest without another look: for up to a second.
+#[test]
+fn what_is_brought_while_a_worker_answers_is_not_left_lying() {
+    let rig = Rig::turning(1);
+    let service: Arc<dyn Service> = rig.server.clone();
+    let request = |op, block| {
+        let len = if op == Op::Read { BLOCK } else { 0 };
+        ClientRequest {
+            connection: service.connect(),
+            op,
+            extent: Extent::new(block * BLOCK, BLOCK),
+            flags: Flags::default(),
+            buffer: AlignedBuf::zeroed(len as usize),
+        }
+    };
+    let (to, ended) = channel();
+    let told = to.clone();
+    rig.server
+        .submit(request(Op::Read, 40), Box::new(move |_, result| told.send(("first", result)).unwrap()));
+    let start = Instant::now();
+    while rig.store.deep.load(Ordering::SeqCst) == 0 {
+        assert!(start.elapsed() < PATIENCE, "the first read was not begun");
+        thread::yield_now();
+    }
+    // The one place at the device is taken: the discard is for the worker.
+    let (theirs, told) = (service.clone(), to.clone());
+    let read = request(Op::Read, 3);
+    rig.server.submit(
+        request(Op::Discard, 10),
+        Box::new(move |_, result| {
+            let brought = thread::spawn(move || {
+                let (answered, answers) = channel();
+                let mut lane = lane_of(&theirs, Arc::new(Inbox(answered)));
+                lane.push(read, [3, 0, 0]);
+                lane.run();
+                drop(lane);
+                answers
+            });
+            told.send(("discard", result)).unwrap();
+            let answers = brought.join().unwrap();
+            thread::spawn(move || {
+                let (_, result) = answers.recv_timeout(PATIENCE).unwrap();
+                to.send(("second", result.map_err(fs2d::service::Errno))).unwrap();
+            });
+        }),
+    );
+    rig.store.open();
+    for name in ["first", "discard", "second"] {
+        assert_eq!(ended.recv_timeout(PATIENCE).unwrap(), (name, Ok(())));
+    }
+    rig.end();
+}

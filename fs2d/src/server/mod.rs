@@ -243,6 +243,8 @@ impl Server {
 
     /// Waits for work, or until it is time to look, unless another worker waits for that already (S6).
     fn rest<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        // Keeps S5: whoever handed something over while nobody was idle has woken nobody.
+        debug_assert!(core.handed.is_empty(), "{} handed over, and a worker rests", core.handed.len());
         let now = self.now();
         let look = now + self.engine_time(LOOK_AT_LEAST_EVERY);
         let at = match core.volume.poll_timeout() {
@@ -320,8 +322,10 @@ impl Server {
                 None => self.dispatch(&mut core, self.now()),
             };
             let Some(mut job) = job else {
-                // A dispatch that needs no I/O answers at once.
-                return self.answer(core);
+                // A dispatch that needs no I/O answers at once. What others bring meanwhile is looked for again (S5).
+                let Some(first) = self.next_answer(&mut core) else { return core };
+                core = self.tell(first, core);
+                continue;
             };
             if answered {
                 // Keeps S5.
@@ -478,12 +482,17 @@ impl Server {
     /// Hands answers to their clients, outside the lock.
     fn answer<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
         while let Some(first) = self.next_answer(&mut core) {
-            let owed = self.with_more(first, &mut core);
-            drop(core);
-            owed.for_each(|(waiter, buffer, result)| waiter.answer(buffer, result));
-            core = self.lock();
+            core = self.tell(first, core);
         }
         core
+    }
+
+    /// The same from `first` on, once.
+    fn tell<'a>(&'a self, first: Owed, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        let owed = self.with_more(first, &mut core);
+        drop(core);
+        owed.for_each(|(waiter, buffer, result)| waiter.answer(buffer, result));
+        self.lock()
     }
 
     /// All answers after `first`, which mostly is the only one: then nothing is allocated.
