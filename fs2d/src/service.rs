@@ -109,6 +109,10 @@ pub trait Lane {
     /// Whether I/O is under way that only this thread can end.
     fn is_pending(&self) -> bool;
 
+    /// With I/O pending, sees to it that the device knows of it, and takes what has ended (and runs the machine on),
+    /// without waiting: for a thread that always has something else to do.
+    fn look(&mut self) {}
+
     /// With I/O pending, waits until some of it has ended (and runs the machine on) or `input` can be
     /// read; true where `input` can. Without, returns at once.
     fn wait(&mut self, input: Option<BorrowedFd<'_>>) -> bool;

@@ -360,6 +360,9 @@ impl Lane for Telling {
     fn is_pending(&self) -> bool {
         self.lane.is_pending()
     }
+    fn look(&mut self) {
+        self.lane.look();
+    }
     fn wait(&mut self, input: Option<BorrowedFd<'_>>) -> bool {
         self.lane.wait(input)
     }

@@ -192,7 +192,9 @@ fn by_lane(server: &Arc<Server>, thread: u64, seed: u64, requests: usize) {
             brought += 1;
         }
         lane.run();
-        if lane.is_pending() {
+        if lane.is_pending() && caller.random.below(2) == 0 {
+            lane.look();
+        } else if lane.is_pending() {
             let nothing: Option<BorrowedFd<'_>> = None;
             assert!(!lane.wait(nothing));
         }

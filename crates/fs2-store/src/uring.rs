@@ -143,11 +143,13 @@ struct Uring {
 
 impl Uring {
     fn new(file: Arc<FileStore>) -> io::Result<Uring> {
-        // The first two spare interrupts of this thread; kernels before 6.1 do not know them.
+        // The first two spare interrupts of this thread, and the third says that something has ended, for who does not
+        // wait; kernels before 6.1 do not know them.
         let ring = IoUring::builder()
             .dontfork()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             .build(ENTRIES)
             .or_else(|_| IoUring::builder().dontfork().build(ENTRIES))?;
         let unused = (0..ENTRIES - 1).rev().collect();

@@ -200,3 +200,22 @@ fn input_ends_a_wait() {
     assert!(seen, "a hundred waits and the byte was never seen");
     assert_eq!(ended.len(), 100);
 }
+
+/// Completions that the kernel leaves to the thread's next wait were not taken by who only looks.
+#[test]
+fn who_looks_without_waiting_finds_what_has_ended() {
+    let dir = scratch();
+    let Some(store) = open(&file_of(dir.path(), "f", 1 << 20), Direct::Auto) else { return };
+    let mut ring = store.ring().unwrap();
+    let start = std::time::Instant::now();
+    for n in 0..32 {
+        let buffer = AlignedBuf::zeroed(64 << 10);
+        ring.begin(RingIo { tag: n, op: RingOp::Write { fua: true }, offset: 0, buffer }).unwrap();
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            assert!(!ring.wait(None, false, &mut ended));
+            assert!(start.elapsed().as_secs() < 60, "write {n} does not end");
+        }
+        assert!(ended[0].tag == n && ended[0].result.is_ok() && ring.pending() == 0);
+    }
+}

@@ -68,6 +68,24 @@ impl MachineLane {
         };
         MachineLane { server, work }
     }
+
+    /// Runs the machine on with what the ring has ended; whether `input` can be read.
+    fn reap(&mut self, input: Option<BorrowedFd<'_>>, wait: bool) -> bool {
+        let MachineLane { server, work } = self;
+        let Some(ring) = work.ring.as_mut().filter(|ring| ring.pending() > 0) else { return false };
+        let ready = ring.wait(input, wait, &mut work.ended);
+        work.land();
+        if work.done.is_empty() {
+            return ready;
+        }
+        let mut core = server.lock();
+        let now = server.now();
+        for (job, result) in work.done.drain(..) {
+            server.complete(&mut core, now, job, result);
+        }
+        work.go(server, core, now);
+        ready
+    }
 }
 
 impl Work {
@@ -234,21 +252,12 @@ impl Lane for MachineLane {
         self.work.ring.as_ref().is_some_and(|ring| ring.pending() > 0)
     }
 
+    fn look(&mut self) {
+        self.reap(None, false);
+    }
+
     fn wait(&mut self, input: Option<BorrowedFd<'_>>) -> bool {
-        let MachineLane { server, work } = self;
-        let Some(ring) = work.ring.as_mut().filter(|ring| ring.pending() > 0) else { return false };
-        let ready = ring.wait(input, true, &mut work.ended);
-        work.land();
-        if work.done.is_empty() {
-            return ready;
-        }
-        let mut core = server.lock();
-        let now = server.now();
-        for (job, result) in work.done.drain(..) {
-            server.complete(&mut core, now, job, result);
-        }
-        work.go(server, core, now);
-        ready
+        self.reap(input, true)
     }
 }
 

@@ -224,6 +224,8 @@ impl<C: Commands> Queue<C> {
                 self.commands.turn(false, &mut events)?;
                 if events.is_empty() && self.outbox.may_sleep() {
                     self.lane.wait(Some(self.commands.fd()));
+                } else {
+                    self.lane.look();
                 }
             } else {
                 let wait = self.outbox.may_sleep();

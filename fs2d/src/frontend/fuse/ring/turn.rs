@@ -245,6 +245,8 @@ impl Turner {
         if pending && self.came.is_empty() && self.outbox.may_sleep() {
             // SAFETY: the ring has its descriptor open as long as it lives, and it outlives the call.
             lane.wait(Some(unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }));
+        } else if pending {
+            lane.look();
         }
         self.outbox.awake.store(true, Ordering::SeqCst);
         Ok(())

@@ -55,7 +55,9 @@ impl Commands for Kernel {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        unreachable!("the plain lane never waits")
+        // No lane here looks at it.
+        // SAFETY: standard input's number is nobody's to close.
+        unsafe { BorrowedFd::borrow_raw(0) }
     }
 
     fn turn(&mut self, _: bool, events: &mut Vec<Event>) -> io::Result<()> {
@@ -236,6 +238,50 @@ fn what_the_queues_own_thread_ends_wakes_nobody() {
     std::thread::scope(|s| s.spawn(|| outbox.put(&mut answer(1))).join().unwrap());
     assert_eq!(wakes.load(Ordering::SeqCst), 1, "another thread's end does");
     assert!(!outbox.may_sleep());
+}
+
+/// Keeps the first request as if a device had it, until it is looked at; answers the others at once, as from memory.
+struct OneWaits {
+    outbox: Arc<Outbox>,
+    pushed: u32,
+    waits: Option<Answer>,
+}
+
+impl Lane for OneWaits {
+    fn push(&mut self, request: ClientRequest, tag: crate::service::Tag) {
+        let answer = Answer { tag, buffer: request.buffer, result: Ok(()), lent: None };
+        self.pushed += 1;
+        if self.pushed == 1 {
+            self.waits = Some(answer);
+        } else {
+            self.outbox.put(&mut vec![answer]);
+        }
+    }
+    fn run(&mut self) {}
+    fn is_pending(&self) -> bool {
+        self.waits.is_some()
+    }
+    fn look(&mut self) {
+        self.outbox.put(&mut self.waits.take().into_iter().collect());
+    }
+    fn wait(&mut self, _: Option<BorrowedFd<'_>>) -> bool {
+        self.look();
+        true
+    }
+}
+
+/// A read that waited for a device was not even begun there as long as others came that memory answered.
+#[test]
+fn what_waits_for_a_device_ends_while_others_keep_coming() {
+    let waiting = (0..100u64).map(|n| (request(op::READ, n, 1), vec![])).collect();
+    let kernel = Kernel { waiting, stopping: true, ..Kernel::default() };
+    let outbox = Outbox::new(Arc::new(|| {}));
+    let lane = Box::new(OneWaits { outbox: outbox.clone(), pushed: 0, waits: None });
+    let buffers = (0..2).map(|_| AlignedBuf::zeroed(MAX as usize)).collect();
+    let mut q = Queue::new(kernel, lane, ConnectionId(1), outbox, buffers, MAX, Wakeups::default()).unwrap();
+    q.run(&leave(), || {}).unwrap();
+    let at = q.commands.ended.iter().position(|(d, _, _)| d.start_sector == 0);
+    assert!(at.is_some_and(|at| at < 50), "it ended after {at:?} of the others");
 }
 
 /// A driver that loses tags one by one ends the queue only when all are gone.
