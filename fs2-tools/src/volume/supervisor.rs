@@ -179,10 +179,11 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         );
         std::thread::sleep(pause(n));
         daemon = match restart(&mut record, &flag) {
-            Ok(()) => {
+            Ok(true) => {
                 tries.serves(Instant::now());
                 Process::of(record.pid)
             }
+            Ok(false) => return Ok(()),
             Err(e) => {
                 eprintln!("fs2 supervise: try {n} of {TRIES}: {e}");
                 None
@@ -287,7 +288,12 @@ fn watched(
     Seen::Alive
 }
 
-fn restart(record: &mut MountRecord, flag: &Path) -> Result<(), VolumeError> {
+/// Starts another daemon; false where none is wanted any more.
+fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
+    // Keeps 1: there was a rest before this try.
+    if !flag.exists() {
+        return Ok(false);
+    }
     let mut args: Vec<OsString> = record.again.iter().map(OsString::from).collect();
     let ublk = ublk::device_of(&record.block_device);
     // What the volume's path names may be another file by now.
@@ -300,14 +306,14 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<(), VolumeError> {
     }
     // Keeps 1. Dropping it ends it.
     if !flag.exists() {
-        return Ok(());
+        return Ok(false);
     }
     record.is_served_by(daemon.pid());
     record.write().map_err(io_error(record.path.display().to_string()))?;
     reconnect(record).map_err(io_error("connecting the new daemon"))?;
     eprintln!("fs2 supervise: daemon {} serves {}: {}", record.pid, record.device.display(), status.liveness);
     daemon.keep();
-    Ok(())
+    Ok(true)
 }
 
 fn reconnect(record: &MountRecord) -> io::Result<()> {
@@ -418,6 +424,30 @@ mod tests {
     fn tries_are_spaced() {
         let pauses: Vec<u64> = (1..=TRIES).map(|n| pause(n).as_secs()).collect();
         assert_eq!(pauses, [0, 1, 2, 4, 8]);
+    }
+
+    /// While it rested before a try the volume was unmounted, and it started a daemon all the same.
+    #[test]
+    fn no_process_is_started_for_a_volume_that_is_being_unmounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mut record = MountRecord {
+            dir: at("mnt"),
+            device: at("image"),
+            control: at("control"),
+            log: at("log"),
+            pid: 1,
+            began: None,
+            frontend: "nbd".into(),
+            block_device: "/dev/nbd0".into(),
+            carrier: at("socket"),
+            connections: 1,
+            again: vec!["--no-such-option".into()],
+            active: false,
+            path: at("record"),
+        };
+        assert!(!restart(&mut record, &at("flag")).unwrap());
+        assert!(!record.log.exists(), "somebody was started");
     }
 
     /// While another held the volume's lock each start took longer than a good life, so the count began anew each time, and the
