@@ -361,7 +361,7 @@ impl Geometry {
         loop {
             let here = (zone.spt.get() - place).min(zone.end - at).min(left);
             if turned < u128::from(here) * u128::from(zone.unit) {
-                return limit - left + turned as u64 / zone.unit;
+                return limit - left + u64::try_from(turned).unwrap_or(u64::MAX) / zone.unit;
             }
             left -= here;
             if left == 0 {
@@ -374,7 +374,7 @@ impl Geometry {
             at += here;
             // From where this track's part begins to where the next begins.
             let step = if at == zone.end {
-                let end = u128::from(here * zone.unit) + u128::from(self.cylinder_skew);
+                let end = u128::from(here) * u128::from(zone.unit) + u128::from(self.cylinder_skew);
                 zone = self.zone(at);
                 (track, place) = (0, 0);
                 end
@@ -398,7 +398,8 @@ impl Geometry {
             let angle = self.track_in(track) as u64;
             let angle = zone.base.wrapping_add(angle).wrapping_add(place * zone.unit);
             if place + count <= zone.spt.get() && sector + count <= zone.end {
-                return (angle, self.time_of_turns(u128::from(count * zone.unit)));
+                // All of a track is a turn, which is more than 64 bits hold.
+                return (angle, self.time_of_turns(u128::from(count) * u128::from(zone.unit)));
             }
             return (angle, self.transfer(sector, count));
         }

@@ -256,3 +256,50 @@ fn reading_ahead_passes_through_remapped_stretches() {
     }
     assert!(now > end + Nanos::from_millis(200), "{now:?} {end:?}");
 }
+
+/// A drive of one zone of so many sectors a track, 1,000 tracks, and one of 64 sectors a track behind it.
+fn tracks_of(spt: u32, cache: &str) -> DriveProfile {
+    let text = format!(
+        "name = 'tracks'\ncapacity_sectors = {end}\n[disk]\nrpm = 7200.0\ntrack_skew_ms = 1.0\ncylinder_skew_ms = 2.0\n\
+         tracks_per_cylinder = 2\nwrite_settle_ms = 0.0\noverhead_us = 100.0\nbus_mb_s = 1000.0\n\
+         zones = [{{ first_sector = 0, sectors_per_track = {spt} }}, {{ first_sector = {second}, sectors_per_track = 64 }}]\n\
+         [disk.seek]\ntable = [[1.0, 1.0], [1e8, 20.0]]\n[disk.cache]\n{cache}\n\
+         [power]\nseek_w = 1.0\nread_w = 1.0\nwrite_w = 1.0\nidle_w = 1.0\n",
+        second = 1000 * spt,
+        end = 1000 * spt + 64_000,
+    );
+    DriveProfile::parse(&text, "tracks").unwrap()
+}
+
+/// A whole track passes in a turn, also where so many sectors' angles add up to all of it, or by rounding to more.
+#[test]
+fn a_whole_track_takes_a_turn() {
+    for spt in (8..1100).chain([1 << 12]) {
+        let disk = Disk::new(tracks_of(spt, "segments = 0\nsegment_kib = 1"));
+        let turn = disk.profile().turn().0 as f64;
+        for track in [0, 5, 999] {
+            let s = disk.predict(Nanos(0), Op::Read, Sector(u64::from(track * spt)), spt);
+            assert!(relative(s.transfer.0 as f64, turn) < 1e-6, "{spt} {track}: {s:?}");
+        }
+    }
+}
+
+/// What is read ahead over a zone's end has not passed before it could have been read.
+#[test]
+fn reading_ahead_over_a_zones_end_takes_its_time() {
+    for spt in (8..1100).step_by(4) {
+        let cache = "segments = 1\nsegment_sectors = 8192\nread_ahead = 'past'\npast_sectors = 8192";
+        let profile = tracks_of(spt, cache);
+        let (mut ahead, reads) = (Disk::new(profile.clone()), bare(profile));
+        let start = Sector(u64::from(998 * spt));
+        let first = ahead.serve(Nanos(0), Op::Read, start, 1);
+        let began = first.end() - first.transfer;
+        for sectors in [spt, 2 * spt, 2 * spt + 1, 2 * spt + 64, 2 * spt + 300] {
+            let least = reads.predict(Nanos(0), Op::Read, start, sectors).transfer;
+            for ms in (0..60).step_by(3) {
+                let s = ahead.predict(first.end() + Nanos::from_millis(ms), Op::Read, start, sectors);
+                assert!(s.end() + Nanos(1000) >= began + least, "{spt}: {sectors} after {ms} ms: {s:?}");
+            }
+        }
+    }
+}
