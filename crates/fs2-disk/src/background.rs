@@ -111,7 +111,8 @@ impl Disk {
             self.destage(start);
         }
         let waited = match op {
-            Op::Flush => self.destage_while(now, |d| !d.extents.is_empty()),
+            // Also for what was begun before.
+            Op::Flush => self.destage_while(now, |d| !d.extents.is_empty()) || self.media_free > now,
             Op::Write | Op::WriteZeroes if buffered(&cache, end - first) => {
                 let full = |d: &Dirty| {
                     d.sectors + (end - first) > u64::from(cache.sectors)

@@ -44,6 +44,21 @@ fn a_write_ends_when_its_data_is_in_the_cache() {
     assert!(d.predict(w.end() + SECOND, Op::Read, Sector(80_000_000), 8).cache_hit);
 }
 
+/// The last of what the cache holds is being written when the flush comes.
+#[test]
+fn a_flush_waits_for_what_is_being_written() {
+    let mut d = disk(1024, 10.0);
+    let begins = write(&mut d, Nanos(0), 80_000_000, 8).end() + Nanos::from_millis(10);
+    let written = d.clone().serve(begins - Nanos(1), Op::Flush, Sector(0), 0).end();
+    assert!(written > begins + Nanos::from_millis(5), "an arm moves: {written:?} {begins:?}");
+    for us in 1..10_000 {
+        let now = begins + Nanos(1000 * us);
+        let flush = d.clone().serve(now, Op::Flush, Sector(0), 0);
+        assert!(flush.end() + Nanos(1000) >= written, "{us}: {flush:?}, and all is written at {written:?}");
+        assert!(flush.end() <= written.max(now + Nanos(OVERHEAD)) + Nanos(1000), "{us}: {flush:?}");
+    }
+}
+
 #[test]
 fn idle_writing_goes_upwards_from_the_head_and_takes_what_the_platters_take() {
     let mut d = disk(1024, 10.0);
