@@ -12,13 +12,13 @@ const BUCKETS: usize = 48;
 const LEAST: Nanos = Nanos::from_millis(5);
 
 /// Pauses before anything is made of them: until then every pause will do. Guess.
-const KNOWN_FROM: u32 = 16;
+const KNOWN_FROM: u64 = 16;
 
 /// They are weighed anew every so many pauses: it takes as long as a request.
-const WEIGHED_EVERY: u32 = 8;
+const WEIGHED_EVERY: u64 = 8;
 
 /// Counts are halved after so many pauses. Guess.
-const HALVE_EVERY: u32 = 1024;
+const HALVE_EVERY: u64 = 1024;
 
 /// What an access of the engine's own takes before one was seen. Guess: 256 KiB on a drive of 2005.
 const OWN_FIRST: Nanos = Nanos::from_millis(12);
@@ -29,7 +29,7 @@ pub(super) struct Pauses {
     /// Pauses by length, and how many were longer than a bucket's beginning.
     counts: [u32; BUCKETS],
     longer: [u32; BUCKETS + 1],
-    seen: u32,
+    seen: u64,
     /// What an access of the engine's own takes, lately.
     own: Nanos,
     /// The risk at the beginning of each bucket.
@@ -134,6 +134,17 @@ mod tests {
         (1..KNOWN_FROM).for_each(|_| p.ended(ms(20)));
         assert_eq!(p.quiet_from(ms(15), RISK), ms(15));
         p.ended(ms(20));
+        assert!(!p.is_quiet(ms(15), RISK));
+    }
+
+    /// After 2^32 of them, eight months of 200 a second.
+    #[test]
+    fn what_is_known_of_pauses_stays_known() {
+        let mut p = Pauses::new();
+        (0..HALVE_EVERY).for_each(|_| p.ended(ms(20)));
+        assert!(!p.is_quiet(ms(15), RISK));
+        p.seen = u32::MAX.into();
+        (0..WEIGHED_EVERY).for_each(|_| p.ended(ms(20)));
         assert!(!p.is_quiet(ms(15), RISK));
     }
 

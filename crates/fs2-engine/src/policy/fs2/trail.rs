@@ -25,7 +25,7 @@ const LEARN: f64 = 0.1;
 const WINDOW: u32 = 16;
 
 /// One window in so many goes the other way. Guess.
-const TRIED_EVERY: u32 = 6;
+const TRIED_EVERY: u64 = 6;
 
 /// How fast the means of windows follow. Guess: some fifty windows make a mean.
 const FOLLOW: f64 = 0.03;
@@ -64,9 +64,9 @@ struct Trial {
     left: u32,
     trails: bool,
     took: Nanos,
-    windows: u32,
+    windows: u64,
     /// Windows seen without and with trails, and the mean time of one, in ms.
-    seen: [u32; 2],
+    seen: [u64; 2],
     means: [f64; 2],
 }
 
@@ -81,7 +81,7 @@ impl Trial {
         if self.left == 0 {
             let way = usize::from(self.trails);
             self.seen[way] += 1;
-            let rate = (1.0 / f64::from(self.seen[way])).max(FOLLOW);
+            let rate = (1.0 / self.seen[way] as f64).max(FOLLOW);
             self.means[way] += (self.took.as_millis_f64() - self.means[way]) * rate;
         }
     }
@@ -194,6 +194,17 @@ mod tests {
         used(&mut t);
         let slower = share(&jumps(&mut t, 60, 3, 1));
         assert!((0.1..0.3).contains(&slower), "{slower}");
+    }
+
+    /// After 2^32 windows: half a year of 300 a second.
+    #[test]
+    fn what_is_known_of_the_ways_stays_known() {
+        let mut t = Trails::new(1 << 20);
+        (0..100).for_each(|_| t.used.learn(BlockNo(100), true, LEARN));
+        jumps(&mut t, 12, 1, 3);
+        (t.trial.windows, t.trial.seen) = (u32::MAX.into(), [u32::MAX.into(); 2]);
+        let faster = share(&jumps(&mut t, 12, 1, 3));
+        assert!((0.7..0.9).contains(&faster), "{faster}: {:?}", t.trial);
     }
 
     #[test]
