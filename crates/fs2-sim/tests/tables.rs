@@ -5,7 +5,7 @@ mod session;
 
 use std::collections::BTreeMap;
 
-use fs2_block::{BlockNo, BlockRange};
+use fs2_block::{BlockNo, BlockRange, Op};
 use fs2_engine::{EIO, EngineConfig, IoOp, Standing, Target};
 use fs2_sim::glue::Scripted;
 use fs2_table::{Header, PAGE_BYTES};
@@ -50,6 +50,33 @@ fn each_header_has_the_next_generation() {
         assert_eq!(headers(&device).iter().max(), Some(&Some(last)));
         assert_eq!(headers(&device).iter().min(), Some(&Some((last.0 - 1, false))));
     }
+}
+
+/// A client reads the slot that held the mark just when it is to be overwritten: that comes later, and the slots are as they were until then.
+#[test]
+fn the_old_slot_is_overwritten_behind_a_read_of_it() {
+    let mut s = Session::attach(image(&DATA, &[], 0), config());
+    s.policy(Scripted { eager: true, ..Scripted::default() });
+    let before = headers(&s.device);
+    let (slot, &last) = before.iter().enumerate().max_by_key(|h| h.1).unwrap();
+    let last = last.unwrap();
+    assert!(last.1, "mkfs2 leaves a mark");
+    let layout = fs2_ext2::Layout::read(&mut s.device).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut s.device).unwrap().unwrap();
+    s.submit(Op::Read, file.extents[0].1.offset() + slot as u64 * PAGE, PAGE, None);
+    let read = s.dispatch().unwrap();
+    s.write(1500, 1, 1).unwrap();
+    let mut expected = before;
+    expected[1 - slot] = Some((last.0 + 1, false));
+    assert_eq!(headers(&s.device), expected, "the mark's erasure");
+    s.complete(read);
+    s.run();
+    expected[slot] = Some((last.0 + 2, false));
+    assert_eq!(headers(&s.device), expected);
+    let (marked, device) = s.detach();
+    assert!(marked);
+    expected[1 - slot] = Some((last.0 + 3, true));
+    assert_eq!(headers(&device), expected, "over the slot that does not stand");
 }
 
 #[test]

@@ -561,14 +561,16 @@ impl Volume {
         if self.mark != (MarkState::Erased { old_slot: true }) || !self.table_write_possible() {
             return None;
         }
+        let home = self.home.as_ref()?;
+        let (generation, slot) = (home.generation + 1, 1 - home.slot);
+        let bytes = home.unmarked(generation, self.block_size).encode();
+        let offset = home.geometry.header_slot_offset(slot);
+        let io = self.table_write(now, offset, &bytes, || Purpose::EraseOldSlot)?;
         self.mark = MarkState::Erased { old_slot: false };
-        let block_size = self.block_size;
-        let home = self.home.as_mut()?;
-        home.generation += 1;
-        home.slot = 1 - home.slot;
-        let bytes = home.unmarked(home.generation, block_size).encode();
-        let offset = home.geometry.header_slot_offset(home.slot);
-        self.table_write(now, offset, &bytes, || Purpose::EraseOldSlot)
+        if let Some(home) = &mut self.home {
+            (home.generation, home.slot) = (generation, slot);
+        }
+        Some(io)
     }
 
     fn write_table(&mut self, now: Nanos) -> Option<Io> {
