@@ -383,6 +383,10 @@ impl Redirect for Move {
         }
     }
 
+    fn begins(&self, extent: Extent) -> u64 {
+        extent.offset()
+    }
+
     fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo> {
         if self.done == 2 * MOVED || now.since(idle_since) < Nanos::from_millis(1000) {
             return None;
@@ -401,6 +405,61 @@ impl Redirect for Move {
     fn boxed_clone(&self) -> Box<dyn Redirect> {
         Box::new(self.clone())
     }
+}
+
+/// All regions of 64 MiB in other places, from the beginning on.
+#[derive(Clone)]
+struct Shuffle;
+
+impl Shuffle {
+    const REGION: u64 = 64 << 20;
+
+    fn at(offset: u64) -> u64 {
+        // 37 and 127 have no divisor in common.
+        offset / Shuffle::REGION * 37 % 127 * Shuffle::REGION + offset % Shuffle::REGION
+    }
+}
+
+impl Redirect for Shuffle {
+    fn place(&mut self, _: Nanos, _: Op, extent: Extent, pieces: &mut Vec<Extent>) {
+        pieces.push(Extent::new(Shuffle::at(extent.offset()), extent.len()));
+    }
+
+    fn begins(&self, extent: Extent) -> u64 {
+        Shuffle::at(extent.offset())
+    }
+
+    fn own(&mut self, _: Nanos, _: Nanos) -> Option<OwnIo> {
+        None
+    }
+
+    fn wake_up(&self, _: Nanos) -> Option<Nanos> {
+        None
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Redirect> {
+        Box::new(self.clone())
+    }
+}
+
+/// Reads at random places: wherever their blocks were moved, a drive that is given eight takes the nearest.
+#[test]
+fn the_drive_orders_moved_requests_by_where_they_go() {
+    let mut random = 1u64;
+    let mut place = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % (127 * Shuffle::REGION / 4096) * 8
+    };
+    let trace: Vec<Record> = (0..2000).map(|i| read(i, place(), 8)).collect();
+    let elapsed = |redirect: Option<Box<dyn Redirect>>| {
+        let mut settings = Settings::new(drive()).with_policy(PolicyKind::None);
+        settings.pace = Pace::Closed { clients: 8, think_min: Nanos(0), think_max: Nanos(0) };
+        (settings.depth, settings.redirect) = (8, redirect);
+        let mut replay = Replay::new(&aged(8 << 30), settings).expect("a volume");
+        run(&mut replay, &trace).elapsed.as_secs_f64()
+    };
+    let (moved, there) = (elapsed(Some(Box::new(Shuffle))), elapsed(None));
+    assert!((moved / there - 1.0).abs() < 0.05, "{moved} and {there} s");
 }
 
 #[test]

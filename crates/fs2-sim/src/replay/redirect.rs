@@ -23,6 +23,10 @@ pub trait Redirect: Send + Sync {
     /// begins them. Nothing added: here.
     fn place(&mut self, now: Nanos, op: Op, extent: Extent, pieces: &mut Vec<Extent>);
 
+    /// The byte at which a request's access would begin as things are: by that a drive that is given several orders them.
+    /// Asked of requests that may not come next, or never.
+    fn begins(&self, extent: Extent) -> u64;
+
     /// The next access of the scheme's own, such as a period's or a night's rearrangement, given that nothing
     /// was asked since `idle_since`. Asked whenever the drive and the engine have nothing to do; the one
     /// before it has ended.

@@ -317,6 +317,12 @@ pub(super) fn pieces_of(
     }
 }
 
+/// Where the first of these pieces begins.
+pub(super) fn begin_of(extent: Extent, block_size: BlockSize, at: impl Fn(u32) -> u32) -> u64 {
+    let first = extent.blocks_touched(block_size).first();
+    block_size.bytes_of(at(first.0)) + (extent.offset() - block_size.bytes_of(first.0))
+}
+
 impl<P: Planner> Redirect for Mover<P> {
     fn place(&mut self, _: Nanos, op: Op, extent: Extent, pieces: &mut Vec<Extent>) {
         if extent.is_empty() || !matches!(op, Op::Read | Op::Write | Op::WriteZeroes) {
@@ -332,6 +338,10 @@ impl<P: Planner> Redirect for Mover<P> {
             }
         }
         pieces_of(extent, self.block_size, |b| self.place.get(&b).copied().unwrap_or(b), pieces);
+    }
+
+    fn begins(&self, extent: Extent) -> u64 {
+        begin_of(extent, self.block_size, |b| self.place.get(&b).copied().unwrap_or(b))
     }
 
     fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo> {

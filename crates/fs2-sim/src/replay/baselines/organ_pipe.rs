@@ -17,7 +17,7 @@ use fs2_block::{BlockSize, Extent, Nanos, Op};
 
 use super::abr::from_the_middle;
 use super::area::{Days, NIGHT};
-use super::mover::pieces_of;
+use super::mover::{begin_of, pieces_of};
 use crate::replay::redirect::{OwnIo, Redirect};
 
 /// Blocks of a unit: 1 MiB.
@@ -61,6 +61,11 @@ impl OrganPipe {
 
     fn place_of(&self, unit: u32) -> u32 {
         self.place.get(&unit).copied().unwrap_or(unit)
+    }
+
+    /// Where a block is.
+    fn block_at(&self, block: u32) -> u32 {
+        self.place_of(block / UNIT_BLOCKS) * UNIT_BLOCKS + block % UNIT_BLOCKS
     }
 
     /// Who is in a place.
@@ -142,8 +147,11 @@ impl Redirect for OrganPipe {
         for unit in blocks.start() / UNIT_BLOCKS..=(blocks.end() - 1) / UNIT_BLOCKS {
             *self.counts.entry(unit).or_default() += 1;
         }
-        let at = |block: u32| self.place_of(block / UNIT_BLOCKS) * UNIT_BLOCKS + block % UNIT_BLOCKS;
-        pieces_of(extent, self.block_size, at, pieces);
+        pieces_of(extent, self.block_size, |block| self.block_at(block), pieces);
+    }
+
+    fn begins(&self, extent: Extent) -> u64 {
+        begin_of(extent, self.block_size, |block| self.block_at(block))
     }
 
     fn own(&mut self, now: Nanos, idle_since: Nanos) -> Option<OwnIo> {

@@ -13,7 +13,8 @@ mod sums;
 use std::sync::Arc;
 
 use fs2_block::{
-    BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, Sector,
+    BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, SECTOR_BYTES,
+    Sector,
 };
 use fs2_disk::{Disk, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::Shape;
@@ -364,7 +365,7 @@ impl Replay {
             let (sector, sectors) = (own.extent.sector(), own.extent.sectors() as u32);
             let (service, seen) = self.secrets.serve(&mut self.disk, at, own.op, sector, sectors);
             if let Some(samples) = &mut self.samples {
-                let end = Sector(own.extent.end() / fs2_block::SECTOR_BYTES);
+                let end = Sector(own.extent.end() / SECTOR_BYTES);
                 samples.access(&service, own.extent.sector(), end, None);
             }
             self.active = Some(Active { task: Task::Scheme(own), service, seen });
@@ -407,8 +408,10 @@ impl Replay {
 
     /// The drive is sent an I/O while it is at another.
     fn enqueue(&mut self, io: Io) {
-        let (sector, sectors) = (io.extent.sector(), io.extent.sectors() as u32);
-        self.queue.push(io.id.0, op_of(&io), &[sector], sectors, self.now);
+        let (op, sectors) = (op_of(&io), io.extent.sectors() as u32);
+        let moved = self.redirect.as_ref().filter(|_| is_request(&io) && sectors > 0 && op != Op::Discard);
+        let sector = moved.map_or(io.extent.sector(), |r| Sector(r.begins(io.extent) / SECTOR_BYTES));
+        self.queue.push(io.id.0, op, &[sector], sectors, self.now);
         self.waiting.push(io);
     }
 
