@@ -134,6 +134,16 @@ fn begin(bucket: usize) -> Nanos {
     Nanos(u64::from(PARTS + part) << (FIRST_OCTAVE - PARTS.ilog2() + octave))
 }
 
+/// Halves counts, a half that is over going to the next longer: where hardly two are told as one, half of each would be none.
+fn halve(counts: &mut [u32]) {
+    let mut over = 0;
+    for n in counts {
+        *n += over;
+        over = *n % 2;
+        *n /= 2;
+    }
+}
+
 /// The 99th percentile of times, older ones weighing less.
 #[derive(Clone, Debug)]
 pub(super) struct Percentile {
@@ -161,7 +171,7 @@ impl Percentile {
             self.value = Some(begin(from));
         }
         if self.added == HALVE_EVERY {
-            self.counts.iter_mut().for_each(|n| *n /= 2);
+            halve(&mut self.counts);
             self.added = self.counts.iter().sum();
         }
     }
@@ -186,8 +196,7 @@ impl Tail {
         self.answered += 1;
         if self.answered == HALVE_EVERY {
             self.answered /= 2;
-            let all = self.real.iter_mut().chain(&mut self.paused).chain(&mut self.plain);
-            all.for_each(|n| *n /= 2);
+            [&mut self.real, &mut self.paused, &mut self.plain].into_iter().for_each(|counts| halve(counts));
             self.slow = self.plain[self.slow_from..].iter().sum();
             self.pauses.count(&self.paused, &self.plain);
             self.all.count(&self.real, &self.plain);
@@ -344,6 +353,29 @@ mod tests {
         assert!(near(&p, 90), "one in fifty: {:?}", p.value());
         (0..HALVE_EVERY * 9).for_each(|_| p.add(ms(5)));
         assert!(near(&p, 5), "{:?}", p.value());
+    }
+
+    /// Responses spread so far that hardly two are told as one: half of each is none, half of all is not.
+    #[test]
+    fn halving_forgets_no_more_of_what_is_slow_than_of_what_is_fast() {
+        let mut p = Percentile::new();
+        let mut tail = Tail::default();
+        let mut lowest = ms(1000);
+        for i in 0..u64::from(HALVE_EVERY) * 6 {
+            // One in fifty takes 20 to 80 ms: half of these, a hundredth of all, 50 ms and more.
+            let slow = i % 50 == 0;
+            let took = if slow {
+                ms(20) + Nanos(i / 50 * 7_919_000 % 60_000_000)
+            } else {
+                ms(5) + Nanos(i % 50 * 10_000)
+            };
+            p.add(took);
+            tail.answered(took, in_pause(Nanos(0)), None);
+            if i > 2000 && i.is_multiple_of(u64::from(KNOWN_AFTER)) {
+                lowest = lowest.min(p.value().unwrap()).min(begin(tail.slow_from));
+            }
+        }
+        assert!(lowest > ms(45), "the 99th percentile is 50 ms: {lowest:?}");
     }
 
     proptest! {
