@@ -367,6 +367,27 @@ fn schedulers_shorten_the_way_and_lose_nothing() {
     assert!(seek(Scheduler::Fcfs, 32).1 < fcfs.1);
 }
 
+/// A read that waits for another client's flush waits for nothing of the engine's own.
+#[test]
+fn a_clients_flush_is_no_work_of_the_engines_own() {
+    let at = |ms: u64, op: Op, sector: u64| {
+        Record::new(
+            Nanos::from_millis(ms),
+            op,
+            Extent::new(sector * 512, if op == Op::Flush { 0 } else { 4096 }),
+        )
+    };
+    let settings = Settings::new(drive().with_write_cache(8 << 10, 50.0)).with_policy(PolicyKind::None);
+    let mut replay = Replay::new(&aged(4 << 30), settings).expect("a volume");
+    // The first write of a session has the mark erased first.
+    run(&mut replay, &[at(0, Op::Write, 1_000_000)]);
+    replay.idle(Nanos::from_millis(60_000));
+    let trace = [at(0, Op::Write, 1_000_000), at(1, Op::Flush, 0), at(2, Op::Read, 5_000_000)];
+    let got = run(&mut replay, &trace);
+    assert!(got.response_total > got.split.total() + Nanos::from_millis(2), "{got:?}");
+    assert_eq!(got.wait_behind_copies, Nanos(0));
+}
+
 /// What lies behind 6 GiB is copied to 1 GiB when nothing was asked for a second, then asked for there.
 #[derive(Clone)]
 struct Move {

@@ -44,7 +44,7 @@ struct Outstanding {
     arrived: Nanos,
     /// The byte it asked for first.
     offset: u64,
-    read: bool,
+    op: Op,
 }
 
 /// What the drive works on.
@@ -54,6 +54,8 @@ struct Active {
     service: Service,
     /// When the host sees it end.
     seen: Nanos,
+    /// It is of the engine's or a scheme's own: no request, and no flush that a request waits for.
+    own: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,8 @@ pub struct Replay {
     look_again: Nanos,
     requests: Vec<Outstanding>,
     unused: Vec<u32>,
+    /// Of these, flushes.
+    flushes: u64,
     /// What the drive was sent and has not begun, and the order it likes: its own command queue.
     waiting: Vec<Io>,
     queue: Queue,
@@ -171,6 +175,7 @@ impl Replay {
             look_again: Nanos(0),
             requests: Vec::new(),
             unused: Vec::new(),
+            flushes: 0,
             waiting: Vec::new(),
             queue: Queue::new(Scheduler::Sptf, Some(AGE_MAX)),
             active: None,
@@ -278,7 +283,8 @@ impl Replay {
         self.run.requests += 1;
         let read = record.op == Op::Read;
         self.run.reads += u64::from(read);
-        let outstanding = Outstanding { arrived: self.now, offset: extent.offset(), read };
+        self.flushes += u64::from(record.op == Op::Flush);
+        let outstanding = Outstanding { arrived: self.now, offset: extent.offset(), op: record.op };
         let slot = match self.unused.pop() {
             Some(slot) => {
                 self.requests[slot as usize] = outstanding;
@@ -289,9 +295,7 @@ impl Replay {
                 self.requests.len() as u32 - 1
             }
         };
-        if let Some(a) = &self.active
-            && !matches!(&a.task, Task::Engine(io) if is_request(io))
-        {
+        if let Some(a) = self.active.as_ref().filter(|a| a.own) {
             self.run.wait_behind_copies += a.seen.since(self.now);
         }
         let request = Request {
@@ -368,7 +372,7 @@ impl Replay {
                 let end = Sector(own.extent.end() / SECTOR_BYTES);
                 samples.access(&service, own.extent.sector(), end, None);
             }
-            self.active = Some(Active { task: Task::Scheme(own), service, seen });
+            self.active = Some(Active { task: Task::Scheme(own), service, seen, own: true });
             self.look_again = Nanos(0);
         }
         if self.active.is_none() {
@@ -393,13 +397,14 @@ impl Replay {
     fn drain(&mut self) {
         while let Some(reply) = self.volume.poll_reply() {
             let slot = reply.request.0 as usize;
-            let Outstanding { arrived, read, .. } = self.requests[slot];
+            let Outstanding { arrived, op, .. } = self.requests[slot];
+            self.flushes -= u64::from(op == Op::Flush);
             self.unused.push(slot as u32);
             let response = self.now.since(arrived);
             self.run.failed += u64::from(reply.result.is_err());
             self.run.response.add(response);
             self.run.response_total += response;
-            if read {
+            if op == Op::Read {
                 self.run.response_reads_total += response;
             }
             (self.last_answer, self.last_request) = (self.now, self.now);
@@ -443,13 +448,14 @@ impl Replay {
         }
         let last = self.pieces.last().copied().unwrap_or(io.extent);
         self.sample_access(&io, first, last.end(), &service);
-        self.active = Some(Active { task: Task::Engine(io), service, seen });
+        let own = !is_request(&io) && (io.op != IoOp::Flush || self.flushes == 0);
+        self.active = Some(Active { task: Task::Engine(io), service, seen, own });
         self.look_again = Nanos(0);
     }
 
     /// What the drive works on has ended.
     fn complete(&mut self) {
-        let Some(Active { task, service, seen }) = self.active.take() else { return };
+        let Some(Active { task, service, seen, .. }) = self.active.take() else { return };
         self.now = seen;
         match task {
             Task::Engine(io) => self.complete_io(&io, &service),
