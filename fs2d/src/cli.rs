@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use fs2_control::{Command, Reply};
@@ -199,7 +199,8 @@ impl Frontend {
         matches!(self, Frontend::Ublk(device) if device.outlives_its_daemon())
     }
 
-    fn stop(self) {
+    /// `look` is called as while it serves, for as long as that takes.
+    fn stop(self, look: impl FnMut()) {
         match self {
             Frontend::Nbd(n) => {
                 let cut = n.shutdown(Duration::from_secs(4));
@@ -217,15 +218,25 @@ impl Frontend {
                 if u.is_in_use() {
                     // What its file system has not written yet would be lost.
                     tracing::warn!("{} is mounted: it is served until it is not", path.display());
-                    while u.is_alive() && u.is_in_use() {
-                        std::thread::sleep(IN_USE_NAP);
-                    }
+                    serve_on(|| u.is_alive() && u.is_in_use(), look);
                 }
                 if let Err(e) = u.stop() {
                     tracing::error!("{} cannot be removed: {e}", path.display());
                 }
             }
         }
+    }
+}
+
+/// Waits until a device that is to go is in use no more. Copies are made until then, so that the daemon looks around as before.
+fn serve_on(mut in_use: impl FnMut() -> bool, mut look: impl FnMut()) {
+    let mut next = Instant::now();
+    while in_use() {
+        if Instant::now() >= next {
+            look();
+            next = Instant::now() + LOOK_EVERY;
+        }
+        std::thread::sleep(IN_USE_NAP);
     }
 }
 
@@ -281,7 +292,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let listening = match listening {
         Ok(l) => l,
         Err(e) => {
-            frontend.stop();
+            frontend.stop(|| served.server.look_at_host());
             return Err(end(e));
         }
     };
@@ -330,7 +341,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         (_, frontend) => frontend,
     };
     manager.stopping();
-    frontend.stop();
+    frontend.stop(|| served.server.look_at_host());
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
     listening.shutdown();
@@ -536,5 +547,23 @@ fn answer(
         Command::Upgrade { program } => {
             Reply::error("not an absolute path", program.display().to_string(), "")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From SIGTERM on nobody looked, while the device served and copied for as long as it stayed mounted.
+    #[test]
+    fn who_is_to_end_looks_around_while_its_device_is_mounted() {
+        let (mut looked, mut mounted) = (0, 3);
+        let in_use = || {
+            mounted -= 1;
+            mounted > 0
+        };
+        serve_on(in_use, || looked += 1);
+        assert!(looked > 0);
+        serve_on(|| false, || panic!("nobody uses it"));
     }
 }

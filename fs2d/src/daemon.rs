@@ -408,6 +408,8 @@ pub(crate) fn open_with(
     };
     let description = format!("ext2 volume on {named}");
     let server = Server::start(volume, store, table, drive, description);
+    // Before the first request, and so before the first copy.
+    server.look_at_host();
     let lost = device.to_owned();
     server.tell_of_lost_writes(move || remember_lost(&lost));
     if rotational && settings.keep_cpus_awake == AwakeKind::On {
@@ -690,6 +692,20 @@ mod tests {
         let _ = served.leave(fs2_block::ConnectionId(1));
         let table = refuse_over(&trace, &image, Some(&trace)).unwrap_err().to_string();
         assert!(table.contains("the volume's table"), "{table}");
+    }
+
+    /// The first look came two seconds after the start, and copies before it.
+    #[test]
+    fn a_host_short_of_space_is_known_before_the_first_request() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(64 << 10).unwrap();
+        for (reserve, short) in [("100%", true), ("0%", false)] {
+            let given = settings(&format!("--passive --host-reserve {reserve}"));
+            let served = open(image.path(), &given).unwrap();
+            assert_eq!(served.server.with_volume(Volume::is_host_short), short, "{reserve}");
+            // Not its end: that would leave a record of the file behind.
+            let _ = served.leave(fs2_block::ConnectionId(1));
+        }
     }
 
     #[test]
