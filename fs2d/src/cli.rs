@@ -280,9 +280,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         let next = next.clone();
         move |command| match command {
             Command::Upgrade { program } if outlives && program.is_absolute() => {
-                *next.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
-                stop.ask();
-                Reply::Done
+                go_on_as(program, &next, &stop, &place)
             }
             command => answer(command, &served, &stop, &place, &last),
         }
@@ -370,6 +368,17 @@ fn bind_metrics(settings: &Settings, handed_over: bool) -> Result<Option<(Place,
             }
         ))),
     }
+}
+
+/// Asks for the end for `program`'s sake, which is to be found in `next` then. Who is ending already ends.
+fn go_on_as(program: PathBuf, next: &Mutex<Option<PathBuf>>, stop: &Stop, place: &str) -> Reply {
+    // Held until it is there: whoever ends looks for it behind this.
+    let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+    if !stop.ask() {
+        return Reply::error("its daemon was asked to end, or is being replaced", place, "see fs2 status");
+    }
+    *next = Some(program);
+    Reply::Done
 }
 
 /// Becomes another program that goes on with the device. Returns only where that failed: the device then
@@ -565,5 +574,19 @@ mod tests {
         serve_on(in_use, || looked += 1);
         assert!(looked > 0);
         serve_on(|| false, || panic!("nobody uses it"));
+    }
+
+    /// It said yes and ended all the same, or went on for good where it had been asked to end.
+    #[test]
+    fn who_was_asked_to_end_does_not_go_on_as_another_program() {
+        let (next, stop) = (Mutex::default(), Stop::default());
+        let asked = |program: &str| go_on_as(program.into(), &next, &stop, "ublk /dev/ublkb0");
+        assert!(matches!(asked("/first"), Reply::Done));
+        assert!(matches!(asked("/second"), Reply::Error { .. }), "the first is being started");
+        assert_eq!(next.lock().unwrap().take(), Some("/first".into()));
+        let stop = Stop::default();
+        assert!(stop.ask() && !stop.ask());
+        assert!(matches!(go_on_as("/late".into(), &next, &stop, ""), Reply::Error { .. }));
+        assert_eq!(*next.lock().unwrap(), None);
     }
 }

@@ -587,10 +587,11 @@ impl Stop {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for the end.
-    pub fn ask(&self) {
-        self.state().asked = true;
+    /// Asks for the end; whether nobody had asked before.
+    pub fn ask(&self) -> bool {
+        let first = !std::mem::replace(&mut self.state().asked, true);
         self.changed.notify_all();
+        first
     }
 
     /// Has whoever waits look at once whether it is time.
