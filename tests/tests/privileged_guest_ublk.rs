@@ -54,8 +54,10 @@ fn a_daemon_is_replaced_while_programs_write() {
         # Discards are believed as before: of blocks written before the upgrade too.
         rm /tmp/m/dd; fstrim /tmp/m
         not fs2 upgrade --program /bin/false /tmp/m
-        # A program that is no daemon: the supervisor starts the former again, and programs wait for it.
-        ln -s /bin/true /tmp/not-a-daemon; fs2 upgrade --program /tmp/not-a-daemon /tmp/m || echo "code $?"
+        # A program that is no daemon, and one of another command line.
+        ln -s /bin/true /tmp/not-a-daemon; not fs2 upgrade --program /tmp/not-a-daemon /tmp/m
+        not fs2 upgrade --program "$(type -P fs2d)" /tmp/m
+        [ "$(pid)" = "$daemon" ]
         (cd /tmp/m && md5sum --quiet -c /tmp/before)
         fs2 umount /tmp/m || [ $? = 4 ]
         {GONE}"#

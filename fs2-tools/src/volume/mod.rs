@@ -12,8 +12,9 @@ mod frontend;
 mod record;
 mod supervisor;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -349,16 +350,10 @@ fn replace(
     log: &str,
 ) -> Result<Upgraded, VolumeError> {
     let program = program.canonicalize().map_err(io_error(program.display().to_string()))?;
-    // One that cannot even say its version is not to be trusted with a mounted volume.
-    let tried =
-        std::process::Command::new(&program).arg("--version").stdin(std::process::Stdio::null()).output();
-    let tried = tried.map_err(io_error(program.display().to_string()))?;
-    if !tried.status.success() {
-        return Err(VolumeError::Other(format!("{} --version failed: {}", program.display(), tried.status)));
-    }
     let socket = || std::fs::metadata(control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
     let former = socket();
     let before = ask()?;
+    try_program(&program, before.pid)?;
     match Client::connect(control)?.ask(&Command::Upgrade { program })? {
         Reply::Done => {}
         Reply::Error { what, place, next } => {
@@ -380,6 +375,42 @@ fn replace(
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// One that cannot say its version, or does not take the arguments that the daemon of this process was started with, is not to be trusted
+/// with a mounted volume: it would end with the device let go, and who starts a daemon again does not after every end.
+fn try_program(program: &Path, daemon: u32) -> Result<(), VolumeError> {
+    let run = |args: &[OsString]| {
+        let done = std::process::Command::new(program).args(args).stdin(std::process::Stdio::null()).output();
+        done.map_err(io_error(program.display().to_string()))
+    };
+    let version = run(&["--version".into()])?;
+    if !version.status.success() {
+        return Err(VolumeError::Other(format!(
+            "{} --version failed: {}",
+            program.display(),
+            version.status
+        )));
+    }
+    // Where they may not be looked at, it is not known.
+    let Ok(line) = std::fs::read(format!("/proc/{daemon}/cmdline")) else { return Ok(()) };
+    let mut args = arguments(&line);
+    let what = args.first().map_or(String::new(), |what| what.display().to_string());
+    // What comes before the request for help is looked at all the same.
+    args.extend(["--hand-over=0", "--take-over=0", "--help"].map(OsString::from));
+    let help = run(&args)?;
+    if help.status.success() && String::from_utf8_lossy(&help.stdout).contains(&what) {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&help.stderr).lines().next().unwrap_or("it knows none").to_owned();
+    Err(VolumeError::Other(format!("{} does not take the daemon's arguments: {said}", program.display())))
+}
+
+/// Of a process as /proc has them, less its name and what one upgrade tells the next program.
+fn arguments(line: &[u8]) -> Vec<OsString> {
+    let of_upgrades = |arg: &&[u8]| arg.starts_with(b"--hand-over=") || arg.starts_with(b"--take-over=");
+    let all = line.strip_suffix(&[0]).unwrap_or(line).split(|byte| *byte == 0).skip(1);
+    all.filter(|arg| !of_upgrades(arg)).map(|arg| OsStr::from_bytes(arg).to_owned()).collect()
 }
 
 /// Tells the daemon of all free blocks, by FITRIM; how many bytes the file system discarded.
@@ -458,5 +489,39 @@ mod tests {
         let done = upgrade(&record, Path::new("/bin/true")).unwrap();
         assert_eq!((done.before.uptime_s, done.after.uptime_s), (0.5, 7.0));
         next.join().unwrap().shutdown();
+    }
+
+    /// It let the device go for a program that ended with a usage error, after which a service manager starts none again.
+    #[test]
+    fn a_program_that_does_not_take_the_daemons_arguments_gets_no_volume() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let script = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let mut daemon = std::process::Command::new("sleep").args(["60", "0"]).spawn().unwrap();
+        let tried = |program: &Path| try_program(program, daemon.id()).map_err(|e| e.to_string());
+        let older = script("older", "[ $1 = --version ] || { echo 'error: what is 60?' >&2; exit 1; }");
+        assert!(
+            tried(&older).unwrap_err().ends_with("does not take the daemon's arguments: error: what is 60?")
+        );
+        assert!(tried(Path::new("/bin/true")).is_err(), "it says yes to everything");
+        let wants = "60 0 --hand-over=0 --take-over=0 --help";
+        let other =
+            script("other", &format!("[ $1 = --version ] || [ \"$*\" = '{wants}' ] && echo 'Usage: x 60'"));
+        assert_eq!(tried(&other), Ok(()));
+        assert!(tried(Path::new("/bin/false")).unwrap_err().contains("--version failed"));
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        assert_eq!(
+            try_program(Path::new("/bin/true"), daemon.id()).map_err(|e| e.to_string()),
+            Ok(()),
+            "nobody to ask"
+        );
+        assert_eq!(arguments(b"x\0serve\0\0--take-over=3\0--hand-over=4\0-v\0"), ["serve", "", "-v"]);
     }
 }
