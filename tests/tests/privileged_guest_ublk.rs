@@ -247,6 +247,24 @@ fn a_daemon_that_cannot_be_kept_alive_lets_programs_fail() {
     left.says("the daemon ended 5 times in a row; /dev/ublkb0 fails every request from now on");
 }
 
+/// Daemon and supervisor were killed at once: the device stayed, and whoever looked into it waited for ever.
+#[test]
+fn a_device_that_nobody_serves_goes_with_the_unmount() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{MOUNTED}
+        fs2 umount /tmp/m
+        # So that the unmount writes nothing, for which somebody would be needed.
+        fs2 mount --frontend ublk -o ro /dev/vda /tmp/m
+        pkill -9 -x fs2; until_true 10 sh -c '! pgrep -x fs2'
+        ls /dev/ublkb*
+        fs2 umount /tmp/m || [ $? = 4 ]
+        until_true 10 sh -c '! ls /dev/ublkb* 2> /dev/null'; echo "it is gone"
+        e2fsck -fn /dev/vda"#
+    ));
+    left.says("it is gone");
+}
+
 /// The volume's path names another file by then: a second device over that one would help nobody who waits for the first.
 #[test]
 fn an_image_that_was_replaced_is_not_served_in_its_place() {

@@ -16,6 +16,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, ControlError, Reply};
+use fs2d::cli::ublk_tag;
+use fs2d::frontend::ublk;
 use fs2d::runtime::{Ending, begin_ending, has_stamp};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -204,6 +206,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
     };
     wait_gone(pid, began)?;
     dismissed.wait();
+    remove_device(&record);
     // A stamp is left only with the mark, and one of before went when the session began as an active one.
     let (clean, why_not) = match why_not {
         Some(_) if record.active && has_stamp(&record.device) => (true, None),
@@ -223,6 +226,19 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
     };
     record.forget();
     Ok(Unmounted { record, clean, why_not, in_use: false })
+}
+
+/// A ublk device that its daemon took not along, since it died: nobody will serve it, and whoever looks into it would wait for ever.
+fn remove_device(record: &MountRecord) {
+    let Some(number) = ublk::device_of(&record.block_device).filter(|_| record.block_device.exists()) else {
+        return;
+    };
+    let given_up = ublk_tag(&record.device)
+        .map_err(|e| e.to_string())
+        .and_then(|tag| ublk::give_up(tag, Some(number)).map_err(|e| e.to_string()));
+    if let Err(e) = given_up {
+        eprintln!("fs2: {} stays, and nobody serves it: {e}", record.block_device.display());
+    }
 }
 
 /// Tells the daemon to end. One that is just replaced (`fs2 upgrade`) goes on as another program in the same process, which answers soon.
