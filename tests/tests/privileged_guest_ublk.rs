@@ -265,6 +265,26 @@ fn a_device_that_nobody_serves_goes_with_the_unmount() {
     left.says("it is gone");
 }
 
+/// The next daemon was ended since the mount's record could not be written, five times, and then the device failed.
+#[test]
+fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{MOUNTED}
+        # As where /run is full.
+        mkdir "$(ls /run/fs2/*.mount).new"
+        old=$(pid); kill -9 "$old"
+        dd if=/dev/zero of=/tmp/m/x bs=64k count=20 conv=fsync status=none
+        until_true 20 grep 'names a former daemon' /run/fs2/*.log
+        [ "$(pid)" != "$old" ]; [ "$(failures)" = 0 ]
+        not ls /run/fs2/*.failed
+        rmdir /run/fs2/*.new
+        code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+        {GONE}"#
+    ));
+    left.says("names a former daemon");
+}
+
 /// The volume's path names another file by then: a second device over that one would help nobody who waits for the first.
 #[test]
 fn an_image_that_was_replaced_is_not_served_in_its_place() {

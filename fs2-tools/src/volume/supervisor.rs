@@ -309,7 +309,10 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
         return Ok(false);
     }
     record.is_served_by(daemon.pid());
-    record.write().map_err(io_error(record.path.display().to_string()))?;
+    if let Err(e) = record.write() {
+        // Programs wait for that daemon, and whoever ends it asks at its socket.
+        eprintln!("fs2 supervise: {} names a former daemon: {e}", record.path.display());
+    }
     reconnect(record).map_err(io_error("connecting the new daemon"))?;
     eprintln!("fs2 supervise: daemon {} serves {}: {}", record.pid, record.device.display(), status.liveness);
     daemon.keep();
