@@ -266,6 +266,25 @@ fn a_part_of_a_drive_is_measured_as_that() {
     assert!((ready_ms(&found.profile, 2_000_000) / ready_ms(&profile, 2_000_000) - 1.0).abs() < 0.03);
 }
 
+/// A logical volume whose first extents lie on inner tracks: the way down from a place is longer than by the first ones.
+#[test]
+fn tracks_may_grow_towards_the_end() {
+    let text = DriveProfile::builtin_source("wd800-repaired").unwrap();
+    let (before, zones) = text.split_at(text.find("[[disk.zones]]").unwrap());
+    let power = &zones[zones.find("[power]").unwrap()..];
+    let zone = |first: u64, tracks: u64| {
+        format!("[[disk.zones]]\nfirst_sector = {first}\nsectors_per_track = {tracks}\n\n")
+    };
+    let profile =
+        DriveProfile::parse(&[before, &zone(0, 500), &zone(250_000, 1000), power].concat(), "grows").unwrap();
+    for seed in 1..4 {
+        let part = Options { capacity_sectors: 1 << 21, ..options(&profile, seed) };
+        let found = calibrate(&mut Machine::new(&profile, seed), part).unwrap();
+        let (is, was) = (ready_ms(&profile, 500_000), ready_ms(&found.profile, 500_000));
+        assert!((was / is - 1.0).abs() < 0.1, "seed {seed}: {is} {was}");
+    }
+}
+
 #[test]
 fn what_is_no_disk_is_refused() {
     /// Waits as long as it likes.

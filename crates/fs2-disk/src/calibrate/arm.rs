@@ -39,7 +39,7 @@ fn at_distance(
     distance: u64,
     up: bool,
 ) -> Result<Option<Seen>, Stop> {
-    let near = map.sectors_per_track(0);
+    let near = map.sectors_per_track_max();
     // Short moves go down, and far enough from try to try that none comes where another was.
     let tracks = if distance < 64 * near { distance / near + 3 } else { 1 };
     let room = (TRIES as u64 + 2) * tracks * near;

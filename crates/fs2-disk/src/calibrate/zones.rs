@@ -25,6 +25,11 @@ impl Map {
         self.zones.get(i.saturating_sub(1)).map_or(1, |z| u64::from(z.sectors_per_track))
     }
 
+    /// The same where they have most: not the first ones on a volume that was put together of several stretches.
+    pub(super) fn sectors_per_track_max(&self) -> u64 {
+        self.zones.iter().map(|z| u64::from(z.sectors_per_track)).max().unwrap_or(1)
+    }
+
     /// Microseconds a sector takes to pass.
     pub(super) fn sector_us(&self, turn: &Turn, at: u64) -> f64 {
         turn.us / self.sectors_per_track(at) as f64
