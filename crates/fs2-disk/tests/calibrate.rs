@@ -312,6 +312,50 @@ fn what_is_no_disk_is_refused() {
     );
 }
 
+/// The first 256 MiB of a drive whose cache holds as much: there is hardly an arm to be seen.
+#[test]
+fn where_no_seeks_are_to_be_seen_there_is_no_profile() {
+    let mut refused = 0;
+    for name in ["exos-x24", "nearline-hc310"] {
+        let profile = builtin(name);
+        for seed in 1..20 {
+            let part = Options { capacity_sectors: CAPACITY_MIN, ..options(&profile, seed) };
+            match calibrate(&mut Machine::new(&profile, seed), part) {
+                Ok(found) => {
+                    let text = found.profile.to_toml();
+                    assert_eq!(
+                        DriveProfile::parse(&text, name).unwrap(),
+                        found.profile,
+                        "{name}, seed {seed}"
+                    );
+                    let (is, was) = (ready_ms(&profile, 200_000), ready_ms(&found.profile, 200_000));
+                    assert!((was / is - 1.0).abs() < 0.5, "{name}, seed {seed}: {is} {was}");
+                }
+                Err(Refused::NoSeeks { .. }) => refused += 1,
+                Err(other) => panic!("{name}, seed {seed}: {other}"),
+            }
+        }
+    }
+    assert!(refused > 0);
+}
+
+/// However little time there is, the curve does not run on from the first half of the way.
+#[test]
+fn the_longest_way_is_always_measured() {
+    for name in turning() {
+        let profile = builtin(name);
+        let full = profile.capacity_sectors() / 100 * 95;
+        for seed in 1..12 {
+            let hurried = Options { budget: Nanos(5_000_000_000), ..options(&profile, seed) };
+            let found = calibrate(&mut Machine::new(&profile, seed), hurried).unwrap();
+            let longest = found.seeks.last().map_or(0, |s| s.distance);
+            assert!(longest > full, "{name}, seed {seed}: {longest} of {full}");
+            let (is, was) = (ready_ms(&profile, full), ready_ms(&found.profile, full));
+            assert!((was / is - 1.0).abs() < 0.1, "{name}, seed {seed}: {is} {was}");
+        }
+    }
+}
+
 /// Ends wherever a read fails, and panics nowhere on the way.
 #[test]
 fn a_read_that_fails_ends_it() {

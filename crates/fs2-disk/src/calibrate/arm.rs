@@ -105,31 +105,36 @@ fn at_distance(
 const OPEN_US: f64 = 50.0;
 const OPEN_MAX: f64 = 0.04;
 
-/// At the ends of tracks a try goes astray by a skew: then it is done elsewhere.
+/// At the ends of tracks a try goes astray by a skew: then it is done elsewhere; `at_least` so often while there is
+/// nothing to go by, however little time is left.
 fn narrowed(
     bench: &mut Bench<'_>,
     turn: &Turn,
     map: &Map,
-    distance: u64,
-    up: bool,
+    (distance, up): (u64, bool),
+    at_least: usize,
 ) -> Result<Option<Seen>, Stop> {
     let mut best = None::<Seen>;
-    for _ in 0..6 {
+    let usable = |s: &Seen| s.doubt < 2 && s.half < turn.us * OPEN_MAX;
+    for tries in 1..=6 {
         let seen = at_distance(bench, turn, map, distance, up)?;
         best = match (best, seen) {
             (Some(a), Some(b)) => Some(if (b.doubt, b.half) < (a.doubt, a.half) { b } else { a }),
             (a, b) => a.or(b),
         };
-        if best.as_ref().is_none_or(|s| s.doubt == 0 && s.half < OPEN_US) || bench.hurry() {
+        let Some(s) = &best else { break };
+        if s.doubt == 0 && s.half < OPEN_US || bench.hurry() && (usable(s) || tries >= at_least) {
             break;
         }
     }
-    Ok(best.filter(|s| s.doubt < 2 && s.half < turn.us * OPEN_MAX))
+    Ok(best.filter(usable))
 }
 
 /// Seeks of all distances, ascending.
 pub(super) fn curve(bench: &mut Bench<'_>, turn: &Turn, map: &Map) -> Result<Vec<Seen>, Stop> {
-    let (least, most) = (4 * map.sectors_per_track(0), bench.capacity() / 100 * 97);
+    let tries_sectors = (TRIES as u64 + 5) * map.sectors_per_track_max();
+    let most = (bench.capacity() / 100 * 97).min(bench.capacity().saturating_sub(tries_sectors));
+    let least = 4 * map.sectors_per_track(0);
     let points = bench.share(22, 10);
     let finer = bench.share(10, 3);
     let ratio = (most as f64 / least as f64).powf(1.0 / (points - 1) as f64);
@@ -143,8 +148,10 @@ pub(super) fn curve(bench: &mut Bench<'_>, turn: &Turn, map: &Map) -> Result<Vec
             true => (most as f64 / ratio.powi(i as i32)) as u64,
             false => where_steepest(&seen),
         };
+        // Without the longest nothing is known of half the way.
+        let at_least = if i == 0 { 6 } else { 1 };
         let up = i % 2 == 1 && distance > 64 * map.sectors_per_track(0);
-        if let Some(found) = narrowed(bench, turn, map, distance, up)? {
+        if let Some(found) = narrowed(bench, turn, map, (distance, up), at_least)? {
             let after = seen.partition_point(|s| s.distance < found.distance);
             if seen.get(after).is_none_or(|s| s.distance != found.distance) {
                 seen.insert(after, found);

@@ -88,6 +88,18 @@ pub enum Refused {
          cache, or a machine too busy to look at the clock in time: try again when it rests"
     )]
     NoRotation,
+    /// Too few seeks could be told, or none of the long ones.
+    #[error(
+        "only {found} of its seeks, the longest of {longest} sectors, could be told from what else its reads wait for: \
+         a volume of which the drive's cache holds much, one that others use meanwhile, or a machine too busy to look \
+         at the clock in time: try again when it rests, with more time, or measure all of the drive"
+    )]
+    NoSeeks {
+        /// Distances of which the time is known.
+        found: usize,
+        /// The longest of them, sectors; 0 of none.
+        longest: u64,
+    },
 }
 
 impl From<Stop> for Refused {
@@ -98,6 +110,12 @@ impl From<Stop> for Refused {
 
 /// 256 MiB: over less, a seek is hardly more than settling.
 pub const CAPACITY_MIN: u64 = 1 << 19;
+
+/// Fewer points make no curve, and one that ends before half the way tells nothing of the other half.
+const SEEKS_MIN: usize = 4;
+
+/// What a command takes at most before an arm moves: a larger overhead was measured wrong. Guess.
+const COMMAND_US: f64 = 200.0;
 
 /// How long a move takes, as measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,7 +189,13 @@ pub fn calibrate(oracle: &mut dyn Oracle, options: Options) -> Result<Calibratio
     bench.progress("the drive's cache", 0.45);
     let buffer = buffer::look(&mut bench, &turn, &map)?;
     bench.progress("seeks", 0.6);
-    let seeks = arm::curve(&mut bench, &turn, &map)?;
+    let mut seeks = arm::curve(&mut bench, &turn, &map)?;
+    // No arm moves sooner than the cache answers: what seems to was in it.
+    seeks.retain(|s| s.us >= buffer.overhead_us.min(COMMAND_US));
+    let longest = seeks.last().map_or(0, |s| s.distance);
+    if seeks.len() < SEEKS_MIN || longest < options.capacity_sectors / 2 {
+        return Err(Refused::NoSeeks { found: seeks.len(), longest });
+    }
     bench.progress("done", 1.0);
     Ok(assemble::disk(&bench, &turn, &map, &buffer, seeks))
 }
