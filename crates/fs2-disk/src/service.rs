@@ -94,15 +94,18 @@ impl Energy {
     /// Accounts for the rest of `span`, the time from the drive's start to its end: what the drive
     /// did by itself (`activity`), and idling in between. Call once, after the last access.
     ///
-    /// Background writes beside the accesses' own time are taken out of the idle time; where they
-    /// overlap accesses answered from the cache, idle time has none left to give and stays 0.
+    /// Background writes are taken out of the idle time. What they overlap accesses by, which waited for
+    /// them or were answered from the cache meanwhile, those have paid as idling: where idle time has
+    /// none left to give, it is taken off the background's energy, and no moment is paid twice.
     pub fn finish(&mut self, span: Nanos, activity: &Activity) {
         let p = self.power;
         let b = &activity.background;
         let spin_up_w = p.spin_up_w.unwrap_or(p.idle_w);
-        self.background_j = b.seek.as_secs_f64() * p.seek_w
+        let background_j = b.seek.as_secs_f64() * p.seek_w
             + b.rotation.as_secs_f64() * p.idle_w
             + b.transfer.as_secs_f64() * p.write_w;
+        let twice = (self.busy + b.total() + activity.standby).since(span).min(b.total());
+        self.background_j = (background_j - twice.as_secs_f64() * p.idle_w).max(0.0);
         self.standby_j = activity.standby.as_secs_f64() * p.standby_w.unwrap_or(p.idle_w);
         // The access that waited for it has paid for idling in that time.
         self.spin_up_j = activity.spinning_up.as_secs_f64() * (spin_up_w - p.idle_w).max(0.0);

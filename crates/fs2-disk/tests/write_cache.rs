@@ -202,6 +202,24 @@ fn energy_of_background_writes() {
     assert!((energy.joules() - (8.0 + b.seek.as_secs_f64() * 6.0)).abs() < 1e-6);
 }
 
+/// Writes come faster than the platters take them: each waits for room while another is written.
+#[test]
+fn no_moment_is_paid_twice() {
+    let mut d = disk(64, 10.0);
+    let mut energy = Energy::new(d.profile().power());
+    let mut now = Nanos(0);
+    for i in 0..500u64 {
+        let w = write(&mut d, now, i * 7_919 % 1000 * 150_000, 16);
+        energy.add(&w);
+        now = w.end();
+    }
+    let activity = d.activity(now);
+    energy.finish(now, &activity);
+    // The drive needs 8 W for all but seeking, and 14 W for that.
+    let want = now.as_secs_f64() * 8.0 + activity.media.seek.as_secs_f64() * 6.0;
+    assert!((energy.joules() / want - 1.0).abs() < 0.001, "{} of {want}", energy.joules());
+}
+
 proptest! {
     /// Whatever is asked: every sector written reaches the platters once it was flushed, no write is
     /// lost or done for nothing, and predictions hold.
