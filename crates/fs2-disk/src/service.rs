@@ -196,6 +196,18 @@ impl Split {
         self.transfer += other.transfer;
     }
 
+    /// What came to it after it was `before`.
+    pub fn since(&self, before: &Split) -> Split {
+        Split {
+            count: self.count.saturating_sub(before.count),
+            hits: self.hits.saturating_sub(before.hits),
+            overhead: self.overhead - before.overhead,
+            seek: self.seek - before.seek,
+            rotation: self.rotation - before.rotation,
+            transfer: self.transfer - before.transfer,
+        }
+    }
+
     /// Time the drive was busy.
     pub fn total(&self) -> Nanos {
         self.overhead + self.seek + self.rotation + self.transfer
@@ -245,4 +257,17 @@ pub struct Activity {
     pub spin_ups: u64,
     /// How long that took; an access that waited for it counts it as overhead.
     pub spinning_up: Nanos,
+}
+
+impl Activity {
+    /// What came to it after it was `before`.
+    pub fn since(&self, before: &Activity) -> Activity {
+        Activity {
+            media: self.media.since(&before.media),
+            background: self.background.since(&before.background),
+            standby: self.standby - before.standby,
+            spin_ups: self.spin_ups.saturating_sub(before.spin_ups),
+            spinning_up: self.spinning_up - before.spinning_up,
+        }
+    }
 }

@@ -483,6 +483,39 @@ fn the_drive_orders_moved_requests_by_where_they_go() {
     assert!((moved / there - 1.0).abs() < 0.05, "{moved} and {there} s");
 }
 
+/// The drive's own writes and its sleep cost what they cost, though no request waits for them.
+#[test]
+fn what_a_drive_does_by_itself_is_paid() {
+    let write = |at_us: u64, sector: u64| {
+        Record::new(Nanos(at_us * 1000), Op::Write, Extent::new(sector * 512, 4096))
+    };
+    let trace: Vec<Record> = (0..100).map(|i| write(i * 200_000, i * 7_919 % 1000 * 8000)).collect();
+    let of = |drive: DriveProfile, trace: &[Record]| {
+        let settings = Settings::new(drive).with_policy(PolicyKind::None);
+        let mut replay = Replay::new(&aged(4 << 30), settings).expect("a volume");
+        run(&mut replay, trace);
+        replay.idle(Nanos::from_millis(1000));
+        let first = replay.last_run().clone();
+        (first, run(&mut replay, trace))
+    };
+    let (plain, _) = of(drive(), &trace);
+    assert_eq!(plain.background_joules, 0.0);
+    // Each write moves the arm, before its answer or after it.
+    let (cached, again) = of(drive().with_write_cache(8192, 50.0), &trace);
+    assert!(cached.request_joules < plain.request_joules / 10.0);
+    let (a, b) = (cached.energy_total_j(), plain.energy_total_j());
+    assert!(cached.background_joules > 0.3 && (a / b - 1.0).abs() < 0.01, "{a} and {b} J");
+    assert!((again.background_joules / cached.background_joules - 1.0).abs() < 0.2);
+    // A minute between two reads, of which it sleeps fifty seconds.
+    let laptop = DriveProfile::builtin("laptop-5400").expect("it is built in");
+    let rare = [read(0, 1_000_000, 8), read(60_000_000, 5_000_000, 8)];
+    let (awake, _) = of(laptop.clone().with_standby_after(None), &rare);
+    let (asleep, _) = of(laptop.with_standby_after(Some(10.0)), &rare);
+    let saved = awake.energy_total_j() - asleep.energy_total_j();
+    let slept = 49.0 * (0.66 - 0.18) - 3.5 * 5.0;
+    assert!((saved - slept).abs() < 1.5, "{saved} J saved, {slept} expected");
+}
+
 #[test]
 fn a_scheme_may_move_requests_and_pays_for_it() {
     let near = (1u64 << 30) / 512 - 4096;

@@ -118,8 +118,10 @@ pub struct Run {
     pub request_joules: f64,
     /// Energy of the engine's own accesses, joules, in the run and the idle time after it.
     pub own_joules: f64,
-    /// Energy of doing nothing during the run, joules.
+    /// Energy of doing nothing during the run, spun down and spinning up again included, joules.
     pub idle_joules: f64,
+    /// Energy of what the drive wrote from its write cache with nobody waiting, joules, in the run and the idle time after it.
+    pub background_joules: f64,
     /// Replicas at the end of the idle time after the run.
     pub replicas: u64,
 }
@@ -191,10 +193,10 @@ impl Run {
         1000.0 * self.request_joules / self.split.count.max(1) as f64
     }
 
-    /// Energy of the run, joules: accesses, idle time, and the engine's own accesses, those in the idle
-    /// time after the run included.
+    /// Energy of the run, joules: accesses, idle time, the engine's own accesses and the drive's writes in the
+    /// background, those in the idle time after the run included.
     pub fn energy_total_j(&self) -> f64 {
-        self.request_joules + self.own_joules + self.idle_joules
+        self.request_joules + self.own_joules + self.idle_joules + self.background_joules
     }
 
     /// Sectors written as copies in percent of requests' sectors.

@@ -16,7 +16,7 @@ use fs2_block::{
     BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, SECTOR_BYTES,
     Sector,
 };
-use fs2_disk::{Disk, Energy, Queue, Scheduler, Service};
+use fs2_disk::{Activity, Disk, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::Shape;
 use fs2_engine::{Brought, Io, IoData, IoOp, Outcome, PolicyKind, Standing, Target, Volume};
 use fs2_trace::Record;
@@ -97,6 +97,10 @@ pub struct Replay {
     copies_read: u64,
     energy: Energy,
     own_energy: Energy,
+    /// What the drive had done by itself when the run began, or what was prepared for it; and when the run began.
+    by_itself: [Activity; 2],
+    /// Energy of background writes that accesses of the run have paid as idling, joules.
+    paid_joules: f64,
     last_answer: Nanos,
     /// When a request arrived or was answered last.
     last_request: Nanos,
@@ -185,6 +189,8 @@ impl Replay {
             copies_read: 0,
             energy: Energy::new(power),
             own_energy: Energy::new(power),
+            by_itself: [Activity::default(); 2],
+            paid_joules: 0.0,
             last_answer: Nanos(0),
             last_request: Nanos(0),
             dots_max: None,
@@ -236,11 +242,7 @@ impl Replay {
             self.step();
         }
         self.run.elapsed = self.last_answer.max(begin).since(begin);
-        let busy = self.run.split.total() + self.run.own.total();
-        let mut idle = Energy::new(self.disk.profile().power());
-        idle.idle(self.run.elapsed.since(busy));
-        self.run.idle_joules = idle.joules();
-        self.between_runs = true;
+        self.end_run();
         if let Some(samples) = &mut self.samples {
             samples.ended(self.last_answer.max(begin));
         }

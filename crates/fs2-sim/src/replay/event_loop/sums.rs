@@ -1,7 +1,7 @@
 //! What is counted and sampled on the way.
 
-use fs2_block::{Extent, Op, Sector};
-use fs2_disk::{Energy, Service};
+use fs2_block::{Extent, Nanos, Op, Sector};
+use fs2_disk::{Activity, Energy, Service};
 use fs2_engine::{Io, IoData, IoOp};
 
 use super::{Replay, is_request, op_of};
@@ -27,6 +27,8 @@ impl Replay {
         self.sample_moment(false);
         let power = self.disk.profile().power();
         self.energy = Energy::new(power);
+        self.by_itself[1] = self.disk.activity(self.now);
+        self.paid_joules = 0.0;
         if std::mem::take(&mut self.prepared) {
             self.run = Run {
                 copy_sectors: before.copy_sectors,
@@ -37,15 +39,36 @@ impl Replay {
             };
         } else {
             self.own_energy = Energy::new(power);
+            self.by_itself[0] = self.by_itself[1];
         }
         self.between_runs = false;
         self.copies_read = self.volume.stats().reads_from_replica;
         self.last_answer = self.now;
     }
 
+    /// The run is over: what the drive did beside its accesses.
+    pub(super) fn end_run(&mut self) {
+        let did = self.disk.activity(self.now).since(&self.by_itself[1]);
+        let accesses = self.run.split.total() + self.run.own.total();
+        let rest = self.beside(self.run.elapsed.since(accesses), &did);
+        self.run.idle_joules = rest.idle_joules() + rest.standby_joules() + rest.spin_up_joules();
+        self.paid_joules = self.beside(Nanos(u64::MAX), &did).background_joules() - rest.background_joules();
+        self.between_runs = true;
+    }
+
+    /// What the drive did by itself in a time that accesses left it.
+    fn beside(&self, time: Nanos, did: &Activity) -> Energy {
+        let mut energy = Energy::new(self.disk.profile().power());
+        energy.finish(time, did);
+        energy
+    }
+
     pub(super) fn finish_sums(&mut self) {
         self.run.request_joules = self.energy.access_joules();
         self.run.own_joules = self.own_energy.access_joules();
+        let did = self.disk.activity(self.now).since(&self.by_itself[0]);
+        self.run.background_joules =
+            self.beside(Nanos(u64::MAX), &did).background_joules() - self.paid_joules;
         self.run.replicas = self.volume.table().len() as u64;
         self.run.reads_from_copies = self.volume.stats().reads_from_replica - self.copies_read;
         self.sample_moment(true);
