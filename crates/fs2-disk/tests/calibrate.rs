@@ -285,6 +285,19 @@ fn tracks_may_grow_towards_the_end() {
     }
 }
 
+/// So large that a quarter of it has room for 61, and for 122, places apart from each other.
+#[test]
+fn the_cache_is_looked_at_in_different_places() {
+    let profile = builtin("wd800-repaired").with_read_ahead(16, 4096);
+    let (segments, bytes) = profile.read_ahead();
+    for places in [61, 122] {
+        let apart = bytes / 512 * 3 / 2;
+        let part = Options { capacity_sectors: places * 4 * apart + 800, ..options(&profile, 1) };
+        let found = calibrate(&mut Machine::quiet(&profile, 1), part).unwrap();
+        assert_eq!(found.profile.read_ahead(), (segments, bytes), "{places} places");
+    }
+}
+
 #[test]
 fn what_is_no_disk_is_refused() {
     /// Waits as long as it likes.

@@ -95,8 +95,9 @@ impl Look<'_, '_> {
         let apart = (limit + limit / 2).max(64 * grain).next_multiple_of(grain);
         let places = PLACES.min(self.bench.capacity() / 4 / apart).max(1);
         let base = self.fresh();
-        // Not in their order: that would be a stream.
-        let place = |i: u64| base + (i * 61 + 7) % places * apart;
+        // Not in their order: that would be a stream. A step that divides their number would visit one alone.
+        let step = if places.is_multiple_of(61) { 59 } else { 61 };
+        let place = |i: u64| base + (i * step + 7) % places * apart;
         for i in 0..places {
             self.bench.read(place(i))?;
         }
