@@ -273,6 +273,18 @@ fn faults_are_told_with_file_and_line() {
             "small.model",
             "is no number",
         ),
+        (
+            "Access time type = trackSwitchPlusRotation,",
+            "Access time type = constant,\n      Constant access time = 12.5,",
+            "small.model",
+            "this Access time type is not supported, expected trackSwitchPlusRotation",
+        ),
+        (
+            "Access time type = trackSwitchPlusRotation,",
+            "Access time type = averageRotation,",
+            "small.model",
+            "this Access time type is not supported",
+        ),
         ("Head switch time = 1.5,", "Head switch time = ],", "small.model", "`]`, expected a value"),
     ] {
         let error = import_of(&SPECS.replace(from, to), &MODEL.replace(from, to), SEEK).unwrap_err();

@@ -48,6 +48,12 @@ pub(crate) fn import(
     expect_kind(layout, "dm_layout_g1")?;
     let mechanics = block(model, "Mechanical Model")?;
     expect_kind(mechanics, "dm_mech_g1")?;
+    // The other types put a number in place of rotation, or of the arm as well.
+    if let Some((place, value)) = mechanics.find("Access time type")
+        && !matches!(value, Value::Word(w) if w == "trackSwitchPlusRotation")
+    {
+        return Err(place.error("this Access time type is not supported, expected trackSwitchPlusRotation"));
+    }
     let platter = platter(model, layout, mechanics)?;
     // Each bus on the way may be slower than the drive's end of it.
     let bus_mb_s = |name: &str| {
