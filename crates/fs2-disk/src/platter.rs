@@ -149,7 +149,9 @@ struct Zone {
     /// Slips before a cylinder (heads · spt) or track (spt) turn its first block on: that unit.
     slips_turn: Option<u64>,
     slips: Vec<u64>,
+    /// By blocks, or by tracks of which each lies elsewhere as a whole.
     remaps: Vec<(u64, u64)>,
+    remaps_tracks: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -218,13 +220,17 @@ impl Platter {
         // Beyond the last zone's end the sum may wrap: a place all the same (G3).
         let mut block = unit.wrapping_mul(zone.unit_blocks).wrapping_add(zone.unit_front + rest + slipped);
         if !zone.remaps.is_empty() {
-            match zone.remaps.binary_search_by_key(&block, |r| r.0) {
+            // A run ends with its track in any case.
+            let (unit, within) = if zone.remaps_tracks { zone.spt.div_rem(block) } else { (block, 0) };
+            match zone.remaps.binary_search_by_key(&unit, |r| r.0) {
+                Ok(at) if zone.remaps_tracks => block = zone.remaps[at].1 * zone.spt.get() + within,
                 Ok(at) => (block, run) = (zone.remaps[at].1, 1),
-                Err(at) => {
+                Err(at) if !zone.remaps_tracks => {
                     if let Some(next) = zone.remaps.get(at) {
                         run = run.min(next.0 - block);
                     }
                 }
+                Err(_) => {}
             }
         }
         let (track, place) = zone.spt.div_rem(block);
@@ -329,10 +335,6 @@ impl Zone {
             Sparing::PerCylinderSlipOn | Sparing::PerCylinderFrontSlipOn | Sparing::AtEnd
         );
         let slip_width = if spec.sparing == Sparing::Tracks { spt } else { 1 };
-        let spread = |blocks: &(u64, u64)| {
-            let (from, to) = (blocks.0 * slip_width, blocks.1 * slip_width);
-            (0..slip_width).map(move |i| (from + i, to + i))
-        };
         let mut zone = Zone {
             first,
             end: first + spec.sectors(z).unwrap_or(1),
@@ -357,7 +359,8 @@ impl Zone {
                 _ => None,
             },
             slips: z.slips.clone(),
-            remaps: z.remaps.iter().filter(|r| r.0 != r.1).flat_map(spread).collect(),
+            remaps: z.remaps.iter().filter(|r| r.0 != r.1).copied().collect(),
+            remaps_tracks: spec.sparing == Sparing::Tracks,
         };
         zone.breaks = zone.find_breaks(slip_width);
         zone
@@ -471,6 +474,45 @@ mod tests {
         }
         order.drain(..z.front as usize);
         order
+    }
+
+    /// A track that lies elsewhere takes no more room than a block, however long it is.
+    #[test]
+    fn a_remapped_track_lies_elsewhere_as_a_whole() {
+        let spt = 1 << 20;
+        let zone = PlatterZone {
+            first_cylinder: 0,
+            last_cylinder: 99,
+            sectors_per_track: spt,
+            offset: 0.0,
+            front: 0,
+            track_skew: 0.0,
+            cylinder_skew: 0.0,
+            spares: 10,
+            slips: vec![1],
+            remaps: vec![(3, 150), (4, 150)],
+        };
+        let order = HeadOrder::Plain;
+        let spec =
+            PlatterSpec { heads: 2, order, sparing: Sparing::Tracks, head_switch_ms: 1.0, zones: vec![zone] };
+        let p = Platter::new(&spec, &SeekCurve::Table { points: vec![(1.0, 1.0)] });
+        assert_eq!(p.zones[0].remaps.len(), 2);
+        let spt = u64::from(spt);
+        // Track 1 is passed over, so the third track is track 3, which is track 150: cylinder 75, head 0.
+        for (sector, cylinder, place) in [
+            (2 * spt - 1, 1, spt - 1),
+            (2 * spt, 75, 0),
+            (2 * spt + 5, 75, 5),
+            (3 * spt - 1, 75, spt - 1),
+            (4 * spt, 2, 0),
+        ] {
+            let spot = p.locate(sector);
+            assert_eq!(
+                (spot.cylinder, u64::from(spot.place), spot.run),
+                (cylinder, place, spt - place),
+                "{sector}"
+            );
+        }
     }
 
     proptest! {
