@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fs2_block::{Extent, ReadAt};
@@ -20,6 +21,9 @@ use super::content::{Content, Grain, SECTOR};
 #[derive(Clone, Debug)]
 struct Cached {
     seq: u32,
+    /// The bytes it wrote: of a block that it wrote in part the rest is not its own, and not kept with it (V1).
+    extent: Extent,
+    /// What a read brings of them while it is the latest.
     blocks: Vec<(u32, Content)>,
     stuck: bool,
     /// V5: the same over what there would be; nothing for the daemon's own.
@@ -132,7 +136,8 @@ impl Device {
     pub fn write_as(&mut self, offset: u64, bytes: &[u8], own: bool) {
         let blocks = self.merged(offset, bytes);
         let plain = if own { Vec::new() } else { self.merged_plain(offset, bytes) };
-        self.cache.push(Cached { seq: self.next, blocks, stuck: false, plain });
+        let extent = Extent::new(offset, bytes.len() as u64);
+        self.cache.push(Cached { seq: self.next, extent, blocks, stuck: false, plain });
         self.next += 1;
         self.remember();
     }
@@ -156,18 +161,34 @@ impl Device {
 
     /// Writes whole sectors, durable at once: FUA, or who writes with no daemon attached and waits.
     pub fn write_through(&mut self, offset: u64, bytes: &[u8]) {
-        let plain = self.merged_plain(offset, bytes);
-        for (block, content) in self.merged(offset, bytes) {
-            for c in &mut self.cache {
-                c.blocks.retain(|b| b.0 != block);
-                c.plain.retain(|b| b.0 != block);
+        let (blocks, plain) = (self.merged(offset, bytes), self.merged_plain(offset, bytes));
+        let extent = Extent::new(offset, bytes.len() as u64);
+        let write = Cached { seq: self.next, extent, blocks, stuck: false, plain };
+        let mut older = std::mem::take(&mut self.cache);
+        self.destage(write, &mut older);
+        self.cache = older;
+    }
+
+    /// A write becomes durable, and no more than it; `older` are those in the cache that it came after.
+    fn destage(&mut self, c: Cached, older: &mut Vec<Cached>) {
+        let grain = self.grain;
+        // What is older is over where this covers it.
+        for old in older.iter_mut() {
+            cover(&mut old.blocks, old.extent, &c.blocks, c.extent, grain);
+            cover(&mut old.plain, old.extent, &c.plain, c.extent, grain);
+        }
+        older.retain(|old| !old.blocks.is_empty());
+        for (block, content) in c.blocks {
+            let was = self.durable.get(&block).cloned().unwrap_or_else(|| self.at_first(block));
+            self.durable.insert(block, over(was, &content, block, c.extent, grain));
+        }
+        for (block, content) in c.plain {
+            let was = self.plain.as_ref().and_then(|p| p.get(&block)).cloned();
+            let was = was.unwrap_or_else(|| self.at_first(block));
+            if let Some(durable) = &mut self.plain {
+                durable.insert(block, over(was, &content, block, c.extent, grain));
             }
-            self.durable.insert(block, content);
         }
-        if let Some(durable) = &mut self.plain {
-            durable.extend(plain);
-        }
-        self.cache.retain(|c| !c.blocks.is_empty());
     }
 
     /// V5, as [`Device::merged`].
@@ -210,18 +231,11 @@ impl Device {
         let (done, mut left): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.cache).into_iter().partition(|c| c.seq < covers && !c.stuck);
         for c in done {
-            for (block, content) in c.blocks {
-                // What is older and stuck is over.
-                for old in left.iter_mut().filter(|old| old.seq < c.seq) {
-                    old.blocks.retain(|b| b.0 != block);
-                }
-                self.durable.insert(block, content);
-            }
-            if let Some(durable) = &mut self.plain {
-                durable.extend(c.plain);
-            }
+            // Those that are stuck, and those that came after.
+            let mut newer = left.split_off(left.partition_point(|old| old.seq < c.seq));
+            self.destage(c, &mut left);
+            left.append(&mut newer);
         }
-        left.retain(|c| !c.blocks.is_empty());
         self.cache = left;
         self.remember();
     }
@@ -250,10 +264,7 @@ impl Device {
     pub fn power_loss(&mut self, keep: u64) {
         for (i, c) in std::mem::take(&mut self.cache).into_iter().enumerate() {
             if keep.checked_shr(i as u32).unwrap_or(0) & 1 == 1 {
-                self.durable.extend(c.blocks);
-                if let Some(durable) = &mut self.plain {
-                    durable.extend(c.plain);
-                }
+                self.destage(c, &mut Vec::new());
             }
         }
     }
@@ -262,11 +273,16 @@ impl Device {
     /// the other. A block of two parts is torn between them: what its parts hold is what is told apart.
     pub fn power_loss_torn(&mut self, keep: &mut dyn FnMut() -> bool) {
         for c in std::mem::take(&mut self.cache) {
+            let grain = self.grain;
             for (block, content) in c.blocks {
-                let kept: Vec<bool> = (0..self.grain.block() / SECTOR).map(|_| keep()).collect();
-                let left = self.torn(&self.block(block), &content, &kept);
+                let kept: Vec<bool> = (0..grain.block() / SECTOR).map(|_| keep()).collect();
+                let torn = |was: Content, new: &Content| {
+                    let new = over(was.clone(), new, block, c.extent, grain);
+                    self.torn(&was, &new, &kept)
+                };
+                let left = torn(self.block(block), &content);
                 let plain = c.plain.iter().find(|b| b.0 == block);
-                let plain = plain.and_then(|(_, new)| Some(self.torn(&self.plain_block(block)?, new, &kept)));
+                let plain = plain.and_then(|(_, new)| Some(torn(self.plain_block(block)?, new)));
                 if let (Some(durable), Some(plain)) = (&mut self.plain, plain) {
                     durable.insert(block, plain);
                 }
@@ -307,9 +323,47 @@ impl Hash for Device {
     fn hash<H: Hasher>(&self, h: &mut H) {
         self.durable.hash(h);
         for c in &self.cache {
-            (&c.blocks, c.stuck).hash(h);
+            (&c.blocks, c.extent, c.stuck).hash(h);
         }
     }
+}
+
+/// The bytes of `extent` that lie in a block, counted from its beginning.
+fn part_of(block: u32, extent: Extent, grain: Grain) -> Range<usize> {
+    let size = grain.block() as u64;
+    let start = u64::from(block) * size;
+    let at = |byte: u64| byte.clamp(start, start + size).wrapping_sub(start) as usize;
+    at(extent.offset())..at(extent.end())
+}
+
+/// What a block holds after it was written in `extent`, where `new` is what it would hold if all of it were.
+fn over(was: Content, new: &Content, block: u32, extent: Extent, grain: Grain) -> Content {
+    let part = part_of(block, extent, grain);
+    if part.len() == grain.block() {
+        return new.clone();
+    }
+    let mut now = was.bytes(grain);
+    now[part.clone()].copy_from_slice(&new.bytes(grain)[part]);
+    Content::from_bytes(&now, grain)
+}
+
+/// Of an older write's blocks those are left that a newer one has not written over, with what it has written.
+fn cover(
+    old: &mut Vec<(u32, Content)>,
+    extent: Extent,
+    new: &[(u32, Content)],
+    written: Extent,
+    grain: Grain,
+) {
+    old.retain_mut(|(block, content)| {
+        let Some((_, newer)) = new.iter().find(|n| n.0 == *block) else { return true };
+        let (here, there) = (part_of(*block, extent, grain), part_of(*block, written, grain));
+        if there.start <= here.start && here.end <= there.end {
+            return false;
+        }
+        *content = over(content.clone(), newer, *block, written, grain);
+        true
+    });
 }
 
 /// A device as a new daemon or a checker reads it.
@@ -330,6 +384,8 @@ impl ReadAt for Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn device() -> Device {
@@ -382,6 +438,55 @@ mod tests {
         d.power_loss(0b101);
         assert_eq!(d.plain_block(0), Some(Content::of(0)));
         assert_eq!(d.plain_block(1), Some(Content::of(3)));
+    }
+
+    /// Two writes of one block's parts in the cache were one: the first could not be lost without the second.
+    #[test]
+    fn a_part_of_a_block_survives_for_itself() {
+        let written = || {
+            let mut d = device();
+            d.keep_plain();
+            d.write(0, &[1; 512]);
+            d.write(512, &[2; 512]);
+            d
+        };
+        for (keep, left) in
+            [(0b00, [0, 0]), (0b01, [0x0101, 0]), (0b10, [0, 0x0202]), (0b11, [0x0101, 0x0202])]
+        {
+            let mut d = written();
+            d.power_loss(keep);
+            assert_eq!((d.block(0), d.plain_block(0).unwrap()), (Content::Cells(left), Content::Cells(left)));
+        }
+        let mut all = BTreeSet::new();
+        for drawn in 0..16 {
+            let (mut d, mut at) = (written(), 0..4);
+            d.power_loss_torn(&mut || drawn >> at.next().unwrap() & 1 == 1);
+            all.insert(d.block(0).cells().unwrap());
+        }
+        assert_eq!(all, BTreeSet::from([[0, 0], [0x0101, 0], [0, 0x0202], [0x0101, 0x0202]]));
+    }
+
+    #[test]
+    fn what_makes_a_part_durable_leaves_the_rest_as_it_is() {
+        let mut d = device();
+        d.keep_plain();
+        d.write(0, &[1; 512]);
+        d.flush_failed(d.flush_covers());
+        d.write(512, &[2; 512]);
+        d.flushed(d.flush_covers());
+        assert_eq!((d.block(0), d.cached()), (Content::Cells([0x0101, 0x0202]), 1));
+        // Over what is stuck, without all of it.
+        d.write(1024, &Content::of(3).bytes(Grain::SMALL));
+        d.flush_failed(d.flush_covers());
+        d.write_through(1024, &[4; 512]);
+        assert_eq!((d.block(1), d.cached()), (Content::Cells([0x0404, 3]), 2));
+        d.power_loss(0);
+        for block in [d.block(0), d.plain_block(0).unwrap()] {
+            assert_eq!(block, Content::Cells([0, 0x0202]));
+        }
+        for block in [d.block(1), d.plain_block(1).unwrap()] {
+            assert_eq!(block, Content::Cells([0x0404, 0]));
+        }
     }
 
     #[test]
