@@ -36,6 +36,7 @@ pub const REQUIRED: &[&str] = &[
     "requests sent again",
     "discards read late",
     "flushes that failed",
+    "writes with force unit access",
 ];
 
 /// What is missing after so many worlds of all kinds: nothing, if all is well.

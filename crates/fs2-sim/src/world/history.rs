@@ -3,7 +3,7 @@
 //! H1: a read may bring what a write wrote unless another write, begun after that one had ended, was
 //!     acknowledged before the read began.
 //! H2: after a loss of power a sector may hold what a write wrote unless another, begun after that one had
-//!     ended, was acknowledged before a flush began that succeeded.
+//!     ended, was acknowledged before a flush began that succeeded, or with force unit access.
 //! H3: a discard is a write of nobody knows what; so is never having been written.
 //!
 //! Times are those of a clock that ticks with each event. Nothing in here knows what the daemon thinks.
@@ -42,6 +42,8 @@ struct Write {
     sent: u64,
     ended: u64,
     ok: bool,
+    /// Acknowledged with force unit access.
+    forced: bool,
 }
 
 impl Write {
@@ -110,7 +112,8 @@ impl History {
         let (id, at) = (self.next, self.tick());
         self.next += 1;
         let sectors = self.all();
-        let write = Write { id, value, sectors, readable: sectors, sent: at, ended: at, ok: true };
+        let write =
+            Write { id, value, sectors, readable: sectors, sent: at, ended: at, ok: true, forced: false };
         self.blocks[block as usize] = vec![write];
     }
 
@@ -119,7 +122,8 @@ impl History {
         self.prune(block, oldest_read);
         let (id, sent) = (self.next, self.tick());
         self.next += 1;
-        let write = Write { id, value, sectors, readable: sectors, sent, ended: OPEN, ok: false };
+        let write =
+            Write { id, value, sectors, readable: sectors, sent, ended: OPEN, ok: false, forced: false };
         self.blocks[block as usize].push(write);
         id
     }
@@ -129,6 +133,13 @@ impl History {
         let now = self.tick();
         if let Some(w) = self.blocks[block as usize].iter_mut().find(|w| w.id == id && w.ended == OPEN) {
             (w.ended, w.ok) = (now, ok);
+        }
+    }
+
+    /// A write that was acknowledged is durable by itself.
+    pub fn forced(&mut self, block: u32, id: WriteId) {
+        if let Some(w) = self.blocks[block as usize].iter_mut().find(|w| w.id == id && w.ok) {
+            w.forced = true;
         }
     }
 
@@ -147,6 +158,12 @@ impl History {
 
     fn superseded(&self, x: &Write, s: usize, before: u64, all: &[Write]) -> bool {
         all.iter().any(|w| w.ok && w.ended < before && w.covers(s) && w.sent > x.ended)
+    }
+
+    /// No loss of power brings `x` back (H2).
+    fn outlived(&self, x: &Write, s: usize, all: &[Write]) -> bool {
+        self.superseded(x, s, self.flushed, all)
+            || all.iter().any(|w| w.forced && w.covers(s) && w.sent > x.ended)
     }
 
     /// Forgets what neither a read nor a loss of power can bring any more.
@@ -212,7 +229,7 @@ impl History {
     pub fn after_power_loss(&mut self, block: u32, bytes: &[u8]) -> Result<(), String> {
         for (s, sector) in bytes.chunks_exact(SECTOR).enumerate() {
             let writes = &self.blocks[block as usize];
-            let legal = |w: &&Write| w.covers(s) && !self.superseded(w, s, self.flushed, writes);
+            let legal = |w: &&Write| w.covers(s) && !self.outlived(w, s, writes);
             if !writes.iter().filter(legal).any(|w| self.holds(w, block, s, sector)) {
                 return Err(self.wrong("a loss of power", block, s, sector, &|w| legal(&w)));
             }
@@ -245,6 +262,7 @@ impl History {
                 sent: now,
                 ended: now,
                 ok: false,
+                forced: false,
             });
         }
         Ok(())
@@ -374,6 +392,26 @@ mod tests {
         let flush = h.tick();
         h.flushed(flush);
         assert!(h.clone().after_power_loss(3, &bytes(1)).is_err());
+    }
+
+    /// Worlds force one write in sixteen, and took none of them for durable.
+    #[test]
+    fn what_was_forced_survives_without_a_flush() {
+        let mut h = History::new(8, 1024);
+        put(&mut h, 1, true);
+        let half = h.write(3, 1, Value::Version(2), u64::MAX);
+        h.forced(3, half);
+        let lost = [bytes(1), fill(2, 3, 2, 0, 1)].map(|b| [&b[..512], &bytes(1)[512..]].concat());
+        assert!(lost.iter().all(|b| h.clone().after_power_loss(3, b).is_ok()), "it is in flight");
+        h.ended(3, half, true);
+        assert!(lost.iter().all(|b| h.clone().after_power_loss(3, b).is_ok()), "nobody forced it");
+        h.forced(3, half);
+        assert!(h.clone().after_power_loss(3, &lost[0]).is_err());
+        assert!(h.clone().after_power_loss(3, &lost[1]).is_ok());
+        put(&mut h, 3, true);
+        for left in [&lost[1], &bytes(3)] {
+            assert!(h.clone().after_power_loss(3, left).is_ok(), "what came later may be lost");
+        }
     }
 
     #[test]

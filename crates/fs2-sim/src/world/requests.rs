@@ -38,6 +38,8 @@ pub(super) struct Ask {
     pub(super) send: u64,
     connection: usize,
     tries: u32,
+    /// It was sent last with force unit access.
+    forced: bool,
 }
 
 /// A request on its way to, or in, the daemon.
@@ -151,6 +153,7 @@ impl World {
             send: 0,
             connection,
             tries: 0,
+            forced: false,
         };
         self.asks.insert(name, ask);
         self.send(name);
@@ -175,6 +178,7 @@ impl World {
         let send = self.new_name();
         let fua = self.rng.below(16) == 0;
         let ask = self.asks.get_mut(&name).expect("it was asked");
+        ask.forced = fua && ask.op == Op::Write;
         ask.send = send;
         ask.tries += 1;
         let request = Request {
@@ -182,7 +186,7 @@ impl World {
             connection: ConnectionId(self.connections[ask.connection]),
             op: ask.op,
             extent: ask.extent,
-            flags: Flags { fua: fua && ask.op == Op::Write, no_hole: false },
+            flags: Flags { fua: ask.forced, no_hole: false },
         };
         let (payload, again) = (ask.payload.clone(), ask.tries > 1);
         let session = self.sessions;
@@ -309,7 +313,11 @@ impl World {
         }
         for (b, id) in &ask.writes {
             self.history.ended(*b, *id, ok);
+            if ok && ask.forced {
+                self.history.forced(*b, *id);
+            }
         }
+        self.note("writes with force unit access", u64::from(ok && ask.forced));
         match ask.wish {
             Wish::Read(first, from, _) => {
                 self.reads.remove(&(ask.sent, name));
