@@ -16,7 +16,7 @@ use fs2_store::{
 };
 
 use crate::runtime;
-use crate::server::{Drive, Server, TraceRing, WORKERS_MAX};
+use crate::server::{Drive, Server, TraceRing, WORKERS_MAX, parts};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::upgrade::{self, Given};
 use crate::wakeups::{AwakeKind, Wakeups};
@@ -465,8 +465,10 @@ impl Served {
             .spawn(move || {
                 let mut records = 0;
                 theirs.drain(|record| {
-                    records += 1;
-                    writer.push(&record)
+                    parts(record).try_for_each(|part| {
+                        records += 1;
+                        writer.push(&part)
+                    })
                 })?;
                 io::Write::flush(&mut writer.finish()?)?;
                 Ok(records)

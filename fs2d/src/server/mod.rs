@@ -31,6 +31,7 @@ use fs2_trace::{Record, RecordFlags};
 use crate::service::{ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink};
 use crate::wakeups::Wakeups;
 use slab::Slab;
+pub(crate) use trace::parts;
 pub use trace::{TraceRing, TraceTap};
 use waiter::{CALL, CallSlot, Owed, Waiter};
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
+use fs2_block::Extent;
 use fs2_trace::Record;
 
 /// Records of a piece. A guess: so many share the cost of handing over, and are lost with a daemon that is killed.
@@ -22,6 +23,19 @@ const PIECE: usize = 128;
 
 /// How long the writer rests where there is nothing; nobody wakes it (T1).
 const REST: Duration = Duration::from_millis(5);
+
+/// Most bytes of an access in a trace, whose records have 32 bits for them.
+const PART: u64 = 1 << 30;
+
+/// What stands in a trace for an access: a punched hole may be longer than a record can say.
+pub(crate) fn parts(record: Record) -> impl Iterator<Item = Record> {
+    let (start, end) = (record.extent.offset(), record.extent.end());
+    // One where it has no bytes, as a flush.
+    (0..record.extent.len().div_ceil(PART).max(1)).map(move |n| {
+        let at = start + n * PART;
+        Record { extent: Extent::new(at, PART.min(end - at)), ..record }
+    })
+}
 
 /// A bounded ring without locks, for one trace.
 #[derive(Debug)]
