@@ -251,7 +251,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         return Err(Failure("--without leaves parts of fs2 out, which is not among the policies".into()));
     }
     let map = free_map(args, err)?;
-    let stretch = stretch_of(args, &map, &drive)?;
+    let stretch = stretch_of(args.stretch, &map, &drive)?;
     let extended = drive.fit(map.bytes() * u64::from(stretch) / 512);
     if let Some(extended) = &extended {
         let instead = "take a larger --drive, put devices side by side (--pack), or choose one (--device)";
@@ -350,12 +350,15 @@ fn see(args: &Args, in_use: &mut InUse) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stretch_of(args: &Args, map: &FreeMap, drive: &DriveProfile) -> Result<u32, Failure> {
-    match args.stretch {
+fn stretch_of(asked: Option<u32>, map: &FreeMap, drive: &DriveProfile) -> Result<u32, Failure> {
+    match asked {
         None => Ok(1),
         Some(0) => {
             let fits = drive.capacity_sectors() * 512 / map.bytes().max(1);
-            Ok(u32::try_from(fits).unwrap_or(u32::MAX).max(1))
+            // A drive may be larger than ext2.
+            let whole = map.groups.len() as u64 * u64::from(map.blocks_per_group);
+            let most = u64::from(u32::MAX - map.first_block()) / whole.max(1);
+            Ok(u32::try_from(fits.min(most)).unwrap_or(u32::MAX).max(1))
         }
         Some(n) if u64::from(n) * u64::from(map.blocks) < u64::from(u32::MAX) => Ok(n),
         Some(n) => Err(Failure(format!("--stretch {n}: more blocks than ext2 has"))),
@@ -505,6 +508,22 @@ fn bounds(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// On a drive of more than 16 TiB blocks of 4 KiB run out before the drive does: that was an error.
+    #[test]
+    fn a_volume_fills_a_drive_as_far_as_ext2_goes() {
+        let map = FreeMap::aged(1 << 30, Permille::new(600).expect("below 1000"), 1).expect("ext2 has room");
+        let on = |name| {
+            let drive = DriveProfile::builtin(name).expect("it is built in");
+            (
+                stretch_of(Some(0), &map, &drive).expect("it fills the drive"),
+                drive.capacity_sectors() / (2 << 20),
+            )
+        };
+        let (small, large) = (on("wd800-repaired"), on("exos-x24"));
+        assert!(u64::from(small.0) == small.1 && u64::from(large.0) < large.1, "{small:?}, {large:?}");
+        assert!(map.stretched(large.0).is_ok() && map.stretched(large.0 + 1).is_err());
+    }
 
     #[test]
     fn times_are_read_and_wrong_ones_refused() {
