@@ -494,13 +494,13 @@ mod tests {
     /// It let the device go for a program that ended with a usage error, after which a service manager starts none again.
     #[test]
     fn a_program_that_does_not_take_the_daemons_arguments_gets_no_volume() {
-        use std::os::unix::fs::PermissionsExt;
-
         let dir = tempfile::tempdir().unwrap();
+        // Written by another process: what another test's thread starts meanwhile cannot hold it open for writing.
         let script = |name: &str, text: &str| {
             let path = dir.path().join(name);
-            std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
+            let wrote = std::process::Command::new("sh").args(["-c", write]).arg(&path).arg(text).status();
+            assert!(wrote.unwrap().success());
             path
         };
         let mut daemon = std::process::Command::new("sleep").args(["60", "0"]).spawn().unwrap();
