@@ -219,6 +219,23 @@ fn damaged_pages_cost_their_entries() {
     assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
 }
 
+/// A replica that is no copy, under a mark: whoever only looks leaves it to be read, and is told so.
+#[test]
+fn what_a_standing_mark_vouches_for_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[replicas[0].replica.0 as usize * 1024] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let said = run(dir, CHKFS2, &["-n", "-f", "v"]);
+    assert!(said.code == 4 && said.out.contains("1 entry dropped: the replica is no copy"), "{said:?}");
+    assert!(said.out.contains("NOT corrected, its mark stands"), "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code, 1);
+    assert_eq!(active(&path), (replicas.len() - 1, 0));
+}
+
 #[test]
 fn a_damaged_header_slot_is_written_anew() {
     for slot in 0..2 {
@@ -469,6 +486,21 @@ fn no_mark_stands_while_e2fsck_may_write() {
     std::fs::write(&path, &as_it_was).unwrap();
     assert_eq!(instead_of_e2fsck(dir, "cp v during; $E2FSCK \"$@\"", &["-n", "v"]).code, 0);
     assert!(standing("during") && std::fs::read(&path).unwrap() == as_it_was);
+}
+
+/// e2fsck refuses to begin then; the mark had been erased for it and did not come back.
+#[test]
+fn where_nobody_can_be_asked_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    let before = hash(&path);
+    for args in [&["v"][..], &["-f", "v"], &["-f", "--scrub", "v"]] {
+        let said = run(dir, CHKFS2, args);
+        assert!(said.code == 8 && said.err.contains("no terminal to ask at"), "{args:?}: {said:?}");
+        assert!(said.err.contains("answer beforehand: chkfs2 -p v (-y"), "{said:?}");
+        assert_eq!(hash(&path), before, "{args:?}");
+    }
 }
 
 #[test]

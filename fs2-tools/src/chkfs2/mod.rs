@@ -219,7 +219,19 @@ impl<'a> Session<'a> {
         Stop(refusal, self.code | code)
     }
 
+    /// e2fsck does nothing where it can ask nobody: that is told before the mark is erased for it.
+    fn refuse_unasked(&self) -> Result<(), Stop> {
+        let answered = self.args.no || self.args.preen || self.args.yes;
+        if answered || io::stdin().is_terminal() && io::stdout().is_terminal() {
+            return Ok(());
+        }
+        let what = format!("{}: there is no terminal to ask at", self.args.device.display());
+        let next = format!("answer beforehand: {} (-y for every repair, -n to look only)", self.again("-p"));
+        Err(Stop(Refusal { what, next: Some(next) }, OPERATIONAL))
+    }
+
     fn run(mut self, out: &mut dyn Write) -> Result<i32, Stop> {
+        self.refuse_unasked()?;
         let mut before = self.look()?;
         let mut full = self.args.force || !before.marked;
         let new_volume_id = random().map_err(|e| Stop(e, OPERATIONAL))?;
@@ -371,9 +383,6 @@ impl<'a> Session<'a> {
         if self.args.preen || self.args.yes {
             return true;
         }
-        if !io::stdin().is_terminal() {
-            return false;
-        }
         let mut err = io::stderr();
         let device = self.args.device.display();
         for line in report.to_string().lines() {
@@ -438,6 +447,11 @@ impl<'a> Session<'a> {
                 out,
                 "{device}: replica table clean: {count} replicas, {} of them verified",
                 report.verified
+            ),
+            (false, _) if report.restored || self.args.no && report.mark == MarkFound::Valid => writeln!(
+                out,
+                "{device}: replica table NOT corrected, its mark stands and replicas will be used; to correct it first: {}",
+                self.again("-f -p")
             ),
             (false, _) => writeln!(
                 out,

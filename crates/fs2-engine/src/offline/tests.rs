@@ -295,6 +295,30 @@ fn declined_is_not_written() {
     assert!(image == before);
 }
 
+/// The mark was erased for e2fsck's sake, and nothing was written: it comes back where it says what is so, or copies that were found
+/// wrong would be read.
+#[test]
+fn an_erased_mark_comes_back_only_where_nothing_is_wrong() {
+    for wrong in [false, true] {
+        let mut image = made();
+        copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
+        if wrong {
+            image[9001 * BLOCK] ^= 1;
+        }
+        let devices = &mut Devices::new(&mut image, None);
+        let unmarked = unmark(devices).unwrap();
+        let options = CheckOptions { unmarked: unmarked.as_ref(), ..FULL };
+        let report = check(devices, &options, &mut |_| false, &mut |_| {}).unwrap();
+        assert_eq!((report.mark.clone(), report.written), (MarkFound::Valid, false));
+        assert_eq!(
+            (report.replicas_differ, report.restored, report.marked),
+            (u64::from(wrong), !wrong, !wrong)
+        );
+        assert_eq!(lies(&mut image), []);
+        assert_eq!(is_active(&attach(&mut image)), !wrong);
+    }
+}
+
 #[test]
 fn an_unreadable_block_costs_its_own_entry() {
     struct Holes(Vec<u8>, [u32; 2]);
