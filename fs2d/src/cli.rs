@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use fs2_control::{Command, Reply};
 use fs2_engine::DetachReport;
 
-use crate::daemon::{DaemonError, Served, Stop, open_with};
+use crate::daemon::{DaemonError, Served, open_with};
 use crate::frontend::{fuse, nbd, ublk};
 use crate::memory;
 use crate::metrics::{Bound, Place};
@@ -20,6 +20,7 @@ use crate::service::Service;
 use crate::settings::{FrontendKind, Settings};
 use crate::signals::Signals;
 use crate::status::status_of;
+use crate::stop::Stop;
 use crate::upgrade::{Given, become_program};
 
 /// The FS2 daemon.

@@ -43,5 +43,6 @@ pub mod service;
 pub mod settings;
 mod signals;
 mod status;
+mod stop;
 mod upgrade;
 pub mod wakeups;

@@ -14,7 +14,7 @@ use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-use crate::daemon::Stop;
+use crate::stop::Stop;
 
 /// See the module.
 pub(crate) struct Signals {

@@ -138,7 +138,8 @@ fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::{Stop, open_with};
+    use crate::daemon::open_with;
+    use crate::stop::Stop;
     use fs2_block::Permille;
     use fs2_engine::offline::{CreateOptions, Devices, create};
     use fs2_engine::{Inactive, Standing};
