@@ -58,10 +58,24 @@ impl Stop {
                 // Without the lock: whoever asks or looks must not wait for what is done here.
                 drop(state);
                 if !meanwhile() {
+                    self.ask();
                     return;
                 }
                 state = self.state();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nobody had asked then, and a request to go on as another program (`fs2 upgrade`) was still promised.
+    #[test]
+    fn an_end_found_while_waiting_is_asked_for() {
+        let stop = Stop::default();
+        stop.wait(Duration::ZERO, || false);
+        assert!(!stop.ask(), "it is ending already");
     }
 }
