@@ -1,12 +1,14 @@
-//! A page in memory: 10 bytes an entry, and 9 for each run in which original and replica count up
+//! A page in memory: 10 bytes an entry, and 6 to 9 for each run in which original and replica count up
 //! together.
 //!
 //! L1: entries are strictly ascending by replica, at most [`PAGE_ENTRIES`].
 //! L2: pieces are as long as they can be; the first begins at slot 0.
 //! L3: `unverified` is the number of entries without the verified bit.
+//! L4: `slots` is empty where each piece is one entry, and has a slot for each piece elsewhere.
 
 use crate::Trust;
 use crate::page::{Entry, PAGE_ENTRIES};
+use crate::pairs::Pairs;
 use crate::value::{OCTAVE, VALUE_MAX, sum};
 use std::ops::Range;
 
@@ -67,9 +69,9 @@ impl Warmth {
 /// The entries of one page. A slot is an entry's index in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leaf {
-    /// For each piece its first replica and original: replica << 32 | original.
-    starts: Vec<u64>,
-    /// For each piece its first slot.
+    /// For each piece its first replica and original.
+    starts: Pairs,
+    /// For each piece its first slot (L4).
     slots: Vec<u8>,
     hashes: Vec<u64>,
     warmth: Vec<Warmth>,
@@ -89,12 +91,17 @@ pub(crate) struct Piece {
     pub(crate) len: usize,
 }
 
-/// Added to a piece's start, moves it one block up.
-const ONE_UP: u64 = 1 << 32 | 1;
-
-fn start(replica: u32, original: u32) -> u64 {
-    u64::from(replica) << 32 | u64::from(original)
+impl Piece {
+    /// Where an entry begins that goes on from this piece.
+    fn end(&self) -> (u32, u32) {
+        (self.replica + self.len as u32, self.original + self.len as u32)
+    }
 }
+
+/// Room for so many more is made at a time: most leaves are neither nearly empty nor full. Guess.
+const ROOM: usize = 4;
+/// Room for more than this is given back. Guess.
+const ROOM_MAX: usize = 32;
 
 impl Leaf {
     pub(crate) fn with_room(entries: usize) -> Leaf {
@@ -155,14 +162,12 @@ impl Leaf {
 
     /// The first and last replica; a leaf in the table is never empty.
     pub(crate) fn bounds(&self) -> (u32, u32) {
-        ((self.starts[0] >> 32) as u32, self.entry(self.len() - 1).replica)
+        (self.piece(0).replica, self.entry(self.len() - 1).replica)
     }
 
     /// The slot of a replica, or the slot it would have.
     pub(crate) fn find(&self, replica: u32) -> Result<usize, usize> {
-        let Some(i) = self.starts.partition_point(|&s| (s >> 32) as u32 <= replica).checked_sub(1) else {
-            return Err(0);
-        };
+        let Some(i) = self.starts.up_to(replica).checked_sub(1) else { return Err(0) };
         let piece = self.piece(i);
         let k = (replica - piece.replica) as usize;
         if k < piece.len { Ok(piece.slot + k) } else { Err(piece.slot + piece.len) }
@@ -177,40 +182,41 @@ impl Leaf {
     pub(crate) fn insert(&mut self, slot: usize, (entry, warmth): Item) {
         assert!(!self.is_full(), "insert into a full leaf");
         if self.hashes.len() == self.hashes.capacity() {
-            // In small steps: most leaves are neither nearly empty nor full.
-            let more = 16.min(PAGE_ENTRIES - self.len());
-            self.hashes.reserve_exact(more);
-            self.warmth.reserve_exact(more);
+            self.hashes.reserve_exact(ROOM);
+            self.warmth.reserve_exact(ROOM);
         }
         // A replica that is in no piece lies between two of them, so a piece begins at `slot` or
         // it is the end.
-        let next = self.slots.partition_point(|&s| usize::from(s) < slot);
-        let at = start(entry.replica, entry.original);
+        let next = self.first_piece_from(slot);
+        let at = (entry.replica, entry.original);
         let joins_before = next.checked_sub(1).is_some_and(|i| {
             let before = self.piece(i);
             debug_assert_eq!(before.slot + before.len, slot, "L1");
-            self.starts[i] + before.len as u64 * ONE_UP == at
+            before.end() == at
         });
-        let joins_next = self.starts.get(next) == Some(&(at + ONE_UP));
-        self.slots[next..].iter_mut().for_each(|s| *s += 1);
+        let joins_next = self.starts.get(next) == Some((entry.replica + 1, entry.original + 1));
+        if joins_before || joins_next {
+            self.name_slots();
+        }
+        self.slots.iter_mut().skip(next).for_each(|s| *s += 1);
         match (joins_before, joins_next) {
             (true, true) => {
-                self.starts.remove(next);
+                self.starts.remove(next..next + 1);
                 self.slots.remove(next);
             }
             (true, false) => {}
             (false, true) => {
-                self.starts[next] = at;
+                self.starts.set(next, at);
                 self.slots[next] -= 1;
             }
             (false, false) => {
-                if self.starts.len() == self.starts.capacity() {
-                    let more = 16.min(PAGE_ENTRIES - self.starts.len());
-                    self.starts.reserve_exact(more);
-                    self.slots.reserve_exact(more);
+                if !self.slots.is_empty() {
+                    if self.slots.len() == self.slots.capacity() {
+                        self.slots.reserve_exact(ROOM);
+                    }
+                    self.slots.insert(next, slot as u8);
                 }
                 self.starts.insert(next, at);
-                self.slots.insert(next, slot as u8);
             }
         }
         self.unverified += u16::from(warmth.trust() == Trust::Unverified);
@@ -221,15 +227,19 @@ impl Leaf {
     /// Inserts an entry behind all others.
     pub(crate) fn push(&mut self, (entry, warmth): Item) {
         assert!(!self.is_full(), "push into a full leaf");
-        let at = start(entry.replica, entry.original);
-        let goes_on = self.starts.last().zip(self.slots.last()).is_some_and(|(&last, &slot)| {
-            let len = self.len() - usize::from(slot);
-            debug_assert!((last >> 32) + (len as u64) <= u64::from(entry.replica), "L1");
-            last + len as u64 * ONE_UP == at
+        let at = (entry.replica, entry.original);
+        let goes_on = self.starts.len().checked_sub(1).is_some_and(|i| {
+            let last = self.piece(i);
+            debug_assert!(last.end().0 <= entry.replica, "L1");
+            last.end() == at
         });
-        if !goes_on {
+        if goes_on {
+            self.name_slots();
+        } else {
+            if !self.slots.is_empty() {
+                self.slots.push(self.hashes.len() as u8);
+            }
             self.starts.push(at);
-            self.slots.push(self.hashes.len() as u8);
         }
         self.unverified += u16::from(warmth.trust() == Trust::Unverified);
         self.hashes.push(entry.hash);
@@ -238,7 +248,7 @@ impl Leaf {
 
     /// Gives back the memory that [`Leaf::push`] took ahead.
     pub(crate) fn shrink(&mut self) {
-        self.starts.shrink_to_fit();
+        self.starts.shrink(0);
         self.slots.shrink_to_fit();
         self.hashes.shrink_to_fit();
         self.warmth.shrink_to_fit();
@@ -250,22 +260,31 @@ impl Leaf {
         self.unverified -= gone as u16;
         let (first, last) = (self.piece_of(from), self.piece_of(to - 1));
         let (head, tail) = (self.piece(first), self.piece(last));
-        let head = (head.slot < from).then_some((self.starts[first], head.slot as u8));
-        let tail = (tail.slot + tail.len > to)
-            .then(|| (self.starts[last] + (to - tail.slot) as u64 * ONE_UP, from as u8));
-        self.slots[last + 1..].iter_mut().for_each(|s| *s -= (to - from) as u8);
+        let head = (head.slot < from).then_some(((head.replica, head.original), head.slot as u8));
+        let cut = (to - tail.slot) as u32;
+        let tail =
+            (tail.slot + tail.len > to).then_some(((tail.replica + cut, tail.original + cut), from as u8));
         let left = head.into_iter().chain(tail);
-        self.starts.splice(first..=last, left.clone().map(|(start, _)| start));
-        self.slots.splice(first..=last, left.map(|(_, slot)| slot));
+        self.starts.remove(first..last + 1);
+        for (i, (start, _)) in (first..).zip(left.clone()) {
+            self.starts.insert(i, start);
+        }
+        if !self.slots.is_empty() {
+            self.slots[last + 1..].iter_mut().for_each(|s| *s -= (to - from) as u8);
+            self.slots.splice(first..=last, left.map(|(_, slot)| slot));
+        }
         self.hashes.drain(from..to);
         self.warmth.drain(from..to);
-        if self.hashes.capacity() - self.len() > 48 {
-            self.hashes.shrink_to(self.len() + 8);
-            self.warmth.shrink_to(self.len() + 8);
+        if self.starts.len() == self.len() {
+            self.slots = Vec::new();
         }
-        if self.starts.capacity() - self.starts.len() > 48 {
-            self.starts.shrink_to(self.starts.len() + 8);
-            self.slots.shrink_to(self.starts.len() + 8);
+        if self.hashes.capacity() - self.len() > ROOM_MAX {
+            self.hashes.shrink_to(self.len() + ROOM);
+            self.warmth.shrink_to(self.len() + ROOM);
+        }
+        if self.starts.room() > ROOM_MAX {
+            self.starts.shrink(ROOM);
+            self.slots.shrink_to(self.slots.len() + ROOM);
         }
     }
 
@@ -318,7 +337,7 @@ impl Leaf {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         size_of::<Leaf>()
-            + self.starts.capacity() * size_of::<u64>()
+            + self.starts.memory_bytes()
             + self.slots.capacity()
             + self.hashes.capacity() * size_of::<u64>()
             + self.warmth.capacity() * size_of::<Warmth>()
@@ -326,12 +345,14 @@ impl Leaf {
 
     /// Asserts every invariant but the order of entries.
     pub(crate) fn check(&self) {
-        assert_eq!(self.slots.first().copied(), (self.len() > 0).then_some(0), "L2");
-        assert_eq!((self.starts.len(), self.len()), (self.slots.len(), self.warmth.len()));
+        self.starts.check();
+        assert_eq!(self.len(), self.warmth.len());
+        let singles = self.starts.len() == self.len();
+        assert_eq!(self.slots.len(), if singles { 0 } else { self.starts.len() }, "L4");
+        assert_eq!(self.slots.first().copied().unwrap_or(0), 0, "L2");
         let pieces: Vec<Piece> = self.pieces(0..self.len()).collect();
         for pair in pieces.windows(2) {
-            let end = start(pair[0].replica, pair[0].original) + pair[0].len as u64 * ONE_UP;
-            assert!(end != start(pair[1].replica, pair[1].original), "L2: {pair:?}");
+            assert!(pair[0].end() != (pair[1].replica, pair[1].original), "L2: {pair:?}");
             assert!(pair[0].len > 0 && pair[0].slot + pair[0].len == pair[1].slot, "L2: {pair:?}");
         }
         let unverified = self.warmth.iter().filter(|w| w.trust() == Trust::Unverified).count();
@@ -339,18 +360,33 @@ impl Leaf {
     }
 
     fn piece(&self, i: usize) -> Piece {
+        let (replica, original) = self.starts.get(i).expect("a piece of the page");
+        if self.slots.is_empty() {
+            return Piece { original, replica, slot: i, len: 1 };
+        }
         let slot = usize::from(self.slots[i]);
         let end = self.slots.get(i + 1).map_or(self.len(), |&s| usize::from(s));
-        Piece {
-            original: self.starts[i] as u32,
-            replica: (self.starts[i] >> 32) as u32,
-            slot,
-            len: end - slot,
-        }
+        Piece { original, replica, slot, len: end - slot }
     }
 
     fn piece_of(&self, slot: usize) -> usize {
-        self.slots.partition_point(|&s| usize::from(s) <= slot) - 1
+        self.first_piece_from(slot + 1) - 1
+    }
+
+    /// The first piece that begins at `slot` or behind it, or how many pieces there are.
+    fn first_piece_from(&self, slot: usize) -> usize {
+        if self.slots.is_empty() {
+            slot.min(self.starts.len())
+        } else {
+            self.slots.partition_point(|&s| usize::from(s) < slot)
+        }
+    }
+
+    /// Before pieces get longer than one entry: keeps L4.
+    fn name_slots(&mut self) {
+        if self.slots.is_empty() {
+            self.slots.extend((0..self.starts.len()).map(|i| i as u8));
+        }
     }
 }
 

@@ -34,6 +34,7 @@ mod header;
 mod leaf;
 mod originals;
 mod page;
+mod pairs;
 mod recovery;
 mod table;
 mod vacated;

@@ -3,9 +3,11 @@
 //! O1: every entry of the table is in exactly one run, with its trust.
 //! O2: a run lies in one granule of 64 originals, so that what covers a block begins in its granule.
 //! O3: runs are ascending by (original, replica); chunks are never empty and `firsts` are their
-//!     first keys.
+//!     first runs.
+//! O4: `lens` is empty, or has a length for each run; it is where one is longer than a block or not verified.
 
 use crate::Trust;
+use crate::pairs::Pairs;
 use fs2_block::BlockRange;
 
 /// Originals a run may not cross. Guess: more would make lookups among scattered runs slower,
@@ -13,6 +15,13 @@ use fs2_block::BlockRange;
 const GRANULE: u32 = 64;
 /// Runs in a chunk at most.
 const CHUNK: usize = 512;
+/// A chunk of so many runs is divided rather than that each of them takes more memory. Guess: a chunk takes as much
+/// as 16 runs for itself.
+const DIVIDED: usize = 64;
+/// Room for so many more is made at a time. Guess.
+const ROOM: usize = 4;
+/// Room for more than this is given back. Guess.
+const ROOM_MAX: usize = 48;
 const UNVERIFIED: u8 = 0x80;
 
 const _: () = assert!(GRANULE < UNVERIFIED as u32);
@@ -27,8 +36,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn key(&self) -> u64 {
-        key(self.original, self.replica)
+    pub(crate) fn key(&self) -> (u32, u32) {
+        (self.original, self.replica)
     }
 
     /// One past the last original. Original and replica differ, so no run reaches 2³².
@@ -66,9 +75,13 @@ impl Run {
     }
 }
 
-fn key(original: u32, replica: u32) -> u64 {
+/// A run's beginning, to be compared in one step.
+fn one_number((original, replica): (u32, u32)) -> u64 {
     u64::from(original) << 32 | u64::from(replica)
 }
+
+/// What [`Run::packed_len`] is of a run of one verified block.
+const SINGLE: u8 = 1;
 
 fn granule(original: u32) -> u32 {
     original & !(GRANULE - 1)
@@ -90,46 +103,93 @@ pub(crate) fn cut_at_granules(run: Run) -> impl Iterator<Item = Run> {
 
 #[derive(Clone, Debug, Default)]
 struct Chunk {
-    keys: Vec<u64>,
+    /// Each run's first original and replica.
+    starts: Pairs,
+    /// Each run's [`Run::packed_len`] (O4).
     lens: Vec<u8>,
     unverified: u32,
 }
 
 impl Chunk {
+    fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Where the first run begins; a chunk in the index is never empty.
+    fn first(&self) -> u64 {
+        one_number(self.starts.get(0).expect("O3"))
+    }
+
     fn run(&self, i: usize) -> Run {
-        let (key, len) = (self.keys[i], self.lens[i]);
-        Run {
-            original: (key >> 32) as u32,
-            replica: key as u32,
-            len: u32::from(len & !UNVERIFIED),
-            trust: if len & UNVERIFIED != 0 { Trust::Unverified } else { Trust::Verified },
-        }
+        self.get(i).expect("a run of the chunk")
+    }
+
+    #[inline]
+    fn get(&self, i: usize) -> Option<Run> {
+        let (original, replica) = self.starts.get(i)?;
+        let len = self.lens.get(i).copied().unwrap_or(SINGLE);
+        let trust = if len & UNVERIFIED != 0 { Trust::Unverified } else { Trust::Verified };
+        Some(Run { original, replica, len: u32::from(len & !UNVERIFIED), trust })
+    }
+
+    /// Whether there is room for a run, and it does not make many others larger.
+    fn may_take(&self, run: &Run) -> bool {
+        self.len() < CHUNK && (self.len() < DIVIDED || self.starts.may_take(run.original))
     }
 
     fn insert(&mut self, i: usize, run: Run) {
-        if self.keys.len() == self.keys.capacity() {
-            self.keys.reserve_exact(16);
-            self.lens.reserve_exact(16);
+        if run.packed_len() != SINGLE || !self.lens.is_empty() {
+            self.name_lens();
+            if self.lens.len() == self.lens.capacity() {
+                self.lens.reserve_exact(ROOM);
+            }
+            self.lens.insert(i, run.packed_len());
         }
-        self.keys.insert(i, run.key());
-        self.lens.insert(i, run.packed_len());
+        self.starts.insert(i, run.key());
         self.unverified += u32::from(run.trust == Trust::Unverified);
     }
 
     fn remove(&mut self, i: usize) -> Run {
         let run = self.run(i);
-        self.keys.remove(i);
-        self.lens.remove(i);
-        self.unverified -= u32::from(run.trust == Trust::Unverified);
-        if self.keys.capacity() - self.keys.len() > 96 {
+        self.starts.remove(i..i + 1);
+        if !self.lens.is_empty() {
+            self.lens.remove(i);
+        }
+        if run.trust == Trust::Unverified {
+            self.unverified -= 1;
+            if self.unverified == 0 {
+                self.tidy();
+            }
+        }
+        if self.starts.room() > ROOM_MAX {
             self.shrink();
         }
         run
     }
 
+    fn set_len(&mut self, i: usize, run: Run) {
+        self.name_lens();
+        self.lens[i] = run.packed_len();
+    }
+
+    /// Before a run is anything but one verified block: keeps O4.
+    fn name_lens(&mut self) {
+        if self.lens.is_empty() {
+            self.lens = vec![SINGLE; self.len()];
+        }
+    }
+
+    /// Forgets lengths that say nothing.
+    fn tidy(&mut self) {
+        if self.lens.iter().all(|&len| len == SINGLE) {
+            self.lens = Vec::new();
+        }
+    }
+
     fn shrink(&mut self) {
-        self.keys.shrink_to(self.keys.len() + 8);
-        self.lens.shrink_to(self.keys.len() + 8);
+        self.tidy();
+        self.starts.shrink(ROOM);
+        self.lens.shrink_to(self.lens.len() + ROOM);
     }
 
     fn count_unverified(&mut self) {
@@ -137,7 +197,11 @@ impl Chunk {
     }
 
     fn split_off(&mut self, at: usize) -> Chunk {
-        let mut right = Chunk { keys: self.keys.split_off(at), lens: self.lens.split_off(at), unverified: 0 };
+        let mut right = Chunk { starts: self.starts.split_off(at), ..Chunk::default() };
+        if !self.lens.is_empty() {
+            right.lens = self.lens.split_off(at);
+            right.tidy();
+        }
         right.count_unverified();
         self.unverified -= right.unverified;
         self.shrink();
@@ -145,11 +209,27 @@ impl Chunk {
     }
 
     fn append(&mut self, mut other: Chunk) {
-        self.keys.reserve_exact(other.keys.len());
-        self.lens.reserve_exact(other.lens.len());
-        self.keys.append(&mut other.keys);
-        self.lens.append(&mut other.lens);
+        if !self.lens.is_empty() || !other.lens.is_empty() {
+            self.name_lens();
+            other.name_lens();
+            self.lens.reserve_exact(other.lens.len());
+            self.lens.append(&mut other.lens);
+        }
+        self.starts = self.starts.iter().chain(other.starts.iter()).collect();
         self.unverified += other.unverified;
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Chunk>() + self.starts.memory_bytes() + self.lens.capacity()
+    }
+}
+
+/// A chunk of one run.
+impl From<Run> for Chunk {
+    fn from(run: Run) -> Chunk {
+        let mut chunk = Chunk::default();
+        chunk.insert(0, run);
+        chunk
     }
 }
 
@@ -167,9 +247,9 @@ impl Iterator for PlacesFrom<'_> {
         loop {
             let at = self.at;
             let chunk = self.all.chunks.get(at.chunk)?;
-            if at.i < chunk.keys.len() {
+            if let Some(run) = chunk.get(at.i) {
                 self.at.i += 1;
-                return Some((at, chunk.run(at.i)));
+                return Some((at, run));
             }
             self.at = At { chunk: at.chunk + 1, i: 0 };
         }
@@ -201,22 +281,22 @@ impl Originals {
         let fill = CHUNK * 7 / 8;
         let mut chunk = Chunk::default();
         for run in runs {
-            if chunk.keys.len() == fill {
+            if chunk.len() == fill || !chunk.may_take(&run) {
                 all.push_chunk(std::mem::take(&mut chunk));
             }
-            let i = chunk.keys.len();
-            debug_assert!(i == 0 || chunk.keys[i - 1] < run.key(), "runs out of order");
+            let i = chunk.len();
+            debug_assert!(i == 0 || chunk.run(i - 1).key() < run.key(), "runs out of order");
             chunk.insert(i, run);
         }
-        if !chunk.keys.is_empty() {
+        if chunk.len() > 0 {
             all.push_chunk(chunk);
         }
         all
     }
 
     fn push_chunk(&mut self, chunk: Chunk) {
-        self.runs += chunk.keys.len();
-        self.firsts.push(chunk.keys[0]);
+        self.runs += chunk.len();
+        self.firsts.push(chunk.first());
         self.chunks.push(Box::new(chunk));
     }
 
@@ -231,7 +311,7 @@ impl Originals {
 
     /// The runs with an original in `range`, by their first original.
     pub(crate) fn overlapping(&self, range: BlockRange) -> impl Iterator<Item = Run> {
-        self.from(self.lower_bound(key(granule(range.start()), 0)))
+        self.from(self.place_from(granule(range.start())))
             .take_while(move |run| run.original < range.end())
             .filter(move |run| run.end() > range.start())
     }
@@ -260,7 +340,7 @@ impl Originals {
     pub(crate) fn next_unverified(&self, original: u32) -> Option<(u32, u32)> {
         let start = granule(original);
         let near = self
-            .from(self.lower_bound(key(start, 0)))
+            .from(self.place_from(start))
             .take_while(|run| granule(run.original) == start)
             .filter(|run| run.trust == Trust::Unverified && run.end() > original)
             .map(|run| run.clip(BlockRange::new(original, run.end())))
@@ -269,10 +349,10 @@ impl Originals {
         if near.is_some() {
             return near;
         }
-        let mut at = self.lower_bound(key(start.checked_add(GRANULE)?, 0));
+        let mut at = self.place_from(start.checked_add(GRANULE)?);
         while let Some(chunk) = self.chunks.get(at.chunk) {
             if chunk.unverified > 0
-                && let Some(i) = (at.i..chunk.lens.len()).find(|&i| chunk.lens[i] & UNVERIFIED != 0)
+                && let Some(i) = (at.i..chunk.len()).find(|&i| chunk.lens[i] & UNVERIFIED != 0)
             {
                 let run = chunk.run(i);
                 return Some((run.original, run.replica));
@@ -331,15 +411,17 @@ impl Originals {
         let mut behind = None;
         for chunk in &mut self.chunks {
             let mut kept = 0;
-            for i in 0..chunk.keys.len() {
+            for i in 0..chunk.len() {
                 let run = chunk.run(i);
                 let gone = run.replicas().intersect(range);
                 if gone.is_empty() || gone.start() > run.replica {
-                    chunk.keys[kept] = chunk.keys[i];
-                    chunk.lens[kept] = match gone.is_empty() {
-                        true => chunk.lens[i],
-                        false => Run { len: gone.start() - run.replica, ..run }.packed_len(),
-                    };
+                    if kept < i {
+                        chunk.starts.move_down(i, kept);
+                    }
+                    if let Some(len) = chunk.lens.get_mut(kept) {
+                        let left = if gone.is_empty() { run.len } else { gone.start() - run.replica };
+                        *len = Run { len: left, ..run }.packed_len();
+                    }
                     kept += 1;
                 }
                 // Replicas are unique, so at most one run reaches beyond the range's end.
@@ -349,24 +431,24 @@ impl Originals {
                     behind = Some(Run { original, replica, len: run.len - skip, ..run });
                 }
             }
-            if kept < chunk.keys.len() {
-                chunk.keys.truncate(kept);
+            if kept < chunk.len() {
+                chunk.starts.remove(kept..chunk.len());
                 chunk.lens.truncate(kept);
                 chunk.count_unverified();
-                if chunk.keys.capacity() - kept > 96 {
+                if chunk.starts.room() > ROOM_MAX {
                     chunk.shrink();
                 }
             }
         }
         let mut packed: Vec<Box<Chunk>> = Vec::with_capacity(self.chunks.len());
-        for chunk in self.chunks.drain(..).filter(|c| !c.keys.is_empty()) {
+        for chunk in self.chunks.drain(..).filter(|c| c.len() > 0) {
             match packed.last_mut() {
-                Some(last) if last.keys.len() + chunk.keys.len() <= CHUNK * 3 / 4 => last.append(*chunk),
+                Some(last) if last.len() + chunk.len() <= CHUNK * 3 / 4 => last.append(*chunk),
                 _ => packed.push(chunk),
             }
         }
-        self.firsts = packed.iter().map(|c| c.keys[0]).collect();
-        self.runs = packed.iter().map(|c| c.keys.len()).sum();
+        self.firsts = packed.iter().map(|c| c.first()).collect();
+        self.runs = packed.iter().map(|c| c.len()).sum();
         self.chunks = packed;
         if let Some(run) = behind {
             self.insert_run(run);
@@ -376,30 +458,32 @@ impl Originals {
     /// Marks every entry unverified.
     pub(crate) fn all_unverified(&mut self) {
         for chunk in &mut self.chunks {
+            chunk.name_lens();
             chunk.lens.iter_mut().for_each(|l| *l |= UNVERIFIED);
-            chunk.unverified = chunk.lens.len() as u32;
+            chunk.unverified = chunk.len() as u32;
         }
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let chunk = |c: &Chunk| size_of::<Chunk>() + c.keys.capacity() * 8 + c.lens.capacity();
-        self.firsts.capacity() * 8
-            + self.chunks.capacity() * 8
-            + self.chunks.iter().map(|c| chunk(c)).sum::<usize>()
+        self.firsts.capacity() * size_of::<u64>()
+            + self.chunks.capacity() * size_of::<Box<Chunk>>()
+            + self.chunks.iter().map(|c| c.memory_bytes()).sum::<usize>()
     }
 
-    /// Asserts O2 and O3.
+    /// Asserts O2, O3 and O4.
     pub(crate) fn check(&self) {
         let mut last = None;
         let mut runs = 0;
         assert_eq!(self.firsts.len(), self.chunks.len(), "O3");
         for (first, chunk) in self.firsts.iter().zip(&self.chunks) {
-            assert_eq!(Some(first), chunk.keys.first(), "O3");
-            assert!(chunk.keys.len() <= CHUNK && chunk.keys.len() == chunk.lens.len(), "O3");
+            assert!(chunk.len() > 0 && chunk.len() <= CHUNK, "O3");
+            assert_eq!(*first, chunk.first(), "O3");
+            assert!(chunk.lens.is_empty() || chunk.len() == chunk.lens.len(), "O4");
+            chunk.starts.check();
             let flagged = chunk.lens.iter().filter(|&&l| l & UNVERIFIED != 0).count();
             assert_eq!(chunk.unverified as usize, flagged, "unverified runs of a chunk");
-            runs += chunk.keys.len();
-            for i in 0..chunk.keys.len() {
+            runs += chunk.len();
+            for i in 0..chunk.len() {
                 let run = chunk.run(i);
                 assert!(last < Some(run.key()), "O3: {run:?}");
                 assert!(run.len > 0 && granule(run.original) == granule(run.end() - 1), "O2: {run:?}");
@@ -422,17 +506,25 @@ impl Originals {
         PlacesFrom { all: self, at }
     }
 
-    /// The first place whose key is at least `key`, which may be the end of a chunk.
-    fn lower_bound(&self, key: u64) -> At {
-        let chunk = self.firsts.partition_point(|&f| f <= key).saturating_sub(1);
-        let i = self.chunks.get(chunk).map_or(0, |c| c.keys.partition_point(|&k| k < key));
+    /// The first place whose run begins at `start` or behind it, which may be the end of a chunk.
+    fn lower_bound(&self, start: (u32, u32)) -> At {
+        let chunk = self.firsts.partition_point(|&f| f <= one_number(start)).saturating_sub(1);
+        let i = self.chunks.get(chunk).map_or(0, |c| c.starts.lower_bound(start));
         At { chunk, i }
     }
 
+    /// The first place whose run begins at this original or behind it, which may be the end of a chunk.
+    #[inline]
+    fn place_from(&self, original: u32) -> At {
+        let start = one_number((original, 0));
+        let chunk = self.firsts.partition_point(|&f| f <= start).saturating_sub(1);
+        At { chunk, i: self.chunks.get(chunk).map_or(0, |c| c.starts.below(original)) }
+    }
+
     fn exact(&self, original: u32, replica: u32) -> Option<At> {
-        let key = key(original, replica);
-        let at = self.lower_bound(key);
-        (self.chunks.get(at.chunk)?.keys.get(at.i) == Some(&key)).then_some(at)
+        let at = self.lower_bound((original, replica));
+        let start = self.chunks.get(at.chunk)?.starts.get(at.i);
+        (start == Some((original, replica))).then_some(at)
     }
 
     fn find(&self, original: u32, replica: u32) -> Option<At> {
@@ -442,50 +534,55 @@ impl Originals {
     }
 
     fn covering(&self, original: u32) -> impl Iterator<Item = (At, Run)> {
-        self.places_from(self.lower_bound(key(granule(original), 0)))
+        self.places_from(self.place_from(granule(original)))
             .take_while(move |(_, run)| run.original <= original)
             .filter(move |(_, run)| run.end() > original)
     }
 
     fn set_len(&mut self, at: At, run: Run) {
-        self.chunks[at.chunk].lens[at.i] = run.packed_len();
+        self.chunks[at.chunk].set_len(at.i, run);
     }
 
     fn insert_run(&mut self, run: Run) {
         self.runs += 1;
-        if self.chunks.is_empty() {
-            let mut chunk = Box::<Chunk>::default();
-            chunk.insert(0, run);
-            self.firsts.push(run.key());
-            self.chunks.push(chunk);
-            return;
+        let At { mut chunk, mut i } = self.lower_bound(run.key());
+        if self.chunks.get(chunk).is_none_or(|c| i == c.len() && !c.may_take(&run)) {
+            // What arrives in order leaves full chunks behind.
+            (chunk, i) = ((chunk + 1).min(self.chunks.len()), 0);
+            if self.chunks.get(chunk).is_none_or(|c| !c.may_take(&run)) {
+                return self.insert_chunk(chunk, run.into());
+            }
         }
-        let mut at = self.lower_bound(run.key());
-        if self.chunks[at.chunk].keys.len() == CHUNK {
-            // What arrives in order leaves full chunks behind; what does not, halves.
-            let keep = if at.i == CHUNK { CHUNK - 1 } else { CHUNK / 2 };
-            let right = self.chunks[at.chunk].split_off(keep);
-            self.firsts.insert(at.chunk + 1, right.keys[0]);
-            self.chunks.insert(at.chunk + 1, Box::new(right));
-            at = self.lower_bound(run.key());
+        while !self.chunks[chunk].may_take(&run) {
+            let half = self.chunks[chunk].len() / 2;
+            let right = self.chunks[chunk].split_off(half);
+            self.insert_chunk(chunk + 1, right);
+            if i > half {
+                (chunk, i) = (chunk + 1, i - half);
+            }
         }
-        self.chunks[at.chunk].insert(at.i, run);
-        self.firsts[at.chunk] = self.chunks[at.chunk].keys[0];
+        self.chunks[chunk].insert(i, run);
+        self.firsts[chunk] = self.chunks[chunk].first();
+    }
+
+    fn insert_chunk(&mut self, place: usize, chunk: Chunk) {
+        self.firsts.insert(place, chunk.first());
+        self.chunks.insert(place, Box::new(chunk));
     }
 
     fn remove_at(&mut self, at: At) -> Run {
         let run = self.chunks[at.chunk].remove(at.i);
         self.runs -= 1;
-        let left = self.chunks[at.chunk].keys.len();
+        let left = self.chunks[at.chunk].len();
         if left == 0 {
             self.chunks.remove(at.chunk);
             self.firsts.remove(at.chunk);
             return run;
         }
-        self.firsts[at.chunk] = self.chunks[at.chunk].keys[0];
-        if left < CHUNK / 8
+        self.firsts[at.chunk] = self.chunks[at.chunk].first();
+        if left < DIVIDED
             && let Some(next) = self.chunks.get(at.chunk + 1)
-            && left + next.keys.len() <= CHUNK * 3 / 4
+            && left + next.len() <= CHUNK * 3 / 4
         {
             let next = self.chunks.remove(at.chunk + 1);
             self.firsts.remove(at.chunk + 1);

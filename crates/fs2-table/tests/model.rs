@@ -91,13 +91,13 @@ enum Step {
 }
 
 /// Addresses from two small worlds, so that steps meet one another; the worlds overlap a little,
-/// so that contradictions occur.
+/// so that contradictions occur. Parts of them lie far away, where addresses take more memory.
 fn original() -> impl Strategy<Value = u32> + Clone {
-    0u32..2100
+    prop_oneof![3 => 0u32..2100, 1 => (0u32..200).prop_map(|a| a + a / 100 * 2_000_000_000)]
 }
 
 fn replica() -> impl Strategy<Value = u32> + Clone {
-    2000u32..5000
+    prop_oneof![3 => 2000u32..5000, 1 => (2000u32..2200).prop_map(|a| a + a / 2100 * 1_000_000_000)]
 }
 
 fn trust() -> impl Strategy<Value = Trust> {
@@ -498,9 +498,49 @@ fn the_hand_goes_round() {
 }
 
 #[test]
+fn scattered_over_the_largest_volume() {
+    let mut table = ReplicaTable::new(20_000, 1);
+    let mut plain = BTreeMap::new();
+    // Dense in one place, so that chunks divide; odd originals, even replicas.
+    let place = |i: u32| if i.is_multiple_of(3) { i * 4 } else { i.wrapping_mul(0x9e37_79b1) };
+    for i in 0..9000u32 {
+        let (original, replica) = (BlockNo(place(i) & !3 | 1), BlockNo(i.wrapping_mul(0x85eb_ca6b) & !3));
+        let entry = Replica { original, replica, hash: u64::from(i), trust: Trust::Verified };
+        if table.insert(entry).is_ok() {
+            plain.insert(original.0, replica);
+        }
+        if i % 3000 == 2999 {
+            table.check();
+        }
+    }
+    assert!(plain.len() > 8900);
+    let same = |table: &ReplicaTable, plain: &BTreeMap<u32, BlockNo>| {
+        table.check();
+        assert_eq!(table.len(), plain.len());
+        for (&original, &replica) in plain {
+            let found: Vec<BlockNo> = table.replicas_of(BlockNo(original)).map(|r| r.replica).collect();
+            assert_eq!(found, [replica], "{original}");
+        }
+    };
+    same(&table, &plain);
+    for gone in [BlockRange::new(0, 1 << 30), BlockRange::new(3 << 30, (3 << 30) + (1 << 24))] {
+        table.remove_by_original(gone);
+        plain.retain(|&original, _| !gone.contains(BlockNo(original)));
+        same(&table, &plain);
+    }
+    table.all_unverified();
+    let each: Vec<BlockNo> = plain.values().copied().step_by(2).collect();
+    each.iter().for_each(|&replica| assert!(table.set_trust(replica, Trust::Verified)));
+    assert_eq!(table.unverified_count(), plain.len() - each.len());
+    table.remove_by_replica(BlockRange::new(1 << 31, u32::MAX));
+    plain.retain(|_, replica| replica.0 < 1 << 31);
+    same(&table, &plain);
+}
+
+#[test]
 fn memory_for_an_entry() {
     // Half a million replicas, placed in scrambled order, of originals scattered over the volume.
-    for (run, most) in [(32, 16), (8, 16), (1, 32)] {
+    for (run, most) in [(32, 13), (8, 15), (4, 16), (1, 26)] {
         let mut table = ReplicaTable::new(13_000_000, 1);
         let runs = 500_000 / run;
         let scrambled = |i: u32, by: u64| (u64::from(i) * by % u64::from(runs)) as u32;
