@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::thread::sleep;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -25,8 +26,12 @@ pub struct Guest {
     modules: Vec<&'static str>,
     seconds: u64,
     memory_mib: u64,
+    waits: bool,
     tolerated: Vec<&'static str>,
 }
+
+/// Guests that run at a time, whichever tests': each takes a processor and a half, and a gigabyte.
+const TURNS: usize = 2;
 
 /// What a case left behind.
 #[derive(Debug)]
@@ -48,6 +53,22 @@ fn cache() -> PathBuf {
 fn hollow(script: &str) -> Option<&str> {
     let asserts = |line: &&str| line.starts_with("! ") || line.starts_with('[') && line.contains("] && ");
     script.lines().map(str::trim).filter(|line| !line.contains("||")).find(asserts)
+}
+
+/// Waits until fewer than [`TURNS`] guests run; the turn ends with the file.
+fn turn(cache: &Path) -> fs::File {
+    loop {
+        for n in 0..TURNS {
+            let file =
+                fs::File::create(cache.join(format!("turn{n}"))).expect("a file beside the guest's kernel");
+            match file.try_lock() {
+                Ok(()) => return file,
+                Err(fs::TryLockError::WouldBlock) => {}
+                Err(fs::TryLockError::Error(e)) => panic!("a lock beside the guest's kernel: {e}"),
+            }
+        }
+        sleep(Duration::from_millis(200));
+    }
 }
 
 fn script() -> PathBuf {
@@ -72,10 +93,17 @@ impl Guest {
     /// Where there is no temporary directory.
     pub fn new(modules: &[&'static str]) -> Guest {
         let share = tempfile::Builder::new().prefix("fs2-guest-").tempdir().expect("a temporary directory");
-        Guest { share, modules: modules.to_vec(), seconds: 120, memory_mib: 1024, tolerated: Vec::new() }
+        Guest {
+            share,
+            modules: modules.to_vec(),
+            seconds: 240,
+            memory_mib: 1024,
+            waits: false,
+            tolerated: Vec::new(),
+        }
     }
 
-    /// Killed after this many seconds, which guards against hangs; 120 unless told.
+    /// Killed after this many seconds, which guards against hangs; 240 unless told.
     pub fn seconds(mut self, seconds: u64) -> Guest {
         self.seconds = seconds;
         self
@@ -84,6 +112,12 @@ impl Guest {
     /// MiB of memory; 1024 unless told.
     pub fn memory_mib(mut self, mib: u64) -> Guest {
         self.memory_mib = mib;
+        self
+    }
+
+    /// Most of the case is waiting, which takes no processor: it runs beside those whose turn it is.
+    pub fn waits(mut self) -> Guest {
+        self.waits = true;
         self
     }
 
@@ -123,10 +157,8 @@ impl Guest {
         fs::write(&case, text).expect("the share");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(&case, mode).expect("the share");
-        // One guest at a time, whichever test's: each takes two processors and a gigabyte.
         let cache = cache();
-        let turn = fs::File::create(cache.join("turn")).expect("a file beside the guest's kernel");
-        turn.lock().expect("a lock on it");
+        let turn = (!self.waits).then(|| turn(&cache));
         let programs = program("fs2");
         let mut command = Command::new(self::script());
         command.env("FS2_GUEST_DIR", &cache);

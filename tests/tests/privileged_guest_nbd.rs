@@ -190,8 +190,11 @@ fn a_daemon_that_stands_still_for_long_lets_programs_fail() {
         fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
         same; fs2 umount /tmp/m; left
         "#;
-    let guest =
-        Guest::new(&["nbd"]).seconds(600).tolerates("EXT4-fs error").tolerates("blocked for more than");
+    let guest = Guest::new(&["nbd"])
+        .waits()
+        .seconds(600)
+        .tolerates("EXT4-fs error")
+        .tolerates("blocked for more than");
     println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());
 }
 

@@ -3,7 +3,7 @@
 //! to replicas meanwhile: each test ends with at least [`MUCH`] copies written, invalidated and reclaimed,
 //! with a clean file system, and with every file equal on the volume mounted without FS2.
 //!
-//! Suites run by time: `FS2_SUITE_SECONDS` is for all of them together (24 by default, 480 in `.ci/run`).
+//! Suites run by time: `FS2_SUITE_SECONDS` is for all of them together (24 by default, 320 in `.ci/run`).
 //! `FS2_SUITE_SEED` is the first seed (7 by default).
 
 use std::collections::BTreeMap;
