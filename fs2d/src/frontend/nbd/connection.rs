@@ -153,7 +153,11 @@ impl Connection {
             let r = match step {
                 Step::Request(request) => self.request(request, session.structured(), input, batch),
                 Step::NeedMore => self.fill(input, batch),
-                Step::Replied => Ok(()),
+                Step::Replied => {
+                    // A payload goes by: let more of it come than a head's bytes at a time.
+                    input.ahead();
+                    Ok(())
+                }
                 Step::Close(reason) => Err(End::Session(reason)),
             };
             if let Err(end) = r {

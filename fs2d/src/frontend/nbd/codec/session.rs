@@ -46,8 +46,10 @@ enum State {
         left: u32,
     },
     Transmission,
-    /// Payload of a refused write.
+    /// Payload of a refused write, which is answered when it has gone by: a client that is still sending it has nothing
+    /// under that cookie yet that could be answered.
     SkipPayload {
+        request: Request,
         left: u32,
     },
     Closed(CloseReason),
@@ -98,10 +100,13 @@ impl Session {
     pub fn step(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Step) {
         match self.state {
             State::Transmission => self.request(input),
-            State::SkipPayload { left } => {
+            State::SkipPayload { request, left } => {
                 let taken = skip(input, left);
-                let left = left - taken;
-                self.state = if left == 0 { State::Transmission } else { State::SkipPayload { left } };
+                if taken == left {
+                    self.state = State::Transmission;
+                    return (taken as usize, Step::Request(request));
+                }
+                self.state = State::SkipPayload { request, left: left - taken };
                 (taken as usize, if taken == 0 { Step::NeedMore } else { Step::Replied })
             }
             State::ClientFlags => {
@@ -147,14 +152,16 @@ impl Session {
         let Some(command) = raw.judge(&self.export, self.handshake.agreed) else {
             return self.close(CloseReason::Disconnect);
         };
+        let request = Request { cookie: raw.cookie, command };
         let taken_by_caller = matches!(command, Command::Submit { op: Op::Write, .. });
         if !taken_by_caller && raw.payload_bytes() > 0 {
             if raw.payload_bytes() > self.limits.payload_skip_bytes_max {
                 return self.close(CloseReason::Violation("payload beyond all bounds"));
             }
-            self.state = State::SkipPayload { left: raw.payload_bytes() };
+            self.state = State::SkipPayload { request, left: raw.payload_bytes() };
+            return (HEADER_BYTES, Step::Replied);
         }
-        (HEADER_BYTES, Step::Request(Request { cookie: raw.cookie, command }))
+        (HEADER_BYTES, Step::Request(request))
     }
 
     fn option(&mut self, input: &[u8], out: &mut Vec<u8>) -> (usize, Step) {
@@ -327,6 +334,27 @@ mod tests {
         assert_eq!(end, None);
         assert!(matches!(requests[0].command, Command::Refuse(_)), "{requests:?}");
         assert!(matches!(requests[1].command, Command::Submit { op: Op::Flush, .. }), "{requests:?}");
+    }
+
+    /// libnbd ends a connection that answers what it is still sending.
+    #[test]
+    fn a_refused_write_is_answered_when_its_payload_has_gone_by() {
+        let export = Export { size_bytes: 512, block_bytes: 4096, rotational: false, description: "".into() };
+        let mut session = Session::new(export, Limits::default());
+        let mut stream = &go()[..];
+        while !session.in_transmission() {
+            let (used, _) = session.step(stream, &mut vec![]);
+            stream = &stream[used..];
+        }
+        let write = [header(wire::CMD_WRITE, 5000), vec![0; 5000]].concat();
+        let mut step = |bytes: &[u8]| session.step(bytes, &mut vec![]);
+        assert_eq!(step(&write[..28]), (28, Step::Replied));
+        assert_eq!(step(&[]), (0, Step::NeedMore));
+        assert_eq!(step(&write[28..5027]), (4999, Step::Replied));
+        let (used, last) = step(&write[5027..]);
+        let refused = matches!(last, Step::Request(Request { cookie: 5, command: Command::Refuse(_) }));
+        assert!(used == 1 && refused, "{used} {last:?}");
+        assert_eq!(step(&header(wire::CMD_FLUSH, 0)).0, 28);
     }
 
     #[test]
