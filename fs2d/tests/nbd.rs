@@ -4,16 +4,18 @@ mod nbd_support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use fs2_block::Op;
-use fs2d::frontend::nbd::codec::wire;
+use fs2_block::{ConnectionId, Extent, Op};
+use fs2_store::Stretch;
+use fs2d::frontend::nbd::codec::{RawRequest, wire};
 use fs2d::frontend::nbd::{Listen, Options, Server};
+use fs2d::service::{Answer as Done, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
 use nbd_support::*;
 
 const MIB: usize = 1 << 20;
@@ -163,6 +165,101 @@ fn options_are_answered() {
     let mut s = Client::hello(&bench.path);
     send_option(&mut s, wire::OPT_EXPORT_NAME, b"fs3");
     expect_end(&mut s);
+}
+
+/// A machine whose lanes end what was asked for last first, and a request for the first byte only when told to.
+#[derive(Default)]
+struct FirstIsSlow {
+    may_end: Mutex<bool>,
+    told: Condvar,
+    pending: AtomicUsize,
+}
+
+struct SlowLane {
+    service: Arc<FirstIsSlow>,
+    sink: Arc<dyn Sink>,
+    pushed: Vec<(ClientRequest, Tag)>,
+    pending: Vec<(ClientRequest, Tag)>,
+}
+
+impl Lane for SlowLane {
+    fn push(&mut self, request: ClientRequest, tag: Tag) {
+        self.pushed.push((request, tag));
+    }
+
+    fn run(&mut self) {
+        self.service.pending.fetch_add(self.pushed.len(), Ordering::SeqCst);
+        self.pending.append(&mut self.pushed);
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    fn wait(&mut self, _: Option<BorrowedFd<'_>>) -> bool {
+        let Some((request, tag)) = self.pending.pop() else { return false };
+        if request.extent.offset() == 0 {
+            let may_end = self.service.may_end.lock().unwrap();
+            drop(self.service.told.wait_while(may_end, |may_end| !*may_end).unwrap());
+        }
+        self.service.pending.fetch_sub(1, Ordering::SeqCst);
+        self.sink.answers(&mut vec![Done { tag, buffer: request.buffer, result: Ok(()), lent: None }]);
+        false
+    }
+}
+
+impl Service for FirstIsSlow {
+    fn info(&self) -> ExportInfo {
+        ExportInfo {
+            size_bytes: MIB as u64,
+            block_bytes: 4096,
+            rotational: false,
+            description: String::new(),
+        }
+    }
+
+    fn connect(&self) -> ConnectionId {
+        ConnectionId(0)
+    }
+
+    fn disconnect(&self, _: ConnectionId) {}
+
+    fn submit(&self, _: ClientRequest, _: Completion) {
+        unreachable!("there is a lane");
+    }
+
+    fn stretches(&self, _: Extent, _: usize) -> Result<Vec<Stretch>, Errno> {
+        // Others may wait for what is pending, and would have to wait for this as well.
+        if self.pending.load(Ordering::SeqCst) > 0 { Err(Errno(libc::EBUSY)) } else { Ok(vec![]) }
+    }
+
+    fn lane(self: Arc<Self>, sink: Arc<dyn Sink>) -> Option<Box<dyn Lane>> {
+        Some(Box::new(SlowLane { service: self, sink, pushed: vec![], pending: vec![] }))
+    }
+}
+
+/// With as many requests in flight as there may be the thread waited until none was: all others for the slowest.
+#[test]
+fn a_request_that_ends_makes_room_for_another() {
+    let service = Arc::new(FirstIsSlow::default());
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let options = Options { requests_max: 2, ..Options::default() };
+    let _server = Server::bind(Listen::Unix(path.clone()), service.clone(), options).unwrap();
+    let mut c = Client::go(&path, true);
+    // In one piece: the thread must not wait for the first alone.
+    let reads: Vec<_> = (0..5).flat_map(|n| block_of(wire::CMD_READ, n)).collect();
+    c.stream.write_all(&reads).unwrap();
+    for n in 1..5 {
+        assert_eq!(c.receive().unwrap().cookie, n);
+    }
+    *service.may_end.lock().unwrap() = true;
+    service.told.notify_all();
+    assert_eq!(c.receive().unwrap().cookie, 0);
+}
+
+fn block_of(command: u16, cookie: u64) -> [u8; 28] {
+    RawRequest { flags: 0, command, cookie, offset: cookie * 4096, length: 4096 }.encode()
 }
 
 #[test]

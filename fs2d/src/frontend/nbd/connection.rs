@@ -306,15 +306,19 @@ impl Connection {
 
     /// Waits until a request is within the bounds.
     fn admit(&self, cost_bytes: u64, batch: &mut Batch) -> Result<(), End> {
-        if let Some(admitted) = self.outbox.try_admit(cost_bytes) {
-            return if admitted { Ok(()) } else { Err(End::Stopped) };
+        let mut admitted = self.outbox.try_admit(cost_bytes);
+        if admitted.is_none() {
+            // Keeps C6: what would make room may be among what was gathered, or pending here.
+            self.begin(batch)?;
         }
-        // Keeps C6: what would make room may be among what was gathered, or pending here.
-        self.begin(batch)?;
-        while batch.lane.is_pending() {
+        while admitted.is_none() && batch.lane.is_pending() {
             batch.lane.wait(None);
+            self.outbox.flush();
+            // The first that ends makes room: the slowest of them may take long.
+            admitted = self.outbox.try_admit(cost_bytes);
         }
-        if self.outbox.admit(cost_bytes) { Ok(()) } else { Err(End::Stopped) }
+        let admitted = admitted.unwrap_or_else(|| self.outbox.admit(cost_bytes));
+        if admitted { Ok(()) } else { Err(End::Stopped) }
     }
 
     fn request(
