@@ -263,6 +263,21 @@ fn block_of(command: u16, cookie: u64) -> [u8; 28] {
 }
 
 #[test]
+fn holes_are_looked_for_when_nothing_is_pending() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let service = Arc::new(FirstIsSlow::default());
+    let _server = Server::bind(Listen::Unix(path.clone()), service, Options::default()).unwrap();
+    let mut c = Client::go(&path, true);
+    let both = [block_of(wire::CMD_READ, 1), block_of(wire::CMD_BLOCK_STATUS, 2)].concat();
+    c.stream.write_all(&both).unwrap();
+    for n in 1..3 {
+        let answer = c.receive().unwrap();
+        assert_eq!((answer.cookie, answer.error), (n, 0));
+    }
+}
+
+#[test]
 fn a_good_bye_is_said_after_the_last_reply() {
     let service = MemService::inline(MIB);
     let bench = Bench::new(service.clone());

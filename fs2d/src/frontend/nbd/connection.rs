@@ -6,8 +6,8 @@
 //! C3: before the thread waits for the client, it begins the requests and sends the replies it has gathered.
 //! C4: a request is not submitted long after its client left: the client may have sent it again over a new
 //!     connection, and other writes after it, which the old one would undo.
-//! C6: the thread waits for its client only while no I/O is pending on its lane, or for both together: others may
-//!     wait for that I/O.
+//! C6: the thread waits for its client only while no I/O is pending on its lane, or for both together, and looks for
+//!     holes only while none is: others may wait for that I/O.
 //! C5: the thread ends when the last request it submitted has ended; so connections bound memory.
 
 use std::fmt;
@@ -368,6 +368,10 @@ impl Connection {
                     // Keeps C5: nobody else answers it.
                     self.outbox.withdraw(1, cost_bytes);
                 })?;
+                // Keeps C6: a look for holes may wait for a device, too.
+                while batch.lane.is_pending() {
+                    batch.lane.wait(None);
+                }
                 self.outbox.flush();
                 let reply = match self.service.stretches(extent, if one { 1 } else { EXTENTS_MAX }) {
                     Ok(stretches) => owed.block_status(extent, &stretches, one),
