@@ -4,7 +4,7 @@ mod nbd_support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,6 +17,7 @@ use fs2d::frontend::nbd::codec::{RawRequest, wire};
 use fs2d::frontend::nbd::{Listen, Options, Server};
 use fs2d::service::{Answer as Done, ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink, Tag};
 use nbd_support::*;
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 
 const MIB: usize = 1 << 20;
 
@@ -408,4 +409,10 @@ fn a_passed_socket_is_used_and_left() {
     assert_eq!(bind(waiting.into()).map(drop).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
     let remote = TcpListener::bind("0.0.0.0:0").unwrap();
     assert_eq!(bind(remote.into()).map(drop).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    let packets =
+        socket::socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    let address = UnixAddr::new(&dir.path().join("packets")).unwrap();
+    socket::bind(packets.as_raw_fd(), &address).unwrap();
+    socket::listen(&packets, Backlog::new(1).unwrap()).unwrap();
+    assert_eq!(bind(packets).map(drop).unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, OFlag, fcntl};
-use nix::sys::socket::sockopt::AcceptConn;
+use nix::sys::socket::sockopt::{self, AcceptConn};
 use nix::sys::socket::{
     self, AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr,
 };
@@ -91,6 +91,10 @@ impl Listener {
             Listen::Activated(fd) => {
                 if socket::getsockopt(&fd, AcceptConn) != Ok(true) {
                     return Err(invalid("the socket passed is not listening"));
+                }
+                // One of packets loses what of each is not asked for at once.
+                if socket::getsockopt(&fd, sockopt::SockType) != Ok(SockType::Stream) {
+                    return Err(invalid("the socket passed is none of a stream (ListenStream=)"));
                 }
                 (fd, None)
             }
