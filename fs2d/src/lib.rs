@@ -38,6 +38,7 @@ mod memory;
 pub mod metrics;
 mod notify;
 pub mod runtime;
+mod seldom;
 pub mod server;
 pub mod service;
 pub mod settings;

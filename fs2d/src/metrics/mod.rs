@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::frontend::nbd::{Listen, Listener};
+use crate::seldom::Seldom;
 pub(crate) use page::{Measured, page};
 use request::{Asked, HEAD_BYTES_MAX, Refusal, asked};
 
@@ -108,6 +109,7 @@ impl Bound {
             patience,
             stopping: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            refusals: Seldom::default(),
         });
         let theirs = shared.clone();
         let thread = std::thread::Builder::new()
@@ -122,6 +124,7 @@ struct Shared {
     patience: Duration,
     stopping: AtomicBool,
     connections: AtomicUsize,
+    refusals: Seldom,
 }
 
 /// Metrics being served. Dropping it closes the socket and removes its file.
@@ -161,7 +164,9 @@ fn accept(shared: &Arc<Shared>, listener: &Listener, wake: &UnixStream) {
             // Reading, writing and time limits are the same for a socket of any family.
             Ok(Some(fd)) => welcome(shared, UnixStream::from(fd)),
             Err(e) => {
-                tracing::warn!("cannot accept a connection for metrics: {e}");
+                shared.refusals.line(|more| {
+                    tracing::warn!("cannot accept a connection for metrics: {e}{more}");
+                });
                 let _ = listener.wait(wake, false, Some(REST));
             }
         }

@@ -16,7 +16,7 @@ use fs2_block::{Extent, Nanos};
 use fs2_engine::{IoData, IoOp, Target};
 use fs2_store::{AlignedBuf, Pipe, Ring, RingEnd, RingIo, RingOp};
 
-use super::{Core, Errno, Job, Owed, Server, Waiter, failed_below};
+use super::{Core, Errno, Job, Owed, Server, Waiter};
 use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
 
 /// I/Os dispatched under one lock. A guess: twice what most clients have in flight; more would make the
@@ -74,7 +74,7 @@ impl MachineLane {
         let MachineLane { server, work } = self;
         let Some(ring) = work.ring.as_mut().filter(|ring| ring.pending() > 0) else { return false };
         let ready = ring.wait(input, wait, &mut work.ended);
-        work.land();
+        work.land(server);
         if work.done.is_empty() {
             return ready;
         }
@@ -142,13 +142,13 @@ impl Work {
     }
 
     /// What the ring has ended is done.
-    fn land(&mut self) {
+    fn land(&mut self, server: &Server) {
         for end in self.ended.drain(..) {
             let at = end.tag as usize;
             let Some(mut job) = self.flying.get_mut(at).and_then(Option::take) else { continue };
             self.unused.push(at);
             job.buffer = end.buffer;
-            let result = end.result.map_err(|e| failed_below(&job.io, &e));
+            let result = end.result.map_err(|e| server.failed_below(&job.io, &e));
             self.done.push((job, result));
         }
     }

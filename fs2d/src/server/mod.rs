@@ -28,6 +28,7 @@ use fs2_engine::{DetachReport, Io, IoData, IoOp, Outcome, Target, Volume};
 use fs2_store::{AlignedBuf, Pipe, Store, Stretch};
 use fs2_trace::{Record, RecordFlags};
 
+use crate::seldom::Seldom;
 use crate::service::{ClientRequest, Completion, Errno, ExportInfo, Lane, Service, Sink};
 use crate::wakeups::Wakeups;
 use slab::Slab;
@@ -113,6 +114,7 @@ pub struct Server {
     clients_cut: AtomicU64,
     wakeups: OnceLock<Wakeups>,
     on_lost: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    failures: Seldom,
     info: ExportInfo,
     workers: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -162,6 +164,7 @@ impl Server {
             clients_cut: AtomicU64::new(0),
             wakeups: OnceLock::new(),
             on_lost: OnceLock::new(),
+            failures: Seldom::default(),
             info,
             workers: Mutex::default(),
         });
@@ -454,7 +457,18 @@ impl Server {
             IoOp::Discard => store.discard(at, len),
             IoOp::Flush => store.flush(),
         };
-        done.map_err(|e| failed_below(io, &e))
+        done.map_err(|e| self.failed_below(io, &e))
+    }
+
+    /// The error as the machine wants it. All are counted ([`Volume::stats`]); of many the log has some.
+    fn failed_below(&self, io: &Io, e: &std::io::Error) -> i32 {
+        let line = |more: &str| tracing::warn!("{:?} of {} failed below: {e}{more}", io.op, io.extent);
+        match io.op {
+            // The last that matters: from then on changes are refused.
+            IoOp::Flush => line(""),
+            _ => self.failures.line(line),
+        }
+        e.raw_os_error().unwrap_or(fs2_engine::EIO)
     }
 
     /// Does an I/O from memory; `None` where a device would have to be waited for.
@@ -476,7 +490,7 @@ impl Server {
         match done {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
-            Err(e) => Some(Err(failed_below(io, &e))),
+            Err(e) => Some(Err(self.failed_below(io, &e))),
         }
     }
 
@@ -705,8 +719,3 @@ impl Service for Server {
 
 /// No worker wakes of its own.
 const NEVER: Nanos = Nanos(u64::MAX);
-
-fn failed_below(io: &Io, e: &std::io::Error) -> i32 {
-    tracing::warn!("{:?} of {} failed below: {e}", io.op, io.extent);
-    e.raw_os_error().unwrap_or(fs2_engine::EIO)
-}

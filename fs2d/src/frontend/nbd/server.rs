@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::seldom::Seldom;
 use crate::service::Service;
 
 use super::budget::Budget;
@@ -82,6 +83,7 @@ struct Shared {
     budget: Arc<Budget>,
     state: Mutex<State>,
     changed: Condvar,
+    refusals: Seldom,
 }
 
 impl Shared {
@@ -116,6 +118,7 @@ impl Server {
             pipes: Arc::default(),
             state: Mutex::default(),
             changed: Condvar::new(),
+            refusals: Seldom::default(),
         });
         let (ours, theirs) = UnixStream::pair()?;
         let thread = {
@@ -183,7 +186,7 @@ fn accept_loop(shared: &Arc<Shared>, listener: Listener, wake: &UnixStream) {
             Ok(None) => {}
             Ok(Some(fd)) => welcome(shared, fd),
             Err(e) => {
-                tracing::warn!("cannot accept an NBD connection: {e}");
+                shared.refusals.line(|more| tracing::warn!("cannot accept an NBD connection: {e}{more}"));
                 let _ = listener.wait(wake, false, Some(ACCEPT_REST));
             }
         }
@@ -199,7 +202,11 @@ fn welcome(shared: &Arc<Shared>, fd: OwnedFd) {
     let (number, outbox) = {
         let mut state = shared.lock();
         if state.stopping || state.connections.len() >= options.connections_max.max(1) {
-            tracing::warn!("NBD connection of {peer} refused: {} are open", state.connections.len());
+            let open = state.connections.len();
+            drop(state);
+            shared.refusals.line(|more| {
+                tracing::warn!("NBD connection of {peer} refused: {open} are open{more}");
+            });
             return;
         }
         state.next += 1;

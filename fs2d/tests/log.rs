@@ -1,0 +1,50 @@
+//! What fails again and again is told now and then. In a file of its own: a log is a whole process's.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use fs2_block::{Extent, Flags, Op};
+use fs2_engine::{AttachOptions, EngineConfig, Volume};
+use fs2_store::{AlignedBuf, Fault, FaultKind, FaultStore, MemStore, Store, StoreIo};
+use fs2d::server::{Drive, Server};
+use fs2d::service::{ClientRequest, Service};
+
+/// A log in memory.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log of a mount lies in memory: a line for each request of a disk that was pulled out filled that.
+#[test]
+fn a_device_that_is_gone_does_not_fill_the_log() {
+    let store = Arc::new(FaultStore::new(MemStore::new(1 << 20)));
+    let as_store: Arc<dyn Store> = store.clone();
+    let (options, config) = (AttachOptions::default(), EngineConfig::default());
+    let (volume, _) = Volume::attach(&mut StoreIo::new(&*as_store), None, config, &options).unwrap();
+    let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0, rotational: false };
+    let server = Server::start(volume, as_store, None, drive, "failing".into());
+    let (log, connection) = (Log::default(), server.connect());
+    store.plan(Fault::on(&[Op::Read], FaultKind::Error(libc::EIO)));
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    let read = || {
+        let (extent, buffer) = (Extent::new(0, 4096), AlignedBuf::zeroed(4096));
+        let request = ClientRequest { connection, op: Op::Read, extent, flags: Flags::default(), buffer };
+        server.call(request).1.is_err()
+    };
+    let failed = (0..2000).filter(|_| read()).count();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines = log.lines().filter(|line| line.contains("failed below")).count();
+    assert_eq!((failed, server.with_volume(|v| v.stats().failed.reads)), (2000, 2000));
+    assert!((1..1000).contains(&lines), "{lines} lines");
+    server.detach();
+}
