@@ -55,8 +55,8 @@ pub struct Serve {
     #[arg(long, value_enum, default_value_t = FrontendKind::Nbd)]
     pub frontend: FrontendKind,
 
-    /// Where the NBD frontend listens: unix:PATH, or tcp:ADDRESS:PORT on loopback
-    /// [default: unix:RUNTIME/KEY.nbd].
+    /// Where the NBD frontend listens: unix:PATH, its owner's alone, or tcp:ADDRESS:PORT on loopback, where every user of
+    /// this machine may read and write the volume [default: unix:RUNTIME/KEY.nbd].
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
 

@@ -78,7 +78,7 @@ pub enum DirectKind {
 pub enum IoKind {
     /// By io_uring, where this system permits it, else by threads.
     Auto,
-    /// By io_uring, or the volume is not served.
+    /// By io_uring, or the volume is not served; what turns is fed by threads all the same.
     Uring,
     /// By threads in preadv and pwritev.
     Threads,
