@@ -46,7 +46,9 @@ impl fmt::Display for MarkFound {
             MarkFound::Valid => f.write_str("the last session ended cleanly"),
             MarkFound::Refused(why) => write!(f, "its mark counts for nothing: {why}"),
             MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
-            MarkFound::WrittenSince => f.write_str("the volume was written since FS2 last served it"),
+            MarkFound::WrittenSince => f.write_str(
+                "the volume was written, or taken away and brought back, since FS2 last served it",
+            ),
         }
     }
 }

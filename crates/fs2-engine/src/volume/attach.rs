@@ -80,7 +80,9 @@ impl fmt::Display for Inactive {
             ),
             Inactive::NoMark => f.write_str(NO_MARK),
             Inactive::Token(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
-            Inactive::WrittenSince => f.write_str("the backing was written since FS2 last served it"),
+            Inactive::WrittenSince => f.write_str(
+                "the backing was written, or taken away and brought back, since FS2 last served it",
+            ),
         }
     }
 }
