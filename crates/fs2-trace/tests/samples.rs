@@ -101,6 +101,36 @@ fn every_sample_gives_what_it_was_written_from() {
     }
 }
 
+/// Found: blkparse names its inputs on standard output, and that was a wrong line; of two outputs in one file the second
+/// was left out without a word; with `-t`, a request that failed was none.
+#[test]
+fn blkparse_is_read_with_all_that_it_prints() {
+    let plain = String::from_utf8(sample("blkparse.txt")).unwrap();
+    let names = "Input file sda.blktrace.0 added\nInput file sda.blktrace.1 added\n";
+    let summary = "CPU0 (sda):\n Reads Queued:           2,        8KiB\t Writes Queued:           2,      136KiB\n\n\
+                   Total (sda):\n IO unplugs:             4        \t Timer unplugs:           0\n\n\
+                   Throughput (R/W): 8KiB/s / 136KiB/s\nEvents (sda): 15 entries\nSkips: 0 forward (0 -   0.0%)\n";
+    for text in [format!("{names}{plain}{summary}"), format!("{plain}{summary}{names}")] {
+        let stream =
+            |text: &str| fs2_trace::open(inputs(&[("t", text.into())]), OpenOptions::default()).unwrap();
+        assert_eq!(all(stream(&text)), truth(), "{text}");
+        assert_eq!(all(stream(&text.repeat(2))).len(), 2 * truth().len(), "{text}");
+    }
+    let text = "8,0 0 1 0.1 7 D R 8 + 8 (   10000) [a]\n8,0 0 2 0.2 0 C R 8 + 8 ( 4990000) [-5]\n\
+                8,0 0 3 0.3 7 D R 8 + 8 [a]\n8,0 0 4 0.4 0 C R 8 + 8 ( 1) [0]\n";
+    let records = all(fs2_trace::open(inputs(&[("t", text.into())]), OpenOptions::default()).unwrap());
+    assert_eq!(records.iter().map(|r| r.flags).collect::<Vec<_>>(), [RecordFlags::FAILED, RecordFlags::NONE]);
+}
+
+/// Found: a request whose response was no time, as where a clock was set back, was a wrong line.
+#[test]
+fn a_response_that_is_no_time_is_unknown() {
+    let text = "128166372003061629,hm,1,Read,0,512,-1234\n128166372003061630,hm,1,Read,0,512,18446744073709551000\n\
+                128166372003061631,hm,1,Write,0,512,99999999999999999999999\n128166372003061632,hm,1,Read,0,512,7\n";
+    let records = all(fs2_trace::open(inputs(&[("t", text.into())]), OpenOptions::default()).unwrap());
+    assert_eq!(records.iter().map(|r| r.service).collect::<Vec<_>>(), [None, None, None, Some(Nanos(700))]);
+}
+
 #[test]
 fn a_stream_can_be_read_on_another_thread() {
     let stream = open(&["fiu.txt"], OpenOptions::default()).unwrap();

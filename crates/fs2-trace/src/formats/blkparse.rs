@@ -13,7 +13,8 @@ use crate::event::{Devices, Event, Kind, sectors};
 use crate::record::RecordFlags;
 use crate::text::{Words, decimal, number};
 
-/// The summary that blkparse puts at the end was reached: nothing after it is an event.
+/// Whether the summary that blkparse puts at the end was reached. Another run's events may follow it, in a file put
+/// together from several.
 #[derive(Default)]
 pub(crate) struct Blkparse {
     summary: bool,
@@ -29,26 +30,31 @@ const PID: &str = "a process's number";
 
 impl Lines for Blkparse {
     fn parse(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Event>, &'static str> {
-        if self.summary {
-            return Ok(None);
-        }
         let mut words = Words::new(line);
         let Some(first) = words.next() else { return Ok(None) };
-        if first.starts_with(b"CPU") || first.starts_with(b"Total") {
-            self.summary = true;
+        self.summary |= first.starts_with(b"CPU") || first.starts_with(b"Total");
+        // No line of a summary begins with a device.
+        if self.summary && split_device(first).is_none() {
             return Ok(None);
         }
-        if first[0] == b'#' {
+        self.summary = false;
+        // blkparse names its inputs on standard output, before the events or behind the summary.
+        if first[0] == b'#' || line.starts_with(b"Input file ") {
             return Ok(None);
         }
         if first.contains(&b',') { long(first, words, devices) } else { short(first, words, devices) }
     }
 }
 
+/// A device's numbers: `major,minor`.
+fn split_device(word: &[u8]) -> Option<(u64, u64)> {
+    let (major, minor) = word.split_at(word.iter().position(|b| *b == b',')?);
+    number(major).zip(number(&minor[1..]))
+}
+
 /// The default form, after its first word.
 fn long(device: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option<Event>, &'static str> {
-    let (major, minor) = device.split_at(device.iter().position(|b| *b == b',').ok_or(LINE)?);
-    number(major).and(number(&minor[1..])).ok_or("a device, `major,minor`")?;
+    split_device(device).ok_or("a device, `major,minor`")?;
     let (Some(_cpu), Some(_number), Some(time), Some(pid), Some(action)) =
         (words.next(), words.next(), words.next(), words.next(), words.next())
     else {
@@ -74,7 +80,8 @@ fn long(device: &[u8], mut words: Words, devices: &mut Devices) -> Result<Option
         return Ok(None);
     }
     if kind == Kind::Complete {
-        failed = word.is_some_and(|w| w.starts_with(b"[") && w != b"[0]");
+        // The error is the last word; with `-t` there is a time before it, `( 4990000)`.
+        failed = word.into_iter().chain(words).last().is_some_and(|w| w.starts_with(b"[") && w != b"[0]");
     }
     let extent = place(sector, count).ok_or(SECTORS)?;
     let device = devices.index(device)?;

@@ -14,6 +14,16 @@ const EPOCH: i128 = 116_444_736_000_000_000;
 
 const LINE: &str = "`FILETIME,host,disk,Read|Write,offset,bytes,response`";
 
+/// How long a request took. A clock that was set back meanwhile leaves a number below 0, or one so large that it is no
+/// time: the request was there all the same, and how long it took is not known.
+fn response(word: &[u8]) -> Option<Option<Nanos>> {
+    if let Some(took) = number(word).and_then(|t| t.checked_mul(100)) {
+        return Some(Some(Nanos(took)));
+    }
+    let digits = word.strip_prefix(b"-").unwrap_or(word);
+    (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then_some(None)
+}
+
 impl Lines for Msr {
     fn parse(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Event>, &'static str> {
         if line.trim_ascii().is_empty() || line.starts_with(b"Timestamp") {
@@ -44,13 +54,12 @@ impl Lines for Msr {
             .zip(number(bytes))
             .and_then(|(o, n)| Extent::checked(o, n))
             .ok_or("an offset and a number of bytes, together below 2^63")?;
-        let took =
-            number(took).and_then(|t| t.checked_mul(100)).ok_or("a response time, in units of 100 ns")?;
+        let took = response(took).ok_or("a response time, in units of 100 ns")?;
         // The device's name as it stands in the line: `host,disk`.
         let begin = line.iter().position(|b| *b == b',').ok_or(LINE)? + 1;
         let name = line.get(begin..begin + host.len() + 1 + disk.len()).ok_or(LINE)?;
         let device = devices.index(name)?;
-        Ok(Some(Event { took: Some(Nanos(took)).into(), ..Event::request(time, op, extent, device) }))
+        Ok(Some(Event { took: took.into(), ..Event::request(time, op, extent, device) }))
     }
 
     fn clock_unix_ns(&self) -> Option<i128> {
