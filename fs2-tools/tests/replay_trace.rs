@@ -68,6 +68,27 @@ fn info_says_what_is_in_a_trace() {
     assert!(text.contains(says), "{text}");
 }
 
+/// Found: half of a trace was left out without a word where half of its Ds were lost.
+#[test]
+fn completions_of_no_request_are_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let line = |i: u32| {
+        format!("{i}.0 {} R {} 8 1 a\n{i}.5 C R {} 8 0 a\n", ["D", "Q"][i as usize % 2], i * 8, i * 8)
+    };
+    fs::write(dir.join("a"), (0..20).map(line).collect::<String>()).unwrap();
+    let info = String::from_utf8(ok(dir, &["info", "a"], b"")).unwrap();
+    assert!(
+        info.contains("requests      10 in") && info.contains("10 completions of no request: its D was lost"),
+        "{info}"
+    );
+    assert_eq!(json(dir, &["info", "--json", "a"], b"")["completions_of_no_request"], 10);
+    let (code, _, err) = run(dir, &["run", "a", "--runs", "1", "--policy", "none"], b"");
+    assert!(code == 0 && err.contains("10 completions belong to no request"), "{err}");
+    let (_, _, err) = run(dir, &["run", "a", "--runs", "1", "--policy", "none", "--event", "C"], b"");
+    assert_eq!(err, "");
+}
+
 #[test]
 fn convert_keeps_every_request() {
     let dir = tempfile::tempdir().unwrap();

@@ -29,6 +29,8 @@ pub(crate) struct Matcher {
     completions: bool,
     /// More than `PENDING_MAX` events came before any completion.
     no_completions: bool,
+    /// Completions that ended no request.
+    unmatched: u64,
 }
 
 struct Slot {
@@ -55,7 +57,13 @@ impl Matcher {
             closing: Vec::new(),
             completions: false,
             no_completions: false,
+            unmatched: 0,
         }
+    }
+
+    /// Completions that ended no request so far.
+    pub(crate) fn unmatched(&self) -> u64 {
+        self.unmatched
     }
 
     /// Takes an event.
@@ -109,6 +117,7 @@ impl Matcher {
                 break;
             }
         }
+        self.unmatched += u64::from(closing.is_empty() && !requeued);
         for key in &closing {
             self.open.remove(key);
             let slot = &mut self.pending[(key.2 - self.first) as usize];

@@ -240,6 +240,12 @@ impl Stream {
         self.late
     }
 
+    /// Completions so far that belong to no request: the event that is its arrival was lost, came before the trace, or is
+    /// none of those that its device has.
+    pub fn unmatched(&self) -> u64 {
+        self.matcher.as_ref().map_or(0, Matcher::unmatched)
+    }
+
     /// Requests of a daemon's own left out so far.
     pub fn own(&self) -> u64 {
         self.own

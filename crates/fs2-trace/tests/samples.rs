@@ -167,6 +167,26 @@ fn each_event_can_be_the_arrival() {
     }
 }
 
+/// Found: requests whose arrival was lost, and those of a device that has no such event, were left out without a word.
+#[test]
+fn completions_of_no_request_are_counted() {
+    let unmatched = |text: &str, event| {
+        let options = OpenOptions { event, ..OpenOptions::default() };
+        let mut stream = fs2_trace::open(inputs(&[("t", text.into())]), options).unwrap();
+        (stream.by_ref().map(Result::unwrap).count(), stream.unmatched())
+    };
+    let whole = String::from_utf8(sample("blkparse.txt")).unwrap();
+    assert_eq!(unmatched(&whole, None), (5, 0));
+    let mut lines: Vec<_> = whole.lines().collect();
+    lines.remove(lines.iter().position(|l| l.contains(" D ")).unwrap());
+    assert_eq!(unmatched(&lines.join("\n"), None), (4, 1));
+    assert_eq!(unmatched(&lines.join("\n"), Some(ArrivalEvent::Complete)), (5, 0));
+    let other =
+        "253,0 0 1 2.0 7 Q R 8 + 8 [a]\n253,0 0 2 2.1 7 Q R 16 + 8 [a]\n253,0 0 3 2.2 0 C R 8 + 8 [0]\n";
+    assert_eq!(unmatched(&(whole.clone() + other), None), (5, 1));
+    assert_eq!(unmatched(&(whole + other), Some(ArrivalEvent::Queue)), (7, 0));
+}
+
 #[test]
 fn version_8_as_first_proposed_is_read_too() {
     for name in ["blktrace8.bin", "blktrace8-be.bin"] {

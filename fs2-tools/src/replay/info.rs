@@ -80,6 +80,7 @@ fn json(args: &Args, stream: &Stream, summary: &Summary) -> serde_json::Value {
         "skipped": { "count": skipped.count, "first": skipped.first, "ended": skipped.ended },
         "out_of_order": stream.late(),
         "own_io_left_out": stream.own(),
+        "completions_of_no_request": stream.unmatched(),
         "summary": summary,
     })
 }
@@ -185,6 +186,9 @@ fn text(args: &Args, stream: &Stream, s: &Summary, out: &mut dyn Write) -> io::R
             &format!("{} requests, moved to the time before them", thousands(stream.late())),
         )?;
     }
+    if let Some(told) = unmatched(stream) {
+        line(out, "left out", &told)?;
+    }
     if stream.own() > 0 {
         line(out, "left out", &format!("{} requests of the daemon's own", thousands(stream.own())))?;
     }
@@ -192,6 +196,17 @@ fn text(args: &Args, stream: &Stream, s: &Summary, out: &mut dyn Write) -> io::R
         line(out, "left out", &format!("{} requests beyond 16 TiB of working set", thousands(s.uncounted)))?;
     }
     Ok(())
+}
+
+/// Whether completions belong to no request, and what that may mean.
+fn unmatched(stream: &Stream) -> Option<String> {
+    let (n, event) = (stream.unmatched(), stream.event()?.letter());
+    (n > 0).then(|| {
+        format!(
+            "{} completions of no request: its {event} was lost, came before the trace, or its device has none (--event)",
+            thousands(n)
+        )
+    })
 }
 
 fn line(out: &mut dyn Write, name: &str, what: &str) -> io::Result<()> {

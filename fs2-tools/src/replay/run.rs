@@ -478,6 +478,11 @@ fn bounds(
         let moved = "requests were moved to the time of the one before: theirs was earlier";
         writeln!(err, "fs2-replay: {} {moved}", thousands(left.late))?;
     }
+    // A few there always are where the recording began while requests were under way.
+    if left.unmatched > requests.iter().sum::<u64>() / 100 {
+        let more = "`fs2-replay info` says what that may mean";
+        writeln!(err, "fs2-replay: {} completions belong to no request; {more}", thousands(left.unmatched))?;
+    }
     let empty: Vec<_> = (0..args.split.len()).filter(|i| requests.get(*i) == Some(&0)).collect();
     if !requests.is_empty() && empty.len() == requests.len() {
         return Err(Failure("--split: no request of the trace lies in any of the runs".to_owned()));

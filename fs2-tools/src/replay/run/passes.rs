@@ -32,6 +32,8 @@ pub(super) struct Left {
     pub(super) skipped: u64,
     /// Requests that were moved to the time of the one before, since theirs was earlier.
     pub(super) late: u64,
+    /// Completions of no request.
+    pub(super) unmatched: u64,
 }
 
 type Records<'a> = &'a mut dyn Iterator<Item = Result<Record, TraceError>>;
@@ -67,7 +69,8 @@ impl<'a> Passes<'a> {
             }
         });
         take(&mut records)?;
-        let left = Left { skipped: stream.skipped().count, late: stream.late() };
+        let left =
+            Left { skipped: stream.skipped().count, late: stream.late(), unmatched: stream.unmatched() };
         *self.kept.borrow_mut() = match keep {
             Some(records) => Kept::All(records.into(), left),
             None => Kept::TooMany,
