@@ -201,7 +201,7 @@ fn what_is_refused_says_where_and_why() {
             &["info", "--device", "9", "--skip-bad", "bad.spc"],
             "no request for device \"9\"; the trace has \"0\"",
         ),
-        (&["info", "--pack", "-"], "--pack reads a trace twice"),
+        (&["info", "--pack", "-"], "--pack reads a trace twice: give a file, not standard input"),
         (&["convert", "bad.spc", "out"], "bad.spc: line 2: "),
         (&["convert", "bad.spc", "-"], "needs --volume-bytes"),
     ] {

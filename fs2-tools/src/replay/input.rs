@@ -3,10 +3,12 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use fs2_trace::{ArrivalEvent, BoxRead, DeviceChoice, Format, OpenOptions, Stream};
+use fs2_trace::{ArrivalEvent, BoxRead, DEVICE_STRIDE, DeviceChoice, Format, OpenOptions, Stream};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Failure;
@@ -38,6 +40,9 @@ pub(super) struct ReadArgs {
     /// twice, so it cannot come from standard input
     #[arg(long, conflicts_with = "device")]
     pub(super) pack: bool,
+    /// Where each device begins, once `place` has found it.
+    #[arg(skip)]
+    places: OnceLock<DeviceChoice>,
     /// No bar, however long it takes.
     #[arg(skip)]
     pub(super) quiet: bool,
@@ -61,31 +66,84 @@ impl ReadArgs {
     /// Opens a trace: a file, several that are parts of one, or `-` for standard input. `own_io` gives out
     /// also a daemon's own requests.
     pub(super) fn open(&self, paths: &[PathBuf], own_io: bool) -> Result<Stream, Failure> {
+        if self.pack && self.places.get().is_none() {
+            refuse_once(paths, "--pack reads a trace twice")?;
+            self.place(&[paths], usize::MAX)?;
+        }
         let mut options = OpenOptions { own_io, ..self.options() };
-        if self.pack {
-            if paths.iter().any(|p| p == Path::new("-")) {
-                return Err(Failure(
-                    "--pack reads a trace twice, and standard input is there once".to_owned(),
-                ));
-            }
-            options.devices = packed(open(paths, options.clone(), self.quiet)?)?;
+        if let Some(places) = self.places.get() {
+            options.devices = places.clone();
         }
         open(paths, options, self.quiet)
     }
+
+    /// Finds where each device begins, by the first `limit` requests of each of these traces: at the same place in all
+    /// of them, in whatever order they name the devices. `open` keeps to it from then on. Where none has several, each
+    /// keeps its own addresses: two names are one volume then.
+    pub(super) fn place(&self, traces: &[&[PathBuf]], limit: usize) -> Result<(), Failure> {
+        let traces = || traces.iter().filter(|paths| !paths.is_empty());
+        if self.device.is_some() || !self.pack && traces().count() < 2 {
+            return Ok(());
+        }
+        let mut ends: Vec<(String, u64)> = Vec::new();
+        let mut several = self.pack;
+        for paths in traces() {
+            let mut stream = open(paths, self.options(), self.quiet)?;
+            for record in stream.by_ref().take(limit) {
+                record.map_err(|e| Failure(e.to_string()))?;
+            }
+            let devices = stream.devices().iter().filter(|d| d.requests > 0);
+            several |= devices.clone().count() > 1;
+            for device in devices {
+                match ends.iter_mut().find(|(name, _)| *name == device.name) {
+                    Some((_, end)) => *end = device.end_bytes.max(*end),
+                    None => ends.push((device.name.clone(), device.end_bytes)),
+                }
+            }
+        }
+        if !several {
+            return Ok(());
+        }
+        if let Some((name, _)) = ends.iter().find(|(_, end)| !self.pack && *end > DEVICE_STRIDE) {
+            return Err(Failure(format!(
+                "device {name:?} does not fit beside the trace's other devices; --device chooses one"
+            )));
+        }
+        let mut begin: u64 = 0;
+        let places = ends.into_iter().map(|(name, end)| {
+            let at = begin;
+            let room = if self.pack {
+                end.saturating_add(PACK_BYTES - 1) / PACK_BYTES * PACK_BYTES
+            } else {
+                DEVICE_STRIDE
+            };
+            begin = begin.saturating_add(room);
+            (name, at)
+        });
+        // Whoever came first has found the same.
+        let _ = self.places.set(DeviceChoice::Placed(places.collect()));
+        Ok(())
+    }
 }
 
-/// The devices of a trace side by side.
-fn packed(mut stream: Stream) -> Result<DeviceChoice, Failure> {
-    for record in &mut stream {
-        record.map_err(|e| Failure(e.to_string()))?;
+/// Refuses what is there once, standard input and pipes, to a command that reads a trace again, as `why` says.
+///
+/// # Errors
+/// Which it is.
+pub(super) fn refuse_once<'a>(
+    paths: impl IntoIterator<Item = &'a PathBuf>,
+    why: &str,
+) -> Result<(), Failure> {
+    for path in paths {
+        if path == Path::new("-") {
+            return Err(Failure(format!("{why}: give a file, not standard input")));
+        }
+        let kind = std::fs::metadata(path).map(|about| about.file_type());
+        if kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket()) {
+            return Err(Failure::at(path, format!("{why}: give a file, not a pipe")));
+        }
     }
-    let mut begin: u64 = 0;
-    let mut places = Vec::new();
-    for device in stream.devices() {
-        places.push((device.name.clone(), begin));
-        begin = begin.saturating_add(device.end_bytes).next_multiple_of(PACK_BYTES);
-    }
-    Ok(DeviceChoice::Placed(places))
+    Ok(())
 }
 
 fn open(paths: &[PathBuf], options: OpenOptions, quiet: bool) -> Result<Stream, Failure> {
@@ -159,5 +217,40 @@ impl<R: Read> Read for Counted<R> {
 impl<R> Drop for Counted<R> {
     fn drop(&mut self) {
         self.bar.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found: each trace had its devices in the order in which it names them.
+    #[test]
+    fn a_device_begins_at_one_place_in_every_trace() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let put = |name: &str, devices: &[u32]| {
+            let path = dir.path().join(name);
+            let lines = (0..).zip(devices).map(|(i, d)| format!("{d},{},512,r,{i}\n", i * 8));
+            std::fs::write(&path, lines.collect::<String>()).expect("written");
+            vec![path]
+        };
+        let (a, b) = (put("a", &[3, 5, 3]), put("b", &[5, 7]));
+        for (pack, step) in [(false, DEVICE_STRIDE), (true, PACK_BYTES)] {
+            let read = ReadArgs { pack, quiet: true, ..ReadArgs::default() };
+            read.place(&[&a, &[], &b], usize::MAX).expect("traces");
+            let begins = |paths: &[PathBuf]| -> Vec<u64> {
+                let records = read.open(paths, false).expect("a trace");
+                records.map(|r| r.expect("a request").extent.offset() / step * step).collect()
+            };
+            assert_eq!((begins(&a), begins(&b)), (vec![0, step, 0], vec![step, 2 * step]), "pack: {pack}");
+        }
+        // One device each: two names of one volume.
+        let (a, b) = (put("a", &[3, 3]), put("b", &[5, 5]));
+        let read = ReadArgs { quiet: true, ..ReadArgs::default() };
+        read.place(&[&a, &b], usize::MAX).expect("traces");
+        assert_eq!(
+            read.open(&b, false).expect("a trace").nth(1).expect("two").expect("whole").extent.offset(),
+            4096
+        );
     }
 }

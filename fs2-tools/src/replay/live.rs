@@ -22,7 +22,7 @@ use fs2_sim::replay::Histogram;
 use fs2_store::{AlignedBuf, Direct, FileStore, OpenError, OpenOptions, Store};
 use fs2_trace::Record;
 
-use super::input::ReadArgs;
+use super::input::{ReadArgs, refuse_once};
 use super::{Failure, outputs};
 
 const EXAMPLES: &str = "\
@@ -163,6 +163,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     if args.traces.iter().any(|p| p.as_os_str() == "-") {
         return Err(Failure("a trace is read while the clock runs: give a file, not standard input".into()));
+    }
+    if args.beyond == Beyond::Refuse {
+        refuse_once(&args.traces, "a trace is read twice, the first time to see whether it fits")?;
     }
     if args.allow_writes {
         outputs::refuse_same(&[&args.onto], args.traces.iter().map(PathBuf::as_path))?;

@@ -24,7 +24,7 @@ use fs2_trace::TraceError;
 use super::Failure;
 use super::html;
 use super::info::thousands;
-use super::input::ReadArgs;
+use super::input::{ReadArgs, refuse_once};
 use super::outputs;
 use super::profile::{load, told};
 use crate::mkfs2::parse_percent;
@@ -240,9 +240,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
 /// A trace, listing or drive that is none, a volume that cannot be, options that contradict one another.
 pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Result<Results, Failure> {
     let mut drive = load(&args.drive)?;
-    if args.traces.iter().chain(&args.train).any(|p| p.as_os_str() == "-") {
-        return Err(Failure("a trace is read once for each run: give a file, not standard input".into()));
-    }
+    refuse_once(args.traces.iter().chain(&args.train), "a trace is read once for each run")?;
     if args.split.windows(2).any(|w| w[0] >= w[1]) {
         return Err(Failure("--split: the times must ascend".into()));
     }
@@ -250,6 +248,8 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     if !args.without.is_empty() && !policies.contains(&PolicyKind::Fs2.into()) {
         return Err(Failure("--without leaves parts of fs2 out, which is not among the policies".into()));
     }
+    // Learnt of one device, used on another: the same name is to be the same place.
+    args.read.place(&[&args.traces, &args.train], limit(args))?;
     let map = free_map(args, err)?;
     let stretch = stretch_of(args.stretch, &map, &drive)?;
     let extended = drive.fit(map.bytes() * u64::from(stretch) / 512);
