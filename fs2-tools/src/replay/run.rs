@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fs2_block::{BlockSize, Nanos, Permille};
+use fs2_block::{BlockSize, Nanos, Op, Permille};
 use fs2_disk::{DriveProfile, Extended, Power, Scheduler};
 use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{
@@ -207,6 +207,8 @@ pub(super) struct Results {
     pub(super) stretch: u32,
     pub(super) skipped: u64,
     pub(super) out_of_order: u64,
+    /// Reads of a pass that do not begin and end with blocks, in percent.
+    pub(super) reads_in_part: Option<f64>,
     pub(super) policies: Vec<Replayed>,
     pub(super) bounds: Vec<Bound>,
     pub(super) bound_single: Bound,
@@ -250,7 +252,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     }
     // Learnt of one device, used on another: the same name is to be the same place.
     args.read.place(&[&args.traces, &args.train], limit(args))?;
-    let map = free_map(args, err)?;
+    let (map, seen) = free_map(args, err)?;
     let stretch = stretch_of(args.stretch, &map, &drive)?;
     let extended = drive.fit(map.bytes() * u64::from(stretch) / 512);
     if let Some(extended) = &extended {
@@ -266,6 +268,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         stretch,
         skipped: 0,
         out_of_order: 0,
+        reads_in_part: (seen.reads > 0).then(|| 100.0 * seen.in_part as f64 / seen.reads as f64),
         policies: Vec::new(),
         bounds: Vec::new(),
         bound_single: Bound::default(),
@@ -279,7 +282,8 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     for policy in policies {
         results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
-    if let Some(told) = overloaded(args, &results) {
+    let notes = [overloaded(args, &results), report::beyond(&results), report::in_part(&results)];
+    for told in notes.into_iter().flatten() {
         writeln!(err, "fs2-replay: {told}")?;
     }
     Ok(results)
@@ -309,13 +313,13 @@ fn bad_trace(e: TraceError) -> Failure {
 
 /// The free blocks given, or drawn, but for those that the trace shows in use: files may have been made
 /// after dumpe2fs ran.
-fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
+fn free_map(args: &Args, err: &mut dyn Write) -> Result<(FreeMap, Seen), Failure> {
     if let Some(path) = &args.free_map {
         let file = File::open(path).map_err(|e| Failure::at(path, e))?;
         let plain = fs2_trace::unpack(Box::new(file)).map_err(|e| Failure::at(path, e))?.1;
         let mut map = FreeMap::from_dumpe2fs(BufReader::new(plain)).map_err(|e| Failure::at(path, e))?;
         let mut in_use = InUse::new(map.block_size);
-        see(args, &mut in_use)?;
+        let seen = see(args, map.block_size, &mut in_use)?;
         let before = map.free.len();
         in_use.take_from(&mut map);
         let taken = before - map.free.len();
@@ -323,31 +327,59 @@ fn free_map(args: &Args, err: &mut dyn Write) -> Result<FreeMap, Failure> {
             let why = "the trace reads them before it writes them: taken as in use";
             writeln!(err, "fs2-replay: {taken} blocks are free by {}, but {why}", path.display())?;
         }
-        return Ok(map);
+        return Ok((map, seen));
     }
     let mut in_use = InUse::new(BlockSize::B4096);
-    see(args, &mut in_use)?;
-    let mut map = FreeMap::aged(in_use.end(), used(args), args.seed)
-        .map_err(|e| Failure(format!("the volume: {e}")))?;
+    let seen = see(args, BlockSize::B4096, &mut in_use)?;
+    let mut map = FreeMap::aged(in_use.end(), used(args), args.seed).map_err(|e| {
+        let apart = match seen.devices {
+            0 | 1 => String::new(),
+            n if args.read.pack => format!("; the trace has {n} devices: --device chooses one"),
+            n => format!("; the trace's {n} devices lie 4 TiB apart: --pack puts them side by side, --device chooses one"),
+        };
+        Failure(format!("the volume: {e}{apart}"))
+    })?;
     in_use.take_from(&mut map);
-    Ok(map)
+    Ok((map, seen))
 }
 
-fn see(args: &Args, in_use: &mut InUse) -> Result<(), Failure> {
+/// What is known of a trace before it is replayed.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// Devices with requests, of the trace that has most.
+    devices: usize,
+    /// Reads of the trace itself, and those that do not begin and end with blocks.
+    reads: u64,
+    in_part: u64,
+}
+
+fn see(args: &Args, block_size: BlockSize, in_use: &mut InUse) -> Result<Seen, Failure> {
+    let mut seen = Seen::default();
+    let block = u64::from(block_size.bytes());
     for paths in [&args.train, &args.traces] {
-        if !paths.is_empty() {
-            let mut empty = true;
-            for record in open(args, paths)?.take(limit(args)) {
-                let record = record.map_err(bad_trace)?;
-                in_use.see(record.op, record.extent);
-                empty = false;
-            }
-            if empty {
-                return Err(Failure::at(&paths[0], "no request in it; `fs2-replay info` says what there is"));
+        if paths.is_empty() {
+            continue;
+        }
+        let mut stream = open(args, paths)?;
+        let mut empty = true;
+        (seen.reads, seen.in_part) = (0, 0);
+        for record in stream.by_ref().take(limit(args)) {
+            let record = record.map_err(bad_trace)?;
+            in_use.see(record.op, record.extent);
+            empty = false;
+            if record.op == Op::Read {
+                seen.reads += 1;
+                let whole =
+                    [record.extent.offset(), record.extent.end()].iter().all(|b| b.is_multiple_of(block));
+                seen.in_part += u64::from(!whole);
             }
         }
+        if empty {
+            return Err(Failure::at(&paths[0], "no request in it; `fs2-replay info` says what there is"));
+        }
+        seen.devices = seen.devices.max(stream.devices().iter().filter(|d| d.requests > 0).count());
     }
-    Ok(())
+    Ok(seen)
 }
 
 fn stretch_of(asked: Option<u32>, map: &FreeMap, drive: &DriveProfile) -> Result<u32, Failure> {

@@ -89,6 +89,7 @@ fn facts(figures: &Figures) -> Vec<(&'static str, String)> {
     if let Some(extended) = &figures.extended {
         out.push(("beyond the drive", extended.clone()));
     }
+    out.extend(figures.notes.iter().map(|note| ("note", note.clone())));
     if figures.skipped > 0 {
         out.push((
             "left out",

@@ -111,6 +111,11 @@ pub(in crate::replay) struct Figures {
     pub(in crate::replay) skipped: u64,
     /// Requests of a pass that were moved to the time of the one before.
     pub(in crate::replay) out_of_order: u64,
+    /// Reads of a pass that do not begin and end with blocks of the volume, percent.
+    pub(in crate::replay) reads_in_part_percent: Option<f64>,
+    /// What somebody who looks at the figures alone has to know.
+    #[serde(skip)]
+    pub(in crate::replay) notes: Vec<String>,
     pub(in crate::replay) policies: Vec<PolicyFigures>,
     pub(in crate::replay) bounds: BoundsOfRuns,
     /// Of this program.
@@ -239,6 +244,30 @@ fn policy_figures(p: &Replayed, results: &Results) -> PolicyFigures {
     }
 }
 
+/// Requests that reach beyond the volume are refused at once, and take no time.
+pub(super) fn beyond(results: &Results) -> Option<String> {
+    let mut runs = results.policies.iter().flat_map(|p| (1..).zip(&p.runs));
+    let (n, run) = runs.find(|(_, run)| run.failed > 0)?;
+    let (volume, failed, requests) = (crate::mkfs2::bytes(results.volume_bytes), run.failed, run.requests);
+    Some(format!(
+        "{failed} of {requests} requests in run {n} failed: they reach beyond the volume's end at {volume}; is the \
+         listing another volume's, or the trace the whole device's?"
+    ))
+}
+
+/// Reads in part from which on they are told of, in percent; a guess. A file system that reads blocks has none.
+const IN_PART_TOLD: f64 = 5.0;
+
+/// What is read in part is not copied by schemes of copies: a copy is a block.
+pub(super) fn in_part(results: &Results) -> Option<String> {
+    let share = results.reads_in_part.filter(|share| *share >= IN_PART_TOLD)?;
+    let block = results.block_size.bytes();
+    Some(format!(
+        "{share:.0} % of the reads do not begin and end with blocks of {block} bytes, as a file system's do; blocks read \
+         in part are not copied"
+    ))
+}
+
 /// All that was found, as it is printed.
 pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
     Figures {
@@ -256,6 +285,8 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
         extended: results.extended.as_ref().map(profile::told),
         skipped: results.skipped,
         out_of_order: results.out_of_order,
+        reads_in_part_percent: results.reads_in_part.map(round),
+        notes: [beyond(results), in_part(results)].into_iter().flatten().collect(),
         policies: results.policies.iter().map(|p| policy_figures(p, results)).collect(),
         bounds: BoundsOfRuns {
             last: bound_figures(&results.bounds.last().copied().unwrap_or_default()),
@@ -350,6 +381,9 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
     }
     if figures.skipped > 0 {
         writeln!(out, "{} lines, records or blocks of a pass were wrong and left out", figures.skipped)?;
+    }
+    for note in &figures.notes {
+        writeln!(out, "{note}")?;
     }
     for p in &figures.policies {
         writeln!(out, "\n{}\n{HEAD}", p.name)?;
