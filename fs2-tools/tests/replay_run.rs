@@ -509,6 +509,7 @@ fn what_is_refused_says_why() {
         (vec![trace, "--drive", "no-such"], 1, "no-such"),
         (vec![trace, "--free-map", listing], 1, "line 1: 'some', expected a number"),
         (vec![trace, "--split", "5,1"], 1, "ascend"),
+        (vec![trace, "--split", "5"], 1, "--split 5: one run alone"),
         (vec![trace, "--policy", "best"], 2, "no policy 'best'"),
         (vec![trace, "--belief", "blind"], 2, "no belief is called 'blind'"),
         (vec![trace, "--idle-between", "soon"], 2, "no time"),

@@ -243,6 +243,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
 pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Result<Results, Failure> {
     let mut drive = load(&args.drive)?;
     refuse_once(args.traces.iter().chain(&args.train), "a trace is read once for each run")?;
+    if let [from] = args.split[..] {
+        let from = from.as_secs_f64();
+        return Err(Failure(format!(
+            "--split {from}: one run alone; give the time at which each begins, two at least"
+        )));
+    }
     if args.split.windows(2).any(|w| w[0] >= w[1]) {
         return Err(Failure("--split: the times must ascend".into()));
     }
