@@ -433,6 +433,32 @@ fn reads_of_parts_of_blocks_are_told_of() {
     }
 }
 
+/// Found: bounds of a drive with a write cache were those of the drive without.
+#[test]
+fn bounds_are_of_the_drive_that_judges() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("t");
+    // What was written is read at once, from the cache, where there is one for writes.
+    let line = |i: u64| {
+        let at = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000 * 8;
+        format!("{i}.0 D W {at} 8 1 a\n{i}.001 D R {} 8 1 a\n", 8_000_000 - at)
+    };
+    std::fs::write(&trace, (0..100).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let run = |belief: &str| -> [f64; 2] {
+        let (_, out, _) = replay(&[trace, "--belief", belief, "--policy", "none", "--runs", "1", "--json"]);
+        let json: Value = serde_json::from_str(&out).expect("JSON");
+        let (none, bound) = (&json["policies"][0]["runs"][0]["t_a_reads_ms"], &json["bounds"]["b2_order"]);
+        [none, bound].map(|x| x.as_f64().expect("a number"))
+    };
+    // Nothing is read twice, so that the bound is the drive itself.
+    for belief in ["equal", "write-cache"] {
+        let [none, bound] = run(belief);
+        assert!((none - bound).abs() < none / 50.0, "{belief}: {none} and {bound}");
+    }
+    assert!((run("equal")[0] - run("write-cache")[0]).abs() > 0.2, "another drive");
+}
+
 #[test]
 fn all_policies_are_compared_on_the_same_runs() {
     let dir = tempfile::tempdir().expect("a scratch directory");

@@ -497,7 +497,9 @@ fn bounds(
     err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let fresh = || -> Result<Bounds, Failure> {
-        let mut bounds = Bounds::new(drive, map.block_size, pace(args));
+        // The drive that judges, which is not always the one that was named.
+        let judge = args.belief.drive(drive.clone());
+        let mut bounds = Bounds::new(&judge, map.block_size, pace(args));
         if !args.train.is_empty() {
             bounds.run(open(args, &args.train)?.take(limit(args))).map_err(bad_trace)?;
         }
