@@ -270,6 +270,12 @@ fn generate_makes_the_same_trace_twice() {
     }
     let (code, _, err) = run(dir, &["generate", "sequential", "--writes", "50%", "b.fs2trace"], b"");
     assert_eq!((code, err.as_str()), (1, "fs2-replay: sequential takes --writes 0% or 100%, no mixture\n"));
+    // Found: these two took any --writes and wrote as ever.
+    for (kind, says) in [("cvs", "cvs writes nothing"), ("read-after-write", "read-after-write writes half")]
+    {
+        let (code, _, err) = run(dir, &["generate", kind, "--writes", "20%", "b.fs2trace"], b"");
+        assert!(code == 1 && err.contains(says), "{err}");
+    }
     assert!(!dir.join("b.fs2trace").exists());
     let reads =
         ok(dir, &["generate", "cvs", "--requests", "1000", "--writes", "0%", "--noise", "0%", "-"], b"");

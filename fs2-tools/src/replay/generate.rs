@@ -45,7 +45,8 @@ pub(super) struct Args {
     /// Which trace of its kind
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
-    /// How many requests write [default: 10%; none of sequential, 90% of write-heavy; of mixed, logs and rewrites write besides]
+    /// How many requests write [default: 10%; none of sequential and cvs, 90% of write-heavy, half of read-after-write; of
+    /// mixed, logs and rewrites write besides]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     writes: Option<Permille>,
     /// cvs: how often the same is read; the requests are divided among the runs
@@ -86,6 +87,14 @@ enum Kind {
 impl Args {
     fn generate(&self) -> Result<Synth, Failure> {
         let writes = |default: u64| self.writes.map_or(default, |w| u64::from(w.get()));
+        // Of these the kind says how many write.
+        for (kind, name, writes, says) in
+            [(Kind::Cvs, "cvs", 0, "nothing"), (Kind::ReadAfterWrite, "read-after-write", 500, "half")]
+        {
+            if self.kind == kind && self.writes.is_some_and(|w| u64::from(w.get()) != writes) {
+                return Err(Failure(format!("{name} writes {says}: it takes no other --writes")));
+            }
+        }
         let workload = match self.kind {
             Kind::Cvs => Workload::Cvs {
                 runs: self.runs,
