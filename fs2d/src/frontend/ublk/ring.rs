@@ -13,14 +13,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use zerocopy::IntoBytes;
 
+use super::super::is_short;
 use super::control::Driver;
 use super::queue::{Commands, Event};
 use super::uapi::{CONTROL, ControlCommand, IoCommand, IoDescriptor, QUEUE_DEPTH_MAX, io as io_cmd};
-
-/// Whether the kernel can be asked again: completions must be taken first (EBUSY), or it had no memory.
-fn is_short(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EBUSY | libc::EAGAIN | libc::ENOMEM))
-}
 
 /// `/dev/ublk-control`, one command at a time.
 pub(super) struct ControlRing {

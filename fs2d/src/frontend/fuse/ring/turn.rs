@@ -12,12 +12,14 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fs2_store::Parts;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::super::super::is_short;
 use super::super::device::{Device, Inbox, Reply};
 use super::super::serving::{Tell, errno};
 use super::super::volume::VolumeFs;
@@ -237,8 +239,7 @@ impl Turner {
             wakeups.turn(std::mem::take(begun));
         }
         match self.ring.submit_and_wait(wait.into()) {
-            // EBUSY: completions must be taken first.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted || is_short(&e) => {}
             done => drop(done?),
         }
         self.take();
@@ -273,7 +274,10 @@ impl Turner {
             if unsafe { self.ring.submission().push(command) }.is_ok() {
                 return Ok(());
             }
-            self.ring.submit()?;
+            match self.ring.submit() {
+                Err(e) if is_short(&e) => std::thread::sleep(Duration::from_millis(1)),
+                done => drop(done?),
+            }
         }
     }
 
