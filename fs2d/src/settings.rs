@@ -199,7 +199,7 @@ pub struct Settings {
     pub keep_cpus_awake: AwakeKind,
 
     /// Wait this many seconds for a former daemon's last I/O to end.
-    #[arg(long, default_value_t = 30, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=86_400))]
     pub lock_wait: u64,
 
     /// Check every invariant after every event (slow; for tests).

@@ -31,6 +31,8 @@ fn bad_usage_is_1_and_says_what() {
         (&["serve", "x", "--policy", "best"], "best"),
         (&["serve", "x", "--passive", "--require-active"], "cannot be used with"),
         (&["serve", "x", "--time-scale", "0.5"], "--drive"),
+        // More than a clock can tell.
+        (&["serve", "x", "--lock-wait", "18446744073709551615"], "0..=86400"),
     ] {
         let (code, out, err) = fs2d(args);
         assert_eq!((code, out.as_str()), (1, ""), "{args:?}");
