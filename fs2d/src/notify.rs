@@ -41,11 +41,12 @@ impl Manager {
         }
     }
 
-    /// It ends, which takes as long as it takes: until the device is unmounted, and the table is written.
+    /// It ends, which takes as long as it takes: until the device is unmounted, and the table is written. systemd stops watching a service
+    /// that stops, and any finite time would begin it anew; the largest number is its word for never.
     pub(crate) fn stopping(&self) {
         self.say("STOPPING=1\nSTATUS=ending\n");
         if self.watchdog.is_some() {
-            self.say("WATCHDOG_USEC=86400000000\n");
+            self.say("WATCHDOG_USEC=18446744073709551615\n");
         }
     }
 
