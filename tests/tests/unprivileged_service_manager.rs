@@ -115,6 +115,15 @@ fn units(scratch: &Scratch) -> PathBuf {
     dir
 }
 
+/// After five starts in vain within ten seconds there was none any more, and programs waited for ever.
+#[test]
+fn a_daemon_that_programs_wait_for_is_started_until_it_can_be() {
+    let unit = include_str!("../../packaging/systemd/fs2d@.service");
+    let (head, service) = unit.split_once("[Service]").unwrap();
+    assert!(head.lines().any(|line| line == "StartLimitIntervalSec=0"));
+    assert!(service.lines().any(|line| line == "Restart=on-failure"));
+}
+
 #[test]
 fn systemd_takes_the_units_and_finds_them_guarded() {
     if !needs(&[Need::Program("systemd-analyze")]) {
