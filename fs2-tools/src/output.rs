@@ -2,15 +2,64 @@
 //! (`fs2 status | true`) or nothing can be written (`> /dev/full`), which is no reason to end otherwise than well.
 
 use std::fmt::Arguments;
-use std::io::{ErrorKind, Write, stderr, stdout};
+use std::io::{self, ErrorKind, Stdout, Write, stderr, stdout};
 
 /// Writes to the standard output; who cannot be told hears of it on the other one.
 #[doc(hidden)]
 pub fn say(what: Arguments<'_>) {
     let mut out = stdout().lock();
-    match out.write_fmt(what).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => complain(format_args!("standard output: {e}\n")),
-        _ => {}
+    if let Err(e) = out.write_fmt(what).and_then(|()| out.flush()) {
+        not_written(&e);
+    }
+}
+
+fn not_written(e: &io::Error) {
+    if e.kind() != ErrorKind::BrokenPipe {
+        complain(format_args!("standard output: {e}\n"));
+    }
+}
+
+/// The standard output of a program whose code tells what it did, whoever listens: what cannot be written is told of on the other one,
+/// once, and is nobody's error.
+#[derive(Debug)]
+pub struct Words {
+    out: Stdout,
+    lost: bool,
+}
+
+impl Words {
+    /// To be flushed at the end.
+    pub fn new() -> Words {
+        Words { out: stdout(), lost: false }
+    }
+
+    fn or_lost<T>(&mut self, done: io::Result<T>, instead: T) -> io::Result<T> {
+        match done {
+            Err(e) if e.kind() == ErrorKind::Interrupted => Err(e),
+            Err(e) if !std::mem::replace(&mut self.lost, true) => {
+                not_written(&e);
+                Ok(instead)
+            }
+            done => Ok(done.unwrap_or(instead)),
+        }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words::new()
+    }
+}
+
+impl Write for Words {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes);
+        self.or_lost(written, bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.out.flush();
+        self.or_lost(flushed, ())
     }
 }
 

@@ -74,6 +74,23 @@ fn words_that_nobody_takes_change_nothing() {
     }
 }
 
+/// What a script reads was lost without a word.
+#[test]
+fn what_mkfs2_and_chkfs2_cannot_write_they_tell_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
+    assert!(Command::new("mke2fs").args(["-q", "-t", "ext2"]).arg(&image).status().unwrap().success());
+    for (program, args) in
+        [(MKFS2, &["--json"][..]), (CHKFS2, &["-n", "--json"]), (CHKFS2, &["-n"]), (MKFS2, &["--undo"])]
+    {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = Command::new(program).args(args).arg(&image).stdout(full).output().unwrap();
+        let told = String::from_utf8_lossy(&done.stderr).matches("standard output: No space left").count();
+        assert_eq!((done.status.code(), told), (Some(0), 1), "{program} {args:?}: {done:?}");
+    }
+}
+
 /// It trimmed whatever file system lay below the path.
 #[test]
 fn what_fs2_did_not_mount_is_not_trimmed() {

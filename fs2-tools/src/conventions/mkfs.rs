@@ -152,7 +152,7 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
     line.extend(args.quiet.then(|| "--quiet".into()));
     line.extend(args.ours);
     line.extend(["--".into(), args.device.into()]);
-    let code = crate::mkfs2::run(line, &mut std::io::stdout(), &mut std::io::stderr());
+    let code = crate::mkfs2::run(line, &mut crate::output::Words::new(), &mut std::io::stderr());
     Ok(u8::try_from(code).unwrap_or(FAILED))
 }
 
