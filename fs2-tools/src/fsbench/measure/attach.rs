@@ -150,7 +150,8 @@ pub struct Measurer {
     seen: Vec<Seen>,
     rapl: Option<Result<RaplSpan, String>>,
     series: Option<Series>,
-    ticking: Option<Ticking>,
+    /// Or why there is none, until the pass has ended.
+    ticking: Option<Result<Ticking, BenchError>>,
     time_scale: f64,
 }
 
@@ -394,13 +395,13 @@ impl Around for Measurer {
 
     fn during(&mut self, progress: Arc<Progress>) {
         let run = self.seen.len();
-        self.ticking = self.series.as_ref().and_then(|series| series.start(run, progress));
+        self.ticking = self.series.as_mut().map(|series| series.start(run, progress));
     }
 
     fn after(&mut self, _site: &Site, _training: bool) -> Result<(), BenchError> {
         let ended = SystemTime::now();
         if let Some(ticking) = self.ticking.take() {
-            ticking.end()?;
+            ticking?.end()?;
         }
         let mem_used = self.limit.as_ref().and_then(MemLimit::used_bytes);
         if let Some(limit) = &self.limit {

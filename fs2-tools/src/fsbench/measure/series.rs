@@ -16,6 +16,8 @@ use super::super::control::Progress;
 pub(super) struct Series {
     path: PathBuf,
     file: Arc<File>,
+    /// It has its first line.
+    begun: bool,
 }
 
 /// A pass being written down.
@@ -27,15 +29,30 @@ pub(super) struct Ticking {
 }
 
 impl Series {
+    /// A place for it; what a file there holds stays until the first pass begins.
     pub(super) fn create(path: &Path) -> Result<Series, BenchError> {
-        let mut file = File::create(path).map_err(BenchError::at(path, "creating it"))?;
-        writeln!(file, "run,seconds,ops,bytes_read,bytes_written")
-            .map_err(BenchError::at(path, "writing"))?;
-        Ok(Series { path: path.to_owned(), file: Arc::new(file) })
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(BenchError::at(path, "creating it"))?;
+        let mut series = Series { path: path.to_owned(), file: Arc::new(file), begun: false };
+        if !series.file.metadata().is_ok_and(|about| about.is_file()) {
+            series.begin()?;
+        }
+        Ok(series)
+    }
+
+    fn begin(&mut self) -> Result<(), BenchError> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        // A pipe has no length.
+        let _ = self.file.set_len(0);
+        writeln!(&*self.file, "run,seconds,ops,bytes_read,bytes_written")
+            .map_err(BenchError::at(&self.path, "writing"))
     }
 
     /// A row a second, and one for what is left of the last one.
-    pub(super) fn start(&self, run: usize, progress: Arc<Progress>) -> Option<Ticking> {
+    pub(super) fn start(&mut self, run: usize, progress: Arc<Progress>) -> Result<Ticking, BenchError> {
+        self.begin()?;
         let (stop, stopped) = mpsc::channel::<()>();
         let file = Arc::clone(&self.file);
         let write = move || {
@@ -56,8 +73,9 @@ impl Series {
             }
             out.flush()
         };
-        let thread = std::thread::Builder::new().name("interval".into()).spawn(write).ok()?;
-        Some(Ticking { stop, thread, path: self.path.clone() })
+        let thread = std::thread::Builder::new().name("interval".into()).spawn(write);
+        let thread = thread.map_err(BenchError::at(&self.path, "starting to write"))?;
+        Ok(Ticking { stop, thread, path: self.path.clone() })
     }
 }
 
@@ -77,7 +95,7 @@ mod tests {
     fn a_series_has_a_row_for_what_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("i.csv");
-        let series = Series::create(&path).unwrap();
+        let mut series = Series::create(&path).unwrap();
         let progress = Arc::new(Progress::default());
         let ticking = series.start(3, Arc::clone(&progress)).unwrap();
         progress.ops.store(7, Ordering::Relaxed);
@@ -89,5 +107,23 @@ mod tests {
         // A machine that stood still for a second would have made two rows of it.
         let sum: u64 = rows[1..].iter().map(|r| r.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
         assert!(rows[1].starts_with("3,") && sum == 7, "{text}");
+    }
+
+    /// Of a run that was refused in the end, nothing was left of an earlier one's.
+    #[test]
+    fn what_was_there_stays_until_a_pass_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("i.csv");
+        std::fs::write(&path, "an earlier run's").unwrap();
+        let mut series = Series::create(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "an earlier run's");
+        for run in 1..3 {
+            series.start(run, Arc::default()).unwrap().end().unwrap();
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("run,seconds,") && text.matches("run,").count() == 1, "{text}");
+        for bad in [dir.path(), Path::new("/dev/full")] {
+            assert!(Series::create(bad).is_err(), "{}", bad.display());
+        }
     }
 }
