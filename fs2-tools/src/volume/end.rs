@@ -185,7 +185,13 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         nbd_disconnect(number, &record.backend()).map_err(io_error("NBD device"))?;
     }
     let (mut pid, mut began) = (record.pid, record.began);
-    let (clean, why_not) = match ask_to_end(&record) {
+    let asked = ask_to_end(&record);
+    if !matches!(asked, Ok(Reply::Status(_) | Reply::Done)) && began.is_some() && is_alive(pid, began) {
+        // One of another version, as before its package was upgraded, takes no command, nor does one that too many speak with. It knows the
+        // signal.
+        let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM);
+    }
+    let (clean, why_not) = match asked {
         Ok(Reply::Status(status)) => {
             // Another than the record's, where that one was replaced meanwhile.
             if pid != status.pid {
@@ -196,13 +202,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         }
         Ok(Reply::Error { what, .. }) => (false, Some(what)),
         Ok(Reply::Done) => (true, None),
-        Err(e) => {
-            if began.is_some() && is_alive(pid, began) {
-                // One of another version, as before its package was upgraded, takes no command but knows the signal.
-                let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM);
-            }
-            (false, Some(e.to_string()))
-        }
+        Err(e) => (false, Some(e.to_string())),
     };
     wait_gone(pid, began)?;
     dismissed.wait();
@@ -342,6 +342,20 @@ mod tests {
         let start = Instant::now();
         let ended = finish(record).unwrap();
         assert!(!ended.clean && ended.why_not.is_some() && start.elapsed() < Duration::from_secs(30));
+        let _ = child.wait();
+    }
+
+    /// A daemon that served sixteen others said so, and its end was waited for in vain.
+    #[test]
+    fn a_daemon_that_refuses_the_command_is_ended_by_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep").arg("150").spawn().unwrap();
+        let record = record_of(dir.path(), child.id());
+        let refuses =
+            fs2_control::serve(&record.control, |_| Reply::error("no more are served", "", "")).unwrap();
+        let ended = finish(record).unwrap();
+        assert_eq!((ended.clean, ended.why_not.as_deref()), (false, Some("no more are served")));
+        refuses.shutdown();
         let _ = child.wait();
     }
 
