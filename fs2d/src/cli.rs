@@ -1,6 +1,6 @@
 //! `fs2d serve`: arguments, frontends, signals, the end.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -149,7 +149,8 @@ pub fn run(serve: &Serve) -> ExitCode {
         }
         Ok(_) => ExitCode::from(4),
         Err(e) => {
-            eprintln!("fs2d: {e}");
+            // Not by a macro that panics where it cannot.
+            let _ = writeln!(std::io::stderr(), "fs2d: {e}");
             ExitCode::from(2)
         }
     }
@@ -162,6 +163,8 @@ fn log() {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
+        // A log on a full file system is no reason to end: that would be told of by a macro that panics.
+        .log_internal_errors(false)
         .with_writer(std::io::stderr)
         .try_init();
 }

@@ -1,6 +1,8 @@
 //! The program itself: help, version, and the exit codes of a command line that makes no sense.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 fn fs2d(args: &[&str]) -> (i32, String, String) {
     let done = Command::new(env!("CARGO_BIN_EXE_fs2d")).args(args).output().unwrap();
@@ -45,4 +47,61 @@ fn a_device_that_is_not_there_is_2_and_named() {
     let (code, _, err) = fs2d(&["serve", "/no/such/device"]);
     assert_eq!(code, 2);
     assert!(err.contains("/no/such/device"), "{err}");
+}
+
+/// A daemon that is killed with the test, whatever becomes of that.
+struct Daemon(Child);
+
+impl Daemon {
+    /// It serves zeros by NBD, all of it in `dir`.
+    fn start(dir: &Path, args: &[&str]) -> Daemon {
+        let image = dir.join("image");
+        std::fs::File::create(&image).unwrap().set_len(64 << 10).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fs2d"));
+        command.arg("serve").arg(&image).args(["--passive", "--control"]).arg(dir.join("control"));
+        command.arg("--listen").arg(format!("unix:{}", dir.join("nbd").display())).args(args);
+        // As a log on a full file system.
+        let log = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        Daemon(command.env("FS2_RUNTIME_DIR", dir).stderr(log).spawn().unwrap())
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        within_reason("it does not end", || self.0.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A guard against hangs.
+fn within_reason<T>(otherwise: &str, mut what: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(120);
+    loop {
+        match what() {
+            Some(done) => return done,
+            None => assert!(Instant::now() < until, "{otherwise}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The first word that could not be written ended it, under the programs that used the volume.
+#[test]
+fn a_log_that_cannot_be_written_costs_nobody_the_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut daemon = Daemon::start(dir.path(), &[]);
+    let mut client = within_reason("it does not answer", || {
+        assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended");
+        fs2_control::Client::connect(dir.path().join("control")).ok()
+    });
+    client.ask(&fs2_control::Command::Detach).unwrap();
+    assert_eq!(daemon.ended(), Some(0));
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let fs2d = || Command::new(env!("CARGO_BIN_EXE_fs2d"));
+    let refused = fs2d().args(["serve", "/no/such/device"]).stderr(full).status().unwrap();
+    assert_eq!(refused.code(), Some(2));
 }
