@@ -100,7 +100,8 @@ pub struct Serve {
     #[arg(long, value_name = "N", hide = true)]
     pub take_over: Option<u32>,
 
-    /// End once the FUSE file was open and nobody has it open any more, and clear away this mount's record.
+    /// End once the FUSE file was open and nobody has it open any more, and clear away this mount's record. End also where there is none
+    /// and nobody is mounting: whoever was is no more.
     #[arg(long, value_name = "RECORD", hide = true)]
     pub until_unused: Option<PathBuf>,
 
@@ -196,6 +197,15 @@ impl Frontend {
     /// Whether it was used and no longer is, as far as the frontend can tell.
     fn is_unused(&self) -> bool {
         matches!(self, Frontend::Fuse(f) if f.is_unused())
+    }
+
+    /// Whether anybody uses it now. A ublk device it claims for a moment.
+    fn is_in_use(&self) -> bool {
+        match self {
+            Frontend::Nbd(n) => n.connections() > 0,
+            Frontend::Fuse(f) => f.is_open(),
+            Frontend::Ublk(u) => u.is_in_use(),
+        }
     }
 
     /// Whether another daemon can go on with the same device.
@@ -322,9 +332,14 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         served.server.look_at_host();
         // The look needs the engine: one that is stuck is silent.
         served.server.with_volume(|_| manager.alive());
-        if let Some(record) = serve.until_unused.as_deref().filter(|_| frontend.is_unused()) {
-            // Where `fs2 umount` is at it, it asks for the end itself.
-            ending = runtime::begin_ending(record).unwrap_or_default();
+        if let Some(record) = &serve.until_unused {
+            if frontend.is_unused() {
+                // Where `fs2 umount` is at it, it asks for the end itself.
+                ending = runtime::begin_ending(record).unwrap_or_default();
+            }
+            if ending.is_none() {
+                ending = runtime::begin_ending_unmounted(record).filter(|_| !frontend.is_in_use());
+            }
         }
         ending.is_none() && frontend.is_alive()
     });

@@ -140,24 +140,60 @@ fn remove(file: &Path) -> io::Result<()> {
 }
 
 /// The right to end the daemon of a mount, by the path of its record; let go on drop. Whoever has it ends the daemon and clears
-/// the record away: `fs2 umount`, the daemon itself or its supervisor when the last user is gone, or the next mount.
+/// the record away: `fs2 umount`, the daemon itself or its supervisor when the last user is gone, or the next mount. Who mounts has it
+/// until that is done.
 #[derive(Debug)]
-pub struct Ending(#[expect(dead_code, reason = "held for its lock")] Flock<File>);
+pub struct Ending(Flock<File>);
+
+impl Ending {
+    /// `None` where another has it.
+    fn of(record: &Path) -> io::Result<Option<Ending>> {
+        // The log is written to by one session, and its inode never changes meanwhile; a record is replaced.
+        let path = record.with_extension("log");
+        loop {
+            let log = File::options().append(true).create(true).open(&path)?;
+            let lock = match Flock::lock(log, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => lock,
+                Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+                Err((_, e)) => return Err(e.into()),
+            };
+            // Who had it may have taken the file away with the mount.
+            let locked = lock.metadata()?.ino();
+            if std::fs::metadata(&path).is_ok_and(|there| there.ino() == locked) {
+                return Ok(Some(Ending(lock)));
+            }
+        }
+    }
+}
 
 /// Takes the right to end the daemon of a mount; `None` where another has it.
 ///
 /// # Errors
 /// `NotFound` where the mount has ended; what the system says.
 pub fn begin_ending(record: &Path) -> io::Result<Option<Ending>> {
-    // The log is written to by one session, and its inode never changes meanwhile; a record is replaced.
     std::fs::metadata(record)?;
-    let log = File::options().append(true).create(true).open(record.with_extension("log"))?;
-    match Flock::lock(log, FlockArg::LockExclusiveNonblock) {
-        // Who had it may have ended the mount.
-        Ok(lock) => std::fs::metadata(record).map(|_| Some(Ending(lock))),
-        Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-        Err((_, e)) => Err(e.into()),
-    }
+    let ending = Ending::of(record)?;
+    // Who had it may have ended the mount.
+    std::fs::metadata(record).map(|_| ending)
+}
+
+/// Takes that right before there is a record, to mount; `None` where another has it. The log is empty then: it tells of one session.
+///
+/// # Errors
+/// What the system says.
+pub fn begin_mounting(record: &Path) -> io::Result<Option<Ending>> {
+    let Some(mounting) = Ending::of(record)? else { return Ok(None) };
+    mounting.0.set_len(0)?;
+    Ok(Some(mounting))
+}
+
+/// Takes that right where a mount was begun and given up, as by a signal that nobody can catch: no record tells of it, and nobody is about
+/// to write one.
+pub(crate) fn begin_ending_unmounted(record: &Path) -> Option<Ending> {
+    let unknown = || std::fs::metadata(record).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    Some(record).filter(|_| unknown())?;
+    // Who mounts writes the record and lets go then.
+    Ending::of(record).ok().flatten().filter(|_| unknown())
 }
 
 /// Removes what a FUSE mount left in the runtime directory; the log stays where something is to be read in it.
@@ -167,4 +203,29 @@ pub(crate) fn forget_mount(record: &Path, clean: bool) {
     }
     let _ = std::fs::remove_dir(record.with_extension("fuse"));
     let _ = std::fs::remove_file(record);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_mounts_or_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = dir.path().join("volume.mount");
+        let absent = |e: io::Error| e.kind() == io::ErrorKind::NotFound;
+        assert!(begin_ending(&record).is_err_and(absent), "there is no mount");
+        std::fs::write(record.with_extension("log"), "of the last session").unwrap();
+        let mounting = begin_mounting(&record).unwrap();
+        assert_eq!(std::fs::metadata(record.with_extension("log")).unwrap().len(), 0);
+        assert!(mounting.is_some() && begin_mounting(&record).unwrap().is_none());
+        assert!(begin_ending_unmounted(&record).is_none(), "somebody is mounting");
+        drop(mounting);
+        let ending = begin_ending_unmounted(&record);
+        assert!(ending.is_some() && begin_mounting(&record).unwrap().is_none());
+        drop(ending);
+        std::fs::write(&record, "").unwrap();
+        assert!(begin_ending_unmounted(&record).is_none(), "it is mounted");
+        assert!(begin_ending(&record).unwrap().is_some());
+    }
 }

@@ -105,3 +105,26 @@ fn a_log_that_cannot_be_written_costs_nobody_the_volume() {
     let refused = fs2d().args(["serve", "/no/such/device"]).stderr(full).status().unwrap();
     assert_eq!(refused.code(), Some(2));
 }
+
+/// It held the volume for ever where `fs2 mount` was killed, or the record of a mount was removed.
+#[test]
+fn a_daemon_without_a_mount_ends_once_nobody_is_mounting() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = dir.path().join("volume.mount");
+    let mounting = fs2d::runtime::begin_mounting(&record).unwrap().expect("nobody else has it");
+    let mut daemon = Daemon::start(dir.path(), &["--until-unused", record.to_str().unwrap()]);
+    let status = || {
+        let mut client = fs2_control::Client::connect(dir.path().join("control")).ok()?;
+        client.ask(&fs2_control::Command::Status).ok()
+    };
+    // It looks every two seconds, and has looked once by then.
+    within_reason("it does not answer", || match status() {
+        Some(fs2_control::Reply::Status(status)) => (status.uptime_s > 3.0).then_some(()),
+        _ => {
+            assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended");
+            None
+        }
+    });
+    drop(mounting);
+    assert_eq!(daemon.ended(), Some(0));
+}

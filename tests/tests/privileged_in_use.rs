@@ -3,8 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use fs2_tests::{KERNEL, Mounted, PlainMount, Scratch, file_digest, loops_below, mke2fs, needs, run};
+use fs2_tests::{KERNEL, Mounted, PlainMount, Scratch, Served, file_digest, loops_below, mke2fs, needs, run};
+use fs2_tools::kernel::unmount;
 
 fn refused_by_all(scratch: &Scratch, volume: &Path, says: &str) {
     let dir = scratch.make_dir("dir");
@@ -72,6 +74,63 @@ fn mounted_by_fs2_already() {
     again.says(&format!("fs2 umount {} first", mounted.dir().display()));
     mounted.umount().ended(0);
     scratch.run("fs2", [Path::new("umount"), &image]).ended(32).says("is not mounted by FS2");
+}
+
+/// The lock of a volume that `fs2d serve` serves was waited for, in vain, and nobody said whose it was.
+#[test]
+fn served_already() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let made = scratch.path("image");
+    mke2fs(&made, 64 << 20, &["-t", "ext2"]);
+    // Its control socket, which has the image's name in a test, is where it is by default.
+    let image = scratch.path(&fs2d::runtime::key_of(&made).unwrap());
+    std::fs::rename(&made, &image).unwrap();
+    let served = Served::found(&scratch, &image, &[]);
+    let dir = scratch.make_dir("dir");
+    let refused = scratch.run("fs2", [Path::new("mount"), "--lock-wait=0".as_ref(), &image, &dir]).ended(32);
+    refused.says(&format!("{} is served by process {} (nbd unix:", image.display(), served.pid()));
+    served.stop();
+    scratch.run("fs2", [Path::new("mount"), "--frontend=fuse".as_ref(), &image, &dir]).ended(0);
+    scratch.run("fs2", [Path::new("umount"), &dir]).ended(0);
+}
+
+/// The daemon stayed and held the volume, since no record told of a mount that it could have ended with.
+#[test]
+fn a_mount_that_is_killed_leaves_no_daemon() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (scratch.path("image"), scratch.make_dir("dir"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    let mut mount = scratch.command("fs2");
+    // On a slow drive mount(2) takes its time.
+    mount.args(["mount", "--frontend=fuse", "--drive=wd800-repaired", "--time-scale=30"]);
+    let mut mount = mount.arg(&image).arg(&dir).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
+    let wait = |what: &mut dyn FnMut() -> bool| {
+        while !what() {
+            assert!(Instant::now() < until, "in vain");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait(&mut || !loops_below(scratch.dir()).is_empty());
+    mount.kill().unwrap();
+    mount.wait().unwrap();
+    // The kernel may have gone through with it.
+    let _ = unmount(&dir, false);
+    let control = || {
+        std::fs::read_dir(scratch.runtime())
+            .unwrap()
+            .flatten()
+            .any(|f| f.path().extension().is_some_and(|x| x == "ctl"))
+    };
+    wait(&mut || !control());
+    scratch.run("fs2", [Path::new("mount"), "--frontend=fuse".as_ref(), &image, &dir]).ended(0);
+    scratch.run("fs2", [Path::new("umount"), &dir]).ended(0);
 }
 
 /// Its log was taken from it, and with that the right to end its daemon, which two could have then.

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! 1. Who ends a daemon has the right to ([`fs2d::runtime::begin_ending`]), so it is ended once and its record outlives it.
-//!    Who mounts a supervised volume has that right until it is mounted.
+//!    Who mounts a volume has that right until it is mounted; a daemon without a record that finds it free ends, as who mounted is no more.
 //! 2. No daemon is ended while its device is mounted or open, wherever: such a volume is left to whoever notices its last use.
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -66,7 +66,7 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     let unknown = || VolumeError::Other(format!("{} is not mounted by FS2; see fs2 status", dir.display()));
     let record = find_record(dir).ok_or_else(unknown)?;
     // Keeps 1: from here on nobody else ends it.
-    let _ending = wait_for_right(&record)?.ok_or_else(unknown)?;
+    let _ending = wait_for_right(&record.dir, || begin_ending(&record.path))?.ok_or_else(unknown)?;
     let mounted = mount_at(&record.dir).map_err(io_error("mount table"))?;
     let is_ours = |m: &Mount| m.source == record.block_device.as_os_str();
     if let Some(above) = mounted.as_ref().filter(|m| !is_ours(m))
@@ -91,16 +91,20 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     finish(record)
 }
 
-/// The right to end a mount; `None` where it has ended meanwhile.
-fn wait_for_right(record: &MountRecord) -> Result<Option<Ending>, VolumeError> {
+/// The right to end a mount as `take` takes it; `None` where that has ended meanwhile. `what` is being mounted or unmounted by whoever has it.
+pub(super) fn wait_for_right(
+    what: &Path,
+    take: impl Fn() -> std::io::Result<Option<Ending>>,
+) -> Result<Option<Ending>, VolumeError> {
     let until = Instant::now() + END_PATIENCE;
     loop {
-        match begin_ending(&record.path) {
+        match take() {
             Ok(Some(ending)) => return Ok(Some(ending)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(io_error(record.log.display().to_string())(e)),
+            Err(e) => return Err(io_error(format!("the log of {}", what.display()))(e)),
             Ok(None) if Instant::now() > until => {
-                let what = format!("{} is being unmounted by another, without end", record.dir.display());
+                let what =
+                    format!("{} is being mounted or unmounted by another, without end", what.display());
                 return Err(VolumeError::Other(what));
             }
             Ok(None) => {
@@ -155,7 +159,7 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
         uninterrupted()?;
         std::thread::sleep(NAP);
     }
-    match wait_for_right(record)? {
+    match wait_for_right(&record.dir, || begin_ending(&record.path))? {
         // Who had the right may have been mounting it.
         Some(_ending) => unmounted().and_then(|()| finish(record.clone()).map(drop)),
         None => Ok(()),

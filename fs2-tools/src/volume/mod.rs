@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, Liveness, Reply, Status};
-use fs2d::runtime::begin_ending;
+use fs2d::runtime::{Ending, begin_mounting};
 use fs2d::settings::{FrontendKind, Settings};
 
 pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
@@ -105,6 +105,15 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     for old in all_records().iter().filter(same) {
         end::make_way(old)?;
     }
+    // Held until it is mounted, or this process is no more.
+    let mounting = end::wait_for_right(&device, || begin_mounting(&place("mount")))?;
+    let Some(mounting) = mounting.filter(|_| MountRecord::read(&place("mount")).is_err()) else {
+        return Err(VolumeError::Other(format!(
+            "{} was mounted meanwhile; see fs2 status",
+            device.display()
+        )));
+    };
+    refuse_served(&device, &place("ctl")).inspect_err(|_| drop(std::fs::remove_file(place("log"))))?;
     let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let mut record = MountRecord {
         dir: dir.clone(),
@@ -123,8 +132,6 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     };
     record.again = text_of(daemon_args(plan, frontend, &record, &supervisor::again(&plan.settings)))?;
     let _ = std::fs::remove_file(record.failure_file());
-    // It tells of one session.
-    let _ = std::fs::remove_file(&record.log);
     let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
     record.is_served_by(daemon.pid());
     let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;
@@ -160,14 +167,14 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = nbd.path();
-            mount_supervised(&record, options, daemon)?;
+            mount_supervised(&record, options, daemon, mounting)?;
             nbd.keep();
         }
         FrontendKind::Ublk => {
             record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
-            mount_supervised(&record, options, daemon)?;
+            mount_supervised(&record, options, daemon, mounting)?;
         }
     }
     if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
@@ -177,14 +184,36 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     Ok((record, status))
 }
 
+/// How long a daemon that is ending may take to be gone. Guess: longer take only those that serve on.
+const SERVED_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Says who serves the volume, not by a mount of ours: its lock would be waited for in vain.
+fn refuse_served(device: &Path, control: &Path) -> Result<(), VolumeError> {
+    let until = Instant::now() + SERVED_PATIENCE;
+    // One that does not answer may be at its end, and that is waited for.
+    while let Ok(Status { pid, frontend, .. }) = Found::at(control).status() {
+        if Instant::now() > until {
+            return Err(VolumeError::Other(format!(
+                "{} is served by process {pid} ({frontend}), and not mounted by fs2 mount: use that, or end it first (kill {pid})",
+                device.display()
+            )));
+        }
+        uninterrupted()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Mounts a device that outlives its daemon, with a supervisor already beside that: mount(2) waits for the device, and where the
 /// daemon died meanwhile nobody else would start another.
-fn mount_supervised(record: &MountRecord, options: MountOptions, daemon: Daemon) -> Result<(), VolumeError> {
-    record.write().map_err(io_error(record.path.display().to_string()))?;
+fn mount_supervised(
+    record: &MountRecord,
+    options: MountOptions,
+    daemon: Daemon,
     // Held until it is mounted: the supervisor would end what nobody uses.
-    let _ending = begin_ending(&record.path)
-        .map_err(io_error(record.log.display().to_string()))?
-        .ok_or_else(|| VolumeError::Other(format!("{} is being unmounted", record.dir.display())))?;
+    _mounting: Ending,
+) -> Result<(), VolumeError> {
+    record.write().map_err(io_error(record.path.display().to_string()))?;
     supervisor::start(record).inspect_err(|_| record.forget())?;
     // From here on it may be another that is to be ended.
     daemon.keep();
@@ -237,10 +266,10 @@ fn daemon_args(
     let mut args: Vec<OsString> = vec![record.device.clone().into()];
     args.extend(["--frontend".into(), frontend.to_string().into(), "--control".into()]);
     args.push(record.control.clone().into());
+    args.extend(["--until-unused".into(), record.path.clone().into()]);
     match frontend {
         FrontendKind::Fuse => {
             args.extend(["--fuse-dir".into(), record.carrier.clone().into()]);
-            args.extend(["--until-unused".into(), record.path.clone().into()]);
         }
         FrontendKind::Nbd => {
             args.extend(["--listen".into(), format!("unix:{}", record.carrier.display()).into()]);

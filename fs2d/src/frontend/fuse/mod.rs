@@ -227,7 +227,12 @@ impl Server {
     /// Whether the file was open, by a loop device or anybody else, and no longer is. It is the kernel that counts, so
     /// this holds across mount namespaces; the last close comes after the last write.
     pub fn is_unused(&self) -> bool {
-        self.shared.opened.load(Ordering::SeqCst) && self.shared.open.load(Ordering::SeqCst) == 0
+        self.shared.opened.load(Ordering::SeqCst) && !self.is_open()
+    }
+
+    /// Whether anybody has the file open.
+    pub fn is_open(&self) -> bool {
+        self.shared.open.load(Ordering::SeqCst) > 0
     }
 
     /// Has `tell` called each time [`Server::is_unused`] becomes true, by a serving thread, which it must not keep. Only
