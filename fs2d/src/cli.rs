@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
-use fs2_control::{Command, Reply};
+use fs2_control::{Command, ControlServer, Reply};
 use fs2_engine::DetachReport;
 
 use crate::daemon::{DaemonError, Served, open_with};
@@ -275,7 +275,11 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             .ok()
     });
     let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
-    let served = Arc::new(open_with(&serve.device, &settings, given, &stop)?);
+    // Of a device that programs wait for, the lock is waited for also by who is asked to end meanwhile: it serves until they are done. Where
+    // nobody supervises, no other would come.
+    let never = Stop::default();
+    let alone = settings.again && !serve.settings.again;
+    let served = Arc::new(open_with(&serve.device, &settings, given, if alone { &never } else { &stop })?);
     // A kernel's mount may stand on any frontend, if root serves it.
     if serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root() {
         not_permitted.iter().for_each(|what| tracing::warn!("{what}"));
@@ -285,24 +289,32 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         e
     };
     let (frontend, place) = start_frontend(serve, &served).map_err(end)?;
-    let control = control_path(serve).map_err(end)?;
     let last: Arc<Mutex<Option<DetachReport>>> = Arc::default();
     let next: Arc<Mutex<Option<PathBuf>>> = Arc::default();
     let outlives = frontend.outlives_its_daemon();
     let handler = {
         let (served, stop, place, last) = (served.clone(), stop.clone(), place.clone(), last.clone());
         let next = next.clone();
-        move |command| match command {
+        Arc::new(move |command| match command {
             Command::Upgrade { program } if outlives && program.is_absolute() => {
                 go_on_as(program, &next, &stop, &place)
             }
             command => answer(command, &served, &stop, &place, &last),
-        }
+        })
     };
-    let listening = fs2_control::serve(&control, handler)
-        .map_err(|e| DaemonError::Setting(format!("control socket {}: {e}", control.display())));
-    let listening = match listening {
-        Ok(l) => l,
+    let listen = || {
+        let handler = handler.clone();
+        let at = control_path(serve)?;
+        fs2_control::serve(&at, move |command| handler(command))
+            .map_err(|e| DaemonError::Setting(e.to_string()))
+    };
+    let mut listening = match listen() {
+        Ok(listening) => Some(listening),
+        // Programs wait for the volume, and not for words about it.
+        Err(e) if settings.again => {
+            tracing::error!("{e}; the volume is served without it, and it is tried again");
+            None
+        }
         Err(e) => {
             frontend.stop(|| served.server.look_at_host());
             return Err(end(e));
@@ -318,7 +330,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         }
         serving
     });
-    tracing::info!("serving {} by {place}; control socket {}", serve.device.display(), control.display());
+    tracing::info!("serving {} by {place}{}", serve.device.display(), told_at(listening.as_ref()));
     if let (Some(_), Frontend::Fuse(fuse)) = (&serve.until_unused, &frontend) {
         let stop = stop.clone();
         fuse.when_unused(move || stop.look());
@@ -330,6 +342,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let mut ending = None;
     stop.wait(every, || {
         served.server.look_at_host();
+        if listening.is_none() {
+            listening = listen().inspect(|l| tracing::info!("answering again{}", told_at(Some(l)))).ok();
+        }
         // The look needs the engine: one that is stuck is silent.
         served.server.with_volume(|_| manager.alive());
         if let Some(record) = &serve.until_unused {
@@ -352,7 +367,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let frontend = match (program, frontend) {
         (Some(program), Frontend::Ublk(device)) => {
             manager.replaced();
-            listening.shutdown();
+            drop(listening);
             return Err(upgrade(&program, *device, &served, signals));
         }
         (_, frontend) => frontend,
@@ -361,11 +376,16 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     frontend.stop(|| served.server.look_at_host());
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
-    listening.shutdown();
+    drop(listening);
     if let (Some(_), Some(record)) = (&ending, &serve.until_unused) {
         runtime::forget_mount(record, report.as_ref().is_none_or(|r| r.marked));
     }
     Ok(report)
+}
+
+/// Where commands are taken, for the log.
+fn told_at(listening: Option<&ControlServer>) -> String {
+    listening.map_or_else(String::new, |l| format!("; control socket {}", l.path().display()))
 }
 
 /// The socket for metrics. Where programs wait for the volume already, one that cannot be had is only told of.

@@ -106,6 +106,24 @@ fn a_log_that_cannot_be_written_costs_nobody_the_volume() {
     assert_eq!(refused.code(), Some(2));
 }
 
+/// It ended where its socket could not be made, as on a full file system, though programs waited for the volume.
+#[test]
+fn who_takes_over_serves_also_where_it_cannot_be_spoken_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("control")).unwrap();
+    assert_eq!(Daemon::start(dir.path(), &[]).ended(), Some(2), "nobody waits for it");
+    let mut daemon = Daemon::start(dir.path(), &["--again"]);
+    within_reason("nobody can connect", || {
+        assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended");
+        std::os::unix::net::UnixStream::connect(at("nbd")).ok()
+    });
+    std::fs::remove_dir(at("control")).unwrap();
+    let mut client = within_reason("it does not answer", || fs2_control::Client::connect(at("control")).ok());
+    client.ask(&fs2_control::Command::Detach).unwrap();
+    assert_eq!(daemon.ended(), Some(0));
+}
+
 /// It held the volume for ever where `fs2 mount` was killed, or the record of a mount was removed.
 #[test]
 fn a_daemon_without_a_mount_ends_once_nobody_is_mounting() {

@@ -273,8 +273,8 @@ fn a_daemon_that_cannot_live_fails_the_device() {
     }
     let script = r#"SIZE=64M VOLUME
         fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
-        # No later daemon can start: a directory stands where its control socket must.
-        ctl=$(echo /run/fs2/*.ctl); rm "$ctl"; mkdir "$ctl"
+        # No later daemon can start: a directory stands where its socket must.
+        nbd=$(echo /run/fs2/*.nbd); rm "$nbd"; mkdir "$nbd"
         pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)
         echo 1 > /proc/sys/vm/drop_caches
         kill -KILL "$pid"
@@ -285,10 +285,19 @@ fn a_daemon_that_cannot_live_fails_the_device() {
         [ "$(grep -c 'fs2 supervise: try' /run/fs2/*.log)" = 5 ]
         until_true 60 grep -q 'fails every request from now on: unmount it, then chkfs2 -f -p /dev/vda' /run/fs2/*.log
         fs2 umount /tmp/m || [ $? = 4 ]
-        rmdir "$ctl"; left
+        # The killed daemon left its socket.
+        rmdir "$nbd"; fs2 status; left
         chkfs2 -f -p /dev/vda || [ $? = 1 ]
         fs2 mount --frontend nbd /dev/vda /tmp/m | grep '^active'
-        same; fs2 umount /tmp/m; left
+        # One that cannot be spoken to serves all the same, and is heard again.
+        ctl=$(echo /run/fs2/*.ctl); rm "$ctl"; mkdir "$ctl"
+        pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)
+        echo 1 > /proc/sys/vm/drop_caches
+        kill -KILL "$pid"; same
+        until_true 30 grep -q 'and does not answer' /run/fs2/*.log
+        rmdir "$ctl"; until_true 30 fs2 status /tmp/m
+        fs2 umount /tmp/m || [ $? = 4 ]
+        left
         "#;
     let guest = Guest::new(&["nbd"]).seconds(300).tolerates("EXT4-fs error");
     println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());

@@ -285,6 +285,45 @@ fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
     left.says("names a former daemon");
 }
 
+/// A daemon that could not make its socket ended, and so did its successors; one that was asked to end while the volume's lock was
+/// another's left the device to nobody.
+#[test]
+fn who_takes_a_device_over_serves_it_in_any_case() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{MOUNTED}
+        ctl=$(echo /run/fs2/*.ctl)
+        old=$(pid); rm "$ctl"; mkdir "$ctl"; kill -9 "$old"
+        dd if=/dev/zero of=/tmp/m/x bs=64k count=20 conv=fsync status=none
+        until_true 60 grep 'and does not answer' /run/fs2/*.log
+        rmdir "$ctl"; until_true 30 fs2 status /tmp/m
+        [ "$(failures)" = 0 ]; not ls /run/fs2/*.failed
+        code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+        {GONE}
+
+        # Nobody supervises this one.
+        truncate -s 64M /tmp/disk; mke2fs -q -t ext2 /tmp/disk
+        fs2d serve /tmp/disk --frontend ublk 2> /tmp/log & first=$!
+        until_true 60 grep 'serving /tmp/disk' /tmp/log
+        # Whoever serves it is no hindrance that is waited for.
+        not fs2 mount /tmp/disk /tmp/m 2> /tmp/said; grep "is served by process $first (ublk /dev/ublkb0" /tmp/said
+        mount -t ext2 /dev/ublkb0 /tmp/m; echo kept > /tmp/m/kept; sync
+        kill -9 $first; wait $first || true
+        # Another has the lock, for a while.
+        fs2d serve /tmp/disk --passive --frontend nbd --control /tmp/c 2> /tmp/log & other=$!
+        until_true 60 grep 'serving /tmp/disk' /tmp/log
+        fs2d serve /tmp/disk --frontend ublk 2> /tmp/log & next=$!
+        until_true 60 grep 'taking it over' /tmp/log
+        kill -TERM $next; sleep 2; [ -e /proc/$next ]
+        kill -TERM $other
+        until_true 60 grep 'is mounted: it is served until it is not' /tmp/log
+        echo 3 > /proc/sys/vm/drop_caches; grep -x kept /tmp/m/kept
+        umount /tmp/m; wait $next || [ $? = 4 ]
+        {GONE}"#
+    ));
+    left.says("and does not answer").says("is mounted: it is served until it is not");
+}
+
 /// The volume's path names another file by then: a second device over that one would help nobody who waits for the first.
 #[test]
 fn an_image_that_was_replaced_is_not_served_in_its_place() {

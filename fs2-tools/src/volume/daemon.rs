@@ -17,6 +17,11 @@ use super::{MountRecord, VolumeError, io_error, uninterrupted};
 /// How long a daemon may take until it answers; the wait for its lock comes on top.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 
+/// How long a daemon that serves may be without a word before others are asked whether it does. A guess: its socket is made in milliseconds.
+const SILENCE_PATIENCE: Duration = Duration::from_secs(5);
+
+const NAP: Duration = Duration::from_millis(20);
+
 /// How long a daemon may take to end once it was asked.
 const END_PATIENCE: Duration = Duration::from_secs(120);
 
@@ -83,33 +88,62 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Waits until it answers.
     pub(super) fn wait_ready(&mut self, record: &MountRecord, lock_wait: u64) -> Result<Status, VolumeError> {
         let until = Instant::now() + START_PATIENCE + Duration::from_secs(lock_wait);
         loop {
-            if let Ok(mut client) = Client::connect(&record.control)
-                && let Ok(Reply::Status(status)) = client.ask(&Command::Status)
-                // A former daemon of the same device answers at the same place: not what was asked for.
-                && status.pid == self.child.id()
-            {
-                self.answered = true;
-                return Ok(*status);
+            if let Some(status) = self.look(record, until)? {
+                return Ok(status);
             }
-            let ended = self.child.try_wait().map_err(io_error("waiting for the daemon"))?;
-            if ended.is_some() || Instant::now() > until {
-                let log = std::fs::read_to_string(&record.log).unwrap_or_default();
-                let tail: Vec<&str> = log.lines().rev().take(3).collect();
-                let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
-                let said = match said.strip_prefix("fs2d: ").unwrap_or(&said) {
-                    "" => format!("it left no word in {}; is there room?", record.log.display()),
-                    said => said.to_owned(),
-                };
-                self.kept = ended.is_some();
-                return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
-            }
-            // It is ended by the drop.
-            uninterrupted()?;
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(NAP);
         }
+    }
+
+    /// Waits until it answers or, where programs wait for it, serves without a word, as `serves` can tell: it cannot make its socket on a
+    /// full file system.
+    pub(super) fn wait_serving(
+        &mut self,
+        record: &MountRecord,
+        mut serves: impl FnMut() -> bool,
+    ) -> Result<Option<Status>, VolumeError> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.look(record, begun + START_PATIENCE)? {
+                return Ok(Some(status));
+            }
+            if begun.elapsed() > SILENCE_PATIENCE && serves() {
+                self.answered = true;
+                return Ok(None);
+            }
+            std::thread::sleep(NAP);
+        }
+    }
+
+    /// What it answers, if it does; fails where it has ended, or it is late.
+    fn look(&mut self, record: &MountRecord, until: Instant) -> Result<Option<Status>, VolumeError> {
+        if let Ok(mut client) = Client::connect(&record.control)
+            && let Ok(Reply::Status(status)) = client.ask(&Command::Status)
+            // A former daemon of the same device answers at the same place: not what was asked for.
+            && status.pid == self.child.id()
+        {
+            self.answered = true;
+            return Ok(Some(*status));
+        }
+        let ended = self.child.try_wait().map_err(io_error("waiting for the daemon"))?;
+        if ended.is_some() || Instant::now() > until {
+            let log = std::fs::read_to_string(&record.log).unwrap_or_default();
+            let tail: Vec<&str> = log.lines().rev().take(3).collect();
+            let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
+            let said = match said.strip_prefix("fs2d: ").unwrap_or(&said) {
+                "" => format!("it left no word in {}; is there room?", record.log.display()),
+                said => said.to_owned(),
+            };
+            self.kept = ended.is_some();
+            return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
+        }
+        // It is ended by the drop.
+        uninterrupted()?;
+        Ok(None)
     }
 
     /// Leaves it running.

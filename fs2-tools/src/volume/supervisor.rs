@@ -299,8 +299,15 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
     // What the volume's path names may be another file by now.
     args.extend(ublk.map(|n| format!("--take-over={n}").into()));
     let mut daemon = Daemon::start(record, &args)?;
-    let status = daemon.wait_ready(record, 0)?;
-    if ublk.is_some() && device_served(&status).as_deref() != Some(&*record.block_device) {
+    let pid = daemon.pid();
+    let serves = || match ublk {
+        Some(device) => ublk::is_served_by(device, pid).unwrap_or(false),
+        None => reconnect(record).is_ok(),
+    };
+    let status = daemon.wait_serving(record, serves)?;
+    if let Some(status) = status.as_ref().filter(|_| ublk.is_some())
+        && device_served(status).as_deref() != Some(&*record.block_device)
+    {
         let (served, wanted) = (&status.frontend, record.block_device.display());
         return Err(VolumeError::Other(format!("the new daemon serves '{served}' and not {wanted}")));
     }
@@ -308,13 +315,14 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
     if !flag.exists() {
         return Ok(false);
     }
-    record.is_served_by(daemon.pid());
+    record.is_served_by(pid);
     if let Err(e) = record.write() {
         // Programs wait for that daemon, and whoever ends it asks at its socket.
         eprintln!("fs2 supervise: {} names a former daemon: {e}", record.path.display());
     }
     reconnect(record).map_err(io_error("connecting the new daemon"))?;
-    eprintln!("fs2 supervise: daemon {} serves {}: {}", record.pid, record.device.display(), status.liveness);
+    let how = status.map_or("and does not answer".into(), |status| status.liveness.to_string());
+    eprintln!("fs2 supervise: daemon {pid} serves {}: {how}", record.device.display());
     daemon.keep();
     Ok(true)
 }

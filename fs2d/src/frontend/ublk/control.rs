@@ -218,6 +218,12 @@ pub(super) fn maker<D: Driver>(control: &mut Control<D>, device: u32) -> io::Res
     Ok(theirs.then_some((info.owner_uid, info.owner_gid)))
 }
 
+/// Whether the process of this number has told the driver that it serves the device. Of one that died the driver says so until it has noticed.
+pub(super) fn is_served_by<D: Driver>(control: &mut Control<D>, device: u32, pid: u32) -> io::Result<bool> {
+    let info = look(control, device, true)?;
+    Ok(info.is_some_and(|info| info.state == state::LIVE && u32::try_from(info.server_pid) == Ok(pid)))
+}
+
 /// Whether requests may wait in one of `devices` for a daemon of the volume.
 pub(super) fn is_awaited<D: Driver>(
     control: &mut Control<D>,
@@ -470,6 +476,19 @@ mod tests {
         let mut c = with(&[info(0, 6, state::QUIESCED), info(1, 5, state::DEAD)]);
         assert_eq!(take(&mut c, &[0, 1], 5, None).unwrap(), None);
         assert_eq!(c.driver.asked.last().unwrap().0, cmd::DEL_DEV);
+    }
+
+    #[test]
+    fn who_serves_a_device_is_known_by_its_process() {
+        let served = |state, server_pid, by| {
+            let mut c = control(true, &[]);
+            c.driver.devices = vec![DeviceInfo { device: 3, state, server_pid, ..DeviceInfo::default() }];
+            is_served_by(&mut c, 3, by).unwrap()
+        };
+        assert!(served(state::LIVE, 4711, 4711));
+        assert!(!served(state::LIVE, 4711, 4712), "a former daemon, whose end was not noticed yet");
+        assert!(!served(state::QUIESCED, 4711, 4711) && !served(state::LIVE, -1, u32::MAX));
+        assert!(!is_served_by(&mut control(true, &[Err(libc::ENODEV)]), 3, 4711).unwrap(), "there is none");
     }
 
     /// A driver that did not tell was taken for one with no such device.

@@ -100,6 +100,15 @@ pub fn is_awaited(tag: u64, device: Option<u32>) -> io::Result<bool> {
     control::is_awaited(&mut control, &candidates(device), tag, device.is_some())
 }
 
+/// Whether this process serves the device, as the driver has it.
+///
+/// # Errors
+/// As [`offer`]; what the driver says.
+pub fn is_served_by(device: u32, pid: u32) -> io::Result<bool> {
+    let mut control = Control::new(ControlRing::open()?, memory::is_admin());
+    control::is_served_by(&mut control, device, pid)
+}
+
 /// That a device which was to be taken over is not to be had.
 pub fn not_awaited(device: u32) -> io::Error {
     control::not_awaited(device)
