@@ -385,7 +385,10 @@ fn the_daemons_record_is_heeded_and_forgotten() {
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.out.contains("1 entry dropped: the replica is no copy"), "{said:?}");
     // e2fsck -f, which had to run then, changes the superblock itself.
-    assert!(said.out.contains("the volume was written, or taken away and brought back, since FS2"), "{said:?}");
+    assert!(
+        said.out.contains("the volume was written, or taken away and brought back, since FS2"),
+        "{said:?}"
+    );
     assert!(!said.out.contains("superblock"), "{said:?}");
     assert!(!record.exists());
     assert_eq!(active(&path), (replicas.len() - 1, 0));

@@ -409,8 +409,7 @@ fn requests_beyond_the_volume_are_told_of() {
     }
 }
 
-/// Found: schemes of copies win nothing where reads do not begin and end with blocks, as in a partition from sector 63
-/// on, and nothing said why.
+/// Found: schemes of copies win nothing where reads do not begin and end with blocks, and nothing said why.
 #[test]
 fn reads_of_parts_of_blocks_are_told_of() {
     let dir = tempfile::tempdir().expect("a scratch directory");
@@ -423,7 +422,7 @@ fn reads_of_parts_of_blocks_are_told_of() {
     };
     for (name, shift, share) in [("whole", 0, 0.0), ("in-part", 63, 100.0)] {
         let trace = trace(name, shift);
-        let args = [trace.as_str(), "--policy", "none", "--runs", "1"];
+        let args = [trace.as_str(), "--policy", "none", "--runs", "1", "--align", "0"];
         let (_, out, err) = replay(&args);
         let told = "100 % of the reads do not begin and end with blocks of 4096 bytes";
         assert_eq!((out.contains(told), err.contains(told)), (shift > 0, shift > 0), "{out}{err}");
@@ -431,6 +430,48 @@ fn reads_of_parts_of_blocks_are_told_of() {
         let json: Value = serde_json::from_str(&out).expect("JSON");
         assert_eq!(json["reads_in_part_percent"], share);
     }
+}
+
+/// Found: nothing was won on traces of whole devices whose partitions begin at sector 63.
+#[test]
+fn addresses_are_moved_to_where_blocks_begin() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let path = dir.path().join("t");
+    // A device whose partition begins at sector 63, one that begins with a block, one that does neither.
+    let lines = (0..60u32).map(|i| {
+        let at = i % 20 * 800;
+        format!(
+            "0,{},8192,r,{i}.0\n1,{},8192,r,{i}.2\n2,{},512,r,{i}.4\n0,{at},512,w,{i}.6\n",
+            at + 63,
+            at + 64,
+            at + i
+        )
+    });
+    std::fs::write(&path, lines.collect::<String>()).expect("written");
+    let trace = path.to_str().expect("a name in text");
+    let run = |more: &[&str]| -> (Value, String) {
+        let args =
+            [trace, "--pack", "--policy", "none,fs2", "--runs", "2", "--idle-between", "10s", "--json"];
+        let (code, out, err) = replay(&[&args[..], more].concat());
+        assert_eq!(code, 0, "{err}");
+        (serde_json::from_str(&out).expect("JSON"), err)
+    };
+    let ((moved, told), (left, quiet)) = (run(&[]), run(&["--align", "0"]));
+    let note =
+        "the addresses of device 0 are moved up by 1 sector, to where blocks begin (--align 0 leaves them)";
+    assert!(told.contains(note), "{told}");
+    assert_eq!(moved["moved_up_sectors"], serde_json::json!({"0": 1}));
+    assert!(
+        !quiet.contains("moved up") && !told.contains("device 1") && !told.contains("device 2"),
+        "{told}{quiet}"
+    );
+    let share = |json: &Value| json["reads_in_part_percent"].as_f64().expect("a share");
+    assert!(share(&moved) < 34.0 && share(&left) > 66.0, "{} {}", share(&moved), share(&left));
+    let copied =
+        |json: &Value| json["policies"][1]["runs"][1]["reads_from_copies"].as_u64().expect("a count");
+    assert!(copied(&moved) > copied(&left), "{} {}", copied(&moved), copied(&left));
+    let (_, _, told) = replay(&[trace, "--device", "0", "--align", "3", "--policy", "none", "--runs", "1"]);
+    assert!(told.contains("of device 0 are moved up by 3 sectors"), "{told}");
 }
 
 /// Found: bounds of a drive with a write cache were those of the drive without.

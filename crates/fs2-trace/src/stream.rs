@@ -107,6 +107,8 @@ pub struct OpenOptions {
     pub skip_bad: bool,
     /// What becomes of several devices.
     pub devices: DeviceChoice,
+    /// Bytes by which the addresses of these devices are moved up.
+    pub moved: Vec<(String, u64)>,
     /// Whether to give out also a daemon's own I/O, that for replicas, from our own traces.
     pub own_io: bool,
 }
@@ -382,11 +384,14 @@ impl Stream {
         while self.places.len() <= index {
             let at = self.places.len();
             let name = &self.merge.devices.list[at].name;
-            self.places.push(match &self.options.devices {
+            let of = |list: &[(String, u64)]| list.iter().find(|p| p.0 == *name).map(|p| p.1);
+            let begin = match &self.options.devices {
                 DeviceChoice::Apart => (at as u64).checked_mul(DEVICE_STRIDE),
                 DeviceChoice::Only(only) => (only == name).then_some(0),
-                DeviceChoice::Placed(places) => places.iter().find(|p| p.0 == *name).map(|p| p.1),
-            });
+                DeviceChoice::Placed(places) => of(places),
+            };
+            let moved = of(&self.options.moved).unwrap_or(0);
+            self.places.push(begin.and_then(|begin| begin.checked_add(moved)));
         }
         let Some(base) = self.places[index] else { return Ok(None) };
         let apart = self.options.devices == DeviceChoice::Apart && self.merge.devices.list.len() > 1;

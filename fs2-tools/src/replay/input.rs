@@ -1,6 +1,7 @@
 //! Traces as a command line names them: files or standard input, the options on how to read them, and
 //! a bar on a terminal where that takes long.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use fs2_block::Op;
 use fs2_trace::{ArrivalEvent, BoxRead, DEVICE_STRIDE, DeviceChoice, Format, OpenOptions, Stream};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -43,10 +45,16 @@ pub(super) struct ReadArgs {
     /// Where each device begins, once `place` has found it.
     #[arg(skip)]
     places: OnceLock<DeviceChoice>,
+    /// By how many bytes each device's addresses are moved up, once `align` has found it.
+    #[arg(skip)]
+    moved: OnceLock<Vec<(String, u64)>>,
     /// No bar, however long it takes.
     #[arg(skip)]
     pub(super) quiet: bool,
 }
+
+/// Bytes of a sector.
+const SECTOR: u64 = 512;
 
 /// Where a device's addresses may begin.
 const PACK_BYTES: u64 = 1 << 20;
@@ -59,8 +67,60 @@ impl ReadArgs {
             event: self.event,
             skip_bad: self.skip_bad,
             devices: self.device.clone().map_or(DeviceChoice::Apart, DeviceChoice::Only),
+            moved: self.moved.get().cloned().unwrap_or_default(),
             own_io: false,
         }
+    }
+
+    /// Has every device begin where a block does: a trace of a whole device has the blocks of a partition's file system
+    /// wherever the partition begins, sector 63 for one. Moved up by `sectors`, or where it is not given by what most of
+    /// the device's reads among the first `limit` requests ask for: more than half of them then begin and end with blocks.
+    /// `open` and `place` keep to it from then on. Returns what is moved, and by how many sectors.
+    pub(super) fn align(
+        &self,
+        traces: &[&[PathBuf]],
+        limit: usize,
+        block_bytes: u64,
+        sectors: Option<u64>,
+    ) -> Result<Vec<(String, u64)>, Failure> {
+        let block = block_bytes / SECTOR;
+        // Of each device the reads, and how many of them begin and end so many sectors behind blocks.
+        let mut reads: BTreeMap<String, (u64, Vec<u64>)> = BTreeMap::new();
+        for paths in traces.iter().filter(|paths| !paths.is_empty()) {
+            let mut stream = open(paths, self.options(), self.quiet)?;
+            let mut apart: BTreeMap<u64, (u64, Vec<u64>)> = BTreeMap::new();
+            // What is wrong with a trace is said when it is replayed.
+            for record in stream.by_ref().take(limit).map_while(Result::ok).filter(|r| r.op == Op::Read) {
+                let (begin, end) = (record.extent.offset() / SECTOR, record.extent.end() / SECTOR);
+                let place = record.extent.offset() / DEVICE_STRIDE;
+                let (all, behind) = apart.entry(place).or_insert_with(|| (0, vec![0; block as usize]));
+                *all += 1;
+                if begin % block == end % block {
+                    behind[(begin % block) as usize] += 1;
+                }
+            }
+            let devices = stream.devices();
+            for (place, (all, behind)) in apart {
+                // One alone keeps its addresses, also those beyond another's.
+                let at = if devices.len() == 1 { 0 } else { usize::try_from(place).unwrap_or(usize::MAX) };
+                let name = self.device.as_deref().or(devices.get(at).map(|d| d.name.as_str()));
+                let sum = reads.entry(name.unwrap_or_default().to_owned()).or_default();
+                sum.0 += all;
+                sum.1.resize(block as usize, 0);
+                sum.1.iter_mut().zip(behind).for_each(|(sum, n)| *sum += n);
+            }
+        }
+        let moved: Vec<(String, u64)> = reads
+            .into_iter()
+            .map(|(name, (all, behind))| {
+                let most = (0..).zip(&behind).find(|(_, n)| **n * 2 > all).map_or(0, |(at, _)| at);
+                (name, sectors.unwrap_or((block - most) % block))
+            })
+            .filter(|(_, sectors)| *sectors > 0)
+            .collect();
+        let _ =
+            self.moved.set(moved.iter().map(|(name, sectors)| (name.clone(), sectors * SECTOR)).collect());
+        Ok(moved)
     }
 
     /// Opens a trace: a file, several that are parts of one, or `-` for standard input. `own_io` gives out
@@ -95,9 +155,11 @@ impl ReadArgs {
             let devices = stream.devices().iter().filter(|d| d.requests > 0);
             several |= devices.clone().count() > 1;
             for device in devices {
+                let moved = self.moved.get().into_iter().flatten().find(|m| m.0 == device.name);
+                let end = device.end_bytes.saturating_add(moved.map_or(0, |m| m.1));
                 match ends.iter_mut().find(|(name, _)| *name == device.name) {
-                    Some((_, end)) => *end = device.end_bytes.max(*end),
-                    None => ends.push((device.name.clone(), device.end_bytes)),
+                    Some((_, last)) => *last = end.max(*last),
+                    None => ends.push((device.name.clone(), end)),
                 }
             }
         }

@@ -79,6 +79,10 @@ pub(super) struct Args {
     /// Draw the free blocks of an aged volume with this share in use (60% without --free-map)
     #[arg(long, value_name = "SHARE", value_parser = parse_percent)]
     used: Option<Permille>,
+    /// Move each device's addresses up by so many sectors, 0 to 7, so that the blocks of its file system are the volume's
+    /// [default: what most reads ask for, as 1 where a partition begins at sector 63]
+    #[arg(long, value_name = "SECTORS", conflicts_with = "free_map", value_parser = clap::value_parser!(u64).range(0..8))]
+    align: Option<u64>,
     /// Each request arrives when the one before it was answered and its think time has passed
     #[arg(long)]
     closed_loop: bool,
@@ -207,6 +211,8 @@ pub(super) struct Results {
     pub(super) stretch: u32,
     pub(super) skipped: u64,
     pub(super) out_of_order: u64,
+    /// Devices whose addresses are moved up, and by how many sectors.
+    pub(super) moved: Vec<(String, u64)>,
     /// Reads of a pass that do not begin and end with blocks, in percent.
     pub(super) reads_in_part: Option<f64>,
     pub(super) policies: Vec<Replayed>,
@@ -256,6 +262,12 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     if !args.without.is_empty() && !policies.contains(&PolicyKind::Fs2.into()) {
         return Err(Failure("--without leaves parts of fs2 out, which is not among the policies".into()));
     }
+    let of_block = u64::from(BlockSize::B4096.bytes());
+    let moved = match args.free_map {
+        // Its addresses are known.
+        Some(_) => Vec::new(),
+        None => args.read.align(&[&args.traces, &args.train], limit(args), of_block, args.align)?,
+    };
     // Learnt of one device, used on another: the same name is to be the same place.
     args.read.place(&[&args.traces, &args.train], limit(args))?;
     let (map, seen) = free_map(args, err)?;
@@ -274,6 +286,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         stretch,
         skipped: 0,
         out_of_order: 0,
+        moved,
         reads_in_part: (seen.reads > 0).then(|| 100.0 * seen.in_part as f64 / seen.reads as f64),
         policies: Vec::new(),
         bounds: Vec::new(),
@@ -289,7 +302,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
     let notes = [overloaded(args, &results), report::beyond(&results), report::in_part(&results)];
-    for told in notes.into_iter().flatten() {
+    for told in notes.into_iter().flatten().chain(report::moved(&results)) {
         writeln!(err, "fs2-replay: {told}")?;
     }
     Ok(results)

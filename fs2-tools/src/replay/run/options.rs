@@ -90,6 +90,7 @@ pub(super) fn options(args: &Args) -> Options {
     ];
     let mut all: Options = all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
     all.insert("pack".to_owned(), read.pack.into());
+    all.insert("align".to_owned(), args.align.into());
     all
 }
 

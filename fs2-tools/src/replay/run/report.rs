@@ -1,5 +1,6 @@
 //! What a replay cost, for people and for programs.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Instant;
 
@@ -113,6 +114,9 @@ pub(in crate::replay) struct Figures {
     pub(in crate::replay) out_of_order: u64,
     /// Reads of a pass that do not begin and end with blocks of the volume, percent.
     pub(in crate::replay) reads_in_part_percent: Option<f64>,
+    /// By how many sectors a device's addresses are moved up, where they are.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(in crate::replay) moved_up_sectors: BTreeMap<String, u64>,
     /// What somebody who looks at the figures alone has to know.
     #[serde(skip)]
     pub(in crate::replay) notes: Vec<String>,
@@ -268,6 +272,15 @@ pub(super) fn in_part(results: &Results) -> Option<String> {
     ))
 }
 
+/// What is not where the trace has it.
+pub(super) fn moved(results: &Results) -> impl Iterator<Item = String> {
+    results.moved.iter().map(|(device, sectors)| {
+        let of = if device.is_empty() { String::new() } else { format!(" of device {device}") };
+        let many = if *sectors == 1 { "sector" } else { "sectors" };
+        format!("the addresses{of} are moved up by {sectors} {many}, to where blocks begin (--align 0 leaves them)")
+    })
+}
+
 /// All that was found, as it is printed.
 pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
     Figures {
@@ -286,7 +299,8 @@ pub(in crate::replay) fn figures(args: &Args, results: &Results) -> Figures {
         skipped: results.skipped,
         out_of_order: results.out_of_order,
         reads_in_part_percent: results.reads_in_part.map(round),
-        notes: [beyond(results), in_part(results)].into_iter().flatten().collect(),
+        moved_up_sectors: results.moved.iter().cloned().collect(),
+        notes: [beyond(results), in_part(results)].into_iter().flatten().chain(moved(results)).collect(),
         policies: results.policies.iter().map(|p| policy_figures(p, results)).collect(),
         bounds: BoundsOfRuns {
             last: bound_figures(&results.bounds.last().copied().unwrap_or_default()),
