@@ -495,7 +495,8 @@ impl Liveness {
         let was = &mut self.at_attach;
         // `at_attach` keeps the last state and mount count seen, beside the fixed fields.
         let (was_valid, had_mounts) = (state(was) & VALID_FS != 0, mnt_count(was));
-        let again = !was_valid && mounts > had_mounts;
+        // The kernel counts on from 65,535 to 0, from where `tune2fs -C` is not far.
+        let again = !was_valid && (mounts > had_mounts || mounts == 0 && had_mounts == u16::MAX);
         // A kernel's unmount, freeze or remount leaves the time of the last check and never lowers the count;
         // e2fsck sets the one and clears the other, in one write or field by field before the state.
         self.mended |= !was_valid && (mounts < had_mounts || last_check(now) != last_check(was));

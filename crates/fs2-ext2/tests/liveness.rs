@@ -423,6 +423,25 @@ fn a_check_after_a_mount_that_did_not_end() {
     assert_eq!(end_of(&[(0, 6, 0), (0, 0, 0), (1, 0, 0)]), [Freeze::Checked], "field by field");
 }
 
+/// The count has 16 bits: after 65,535 the kernel goes on with 0, which is no lower count.
+#[test]
+fn a_second_mount_whose_count_begins_anew() {
+    let mut ours = liveness();
+    ours.load_group(4, &[0; 32]).unwrap();
+    let mut seen = |valid: bool, mounts: u16| {
+        let mut raw = raw_superblock();
+        raw[52..54].copy_from_slice(&mounts.to_le_bytes());
+        raw[58] = u8::from(valid);
+        ours.payload_seen(Extent::new(1024, 1024), Some(&raw), ConnectionId(0)).freeze
+    };
+    assert_eq!(seen(true, u16::MAX), None, "tune2fs -C");
+    assert_eq!(seen(false, 0), None, "mounted once");
+    assert_eq!(seen(true, 0), None, "and unmounted");
+    assert_eq!(seen(true, u16::MAX - 1), None);
+    assert_eq!(seen(false, u16::MAX), None, "mounted, and the kernel dies");
+    assert_eq!(seen(false, 0), Some(Freeze::SecondMount));
+}
+
 #[test]
 fn every_feature_bit_and_every_state_bit() {
     // compat: dir_prealloc, ext_attr, resize_inode, dir_index; incompat: filetype; ro_compat:
