@@ -256,36 +256,18 @@ impl Superblock {
         le16(&*self.raw, MNT_COUNT)
     }
 
-    /// The feature words; a volume of revision 0 has none.
+    /// The feature words. Also of a volume of revision 0, which should have none: the kernel goes by them there too.
     pub fn features(&self) -> Features {
-        if self.rev_level() == 0 {
-            return Features::default();
-        }
         Features {
-            compat: self.feature_compat(),
-            incompat: self.feature_incompat(),
-            ro_compat: self.feature_ro_compat(),
+            compat: le32(&*self.raw, COMPAT),
+            incompat: le32(&*self.raw, INCOMPAT),
+            ro_compat: le32(&*self.raw, RO_COMPAT),
         }
-    }
-
-    /// The word of compatible features as it stands.
-    pub fn feature_compat(&self) -> u32 {
-        le32(&*self.raw, COMPAT)
-    }
-
-    /// The word of incompatible features as it stands.
-    pub fn feature_incompat(&self) -> u32 {
-        le32(&*self.raw, INCOMPAT)
-    }
-
-    /// The word of read-only compatible features as it stands.
-    pub fn feature_ro_compat(&self) -> u32 {
-        le32(&*self.raw, RO_COMPAT)
     }
 
     /// Blocks reserved behind each copy of the descriptors for growing.
     pub fn reserved_gdt_blocks(&self) -> u16 {
-        if self.rev_level() == 0 { 0 } else { le16(&*self.raw, RESERVED_GDT) }
+        le16(&*self.raw, RESERVED_GDT)
     }
 
     /// Number of groups.
@@ -339,7 +321,7 @@ impl Superblock {
 
     /// The caller checked that the revision has feature words.
     pub(crate) fn set_large_file(&mut self) {
-        let word = self.feature_ro_compat() | features::RO_COMPAT_LARGE_FILE;
+        let word = self.features().ro_compat | features::RO_COMPAT_LARGE_FILE;
         put32(&mut *self.raw, RO_COMPAT, word);
     }
 }

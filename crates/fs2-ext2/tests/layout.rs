@@ -6,6 +6,7 @@ mod common;
 use common::{Dump, FileDev, joined, mke2fs, small_content};
 use fs2_block::{BlockNo, BlockRange, BlockSize};
 use fs2_ext2::{Features, FreeMap, Layout, Problem, Superblock, free_runs, used_runs};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// Compares everything.
@@ -222,6 +223,20 @@ fn foreign_volumes_are_refused_by_name() {
         }
         assert_eq!(problem.to_string(), format!("unsupported: {}", names.join(" ")));
     }
+    // The kernel and e2fsprogs go by feature words in revision 0, too, which should have none.
+    let image = mke2fs(dir.path(), "v", "-r 0 -O none", "20M", None);
+    assert!(Layout::read(&mut FileDev::open(&image)).and_then(|layout| layout.unsupported()).is_ok());
+    for (word, bit, name) in
+        [(92, 0x4, "has_journal"), (96, 0x40, "extent"), (96, 0x80, "64bit"), (100, 0x200, "bigalloc")]
+    {
+        let dev = FileDev::open(&image);
+        let put = |bits: u32| dev.0.write_all_at(&bits.to_le_bytes(), 1024 + word).unwrap();
+        put(bit);
+        let problem =
+            Layout::read(&mut FileDev::open(&image)).and_then(|layout| layout.unsupported()).unwrap_err();
+        assert_eq!(problem.to_string(), format!("unsupported: {name}"));
+        put(0);
+    }
     std::fs::write(dir.path().join("noise"), [7; 4096]).unwrap();
     let noise = Layout::read(&mut FileDev::open(&dir.path().join("noise")));
     assert!(matches!(noise, Err(Problem::NotExt2)));
@@ -235,7 +250,7 @@ fn a_volume_whose_first_superblock_is_gone_is_told_from_no_volume() {
     for (block_bytes, block) in [(1024, 8193), (2048, 16384), (4096, 32768)] {
         let image = mke2fs(dir.path(), "v", &format!("-b {block_bytes}"), "160M", None);
         let zeroes = FileDev::open(&image);
-        std::os::unix::fs::FileExt::write_all_at(&zeroes.0, &[0; 1024], 1024).unwrap();
+        zeroes.0.write_all_at(&[0; 1024], 1024).unwrap();
         let problem = Layout::read(&mut FileDev::open(&image)).unwrap_err();
         let found = matches!(problem, Problem::NoSuperblock { block: b, block_bytes: s } if (b, s) == (block, block_bytes));
         assert!(found, "{problem}");
