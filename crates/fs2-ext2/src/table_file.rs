@@ -2,6 +2,8 @@
 //!
 //! T1: it has no hole: every byte of it has its place on the volume.
 //! T2: its blocks are free of every other use the layout knows (block map, B1 and B2).
+//! T3: they are all it has: nothing lies behind its end, and it has no attributes. Who gave it back would leave them
+//!     in use by nobody.
 
 use crate::block_map::{BlockMap, merge};
 use crate::inode::{Inode, MODE_REGULAR, TABLE_INO};
@@ -60,7 +62,13 @@ impl TableFile {
         if map.data_blocks() != blocks {
             return refuse(format!("it has holes: {} of {blocks} blocks", map.data_blocks()));
         }
-        Ok(TableFile::from_map(layout, inode.size, &map))
+        let table = TableFile::from_map(layout, inode.size, &map);
+        // Keeps T3.
+        let sectors = table.blocks_count() * u64::from(layout.block_size().sectors());
+        if u64::from(inode.blocks) != sectors {
+            return refuse(format!("it has {} sectors, of which its size explains {sectors}", inode.blocks));
+        }
+        Ok(table)
     }
 
     /// `map` has no holes up to `size`.

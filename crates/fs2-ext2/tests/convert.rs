@@ -333,6 +333,27 @@ fn volumes_not_to_be_touched() {
     }
 }
 
+/// An indirect block behind the file's end, which e2fsck lets stand: undo would leave it in use by nobody.
+#[test]
+fn a_file_with_more_than_its_size_explains_is_no_table() {
+    need_e2fsprogs!();
+    let dir = common::scratch();
+    let image = mke2fs(dir.path(), "v", "-b 1024", "4M", None);
+    let table = create(&mut FileDev::open(&image), 10_000, NOW, &mut nothing, &mut nothing).unwrap();
+    assert_eq!((table.blocks_count(), table.indirect.len()), (10, 0));
+    let script = dir.path().join("script");
+    let requests = "zap_block 3000\nsetb 3000\nsif <5> block[IND] 3000\nsif <5> blocks 22";
+    std::fs::write(&script, requests).unwrap();
+    common::output("debugfs", &["-w", "-f", common::text(&script), common::text(&image)]);
+    e2fsck(&image, "-fy");
+    clean(&image, "with another block");
+    let before = std::fs::read(&image).unwrap();
+    let problem = undo(&mut FileDev::open(&image), &mut nothing).unwrap_err();
+    assert!(matches!(problem, Problem::NotTable { .. }), "{problem}");
+    assert!(problem.to_string().ends_with("it has 22 sectors, of which its size explains 20"), "{problem}");
+    assert!(std::fs::read(&image).unwrap() == before);
+}
+
 /// Each crash state is mended by `e2fsck -p`, no file changes, and inode 5 is empty or whole.
 fn judge(dir: &Path, recorder: &Recorder, before: &[u8], table: &TableFile, what: &str) -> usize {
     let files = walk(&mut before.to_vec()).unwrap();
