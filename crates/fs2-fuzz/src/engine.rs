@@ -8,11 +8,17 @@
 //! their arrival, so a read brings what the writes before it left. Not defined, and not compared, is a
 //! sector that was discarded or whose write failed, until it is written again by a request that arrived
 //! later; a free sector, until it is written; and a sector of the table.
+//!
+//! And no copy, page or header lands on a block that counts: one of a file or of metadata, or that was written, or called
+//! used by a bitmap whose write was answered, and not discarded whole since.
 
 use std::collections::BTreeMap;
 
-use fs2_block::{ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId};
+use fs2_block::{
+    BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, ReadAt, Request, RequestId,
+};
 use fs2_engine::{AttachOptions, DiscardMode, EngineConfig, Io, IoData, IoOp, Outcome, PolicyKind, Volume};
+use fs2_ext2::TableFile;
 
 use crate::image::{BLOCK, BYTES, Base, DATA, Patched};
 use crate::session::perform;
@@ -43,6 +49,10 @@ struct World {
     in_flight: Vec<Io>,
     /// Sectors told apart by one byte that fills them: of the data blocks, and of all that was written.
     sectors: Vec<Sector>,
+    /// Each block of the file system: whether it counts, and the last discard of all of it.
+    blocks: Vec<(bool, u64)>,
+    /// The table's, in use by the daemon itself.
+    table: Vec<BlockRange>,
     /// The numbers of the two that live; one that is gone is not used again.
     connections: [u32; 2],
     now: Nanos,
@@ -87,8 +97,26 @@ impl World {
                 sectors[(at / SECTOR) as usize].fill = Some(bytes[0]);
             }
         }
-        let (clients, in_flight) = Default::default();
-        World { volume, device, clients, in_flight, sectors, connections: [0, 1], now: Nanos(0), next: 1 }
+        let mut blocks = vec![(false, 0); (BYTES / BLOCK as u64) as usize];
+        DATA.iter().for_each(|(block, _)| blocks[*block as usize].0 = true);
+        let layout = volume.layout().expect("there is a file system").clone();
+        let all = BlockRange::new(0, layout.blocks());
+        layout.static_metadata_in(all).flat_map(|r| r.iter()).for_each(|b| blocks[b.0 as usize].0 = true);
+        let table =
+            TableFile::find(&layout, &mut device).expect("it can be read").expect("there is a table").blocks;
+        let (clients, in_flight, now) = Default::default();
+        World {
+            volume,
+            device,
+            clients,
+            in_flight,
+            sectors,
+            blocks,
+            table,
+            connections: [0, 1],
+            now,
+            next: 1,
+        }
     }
 
     fn event(&mut self, e: &[u8]) {
@@ -143,6 +171,9 @@ impl World {
         let buffer = vec![e[2] ^ e[3]; extent.len() as usize];
         if matches!(op, Op::Discard | Op::Punch) {
             self.undefine(extent, self.next);
+            for b in extent.blocks_covered(BlockSize::B1024).iter() {
+                self.blocks[b.0 as usize] = (false, self.next);
+            }
         }
         // Every other comes as one does whose payload a driver moves by reference.
         let seen =
@@ -172,7 +203,13 @@ impl World {
         let fill = if zeroes { 0 } else { payload.first().copied().unwrap_or(0) };
         let bytes = if fail { Vec::new() } else { perform(&mut self.device, io, payload) };
         let is_change = zeroes || matches!(io.op, IoOp::Write { .. });
+        let touched = io.extent.blocks_touched(BlockSize::B1024);
+        let own = by.is_none() && matches!((&io.op, &io.data), (IoOp::Write { .. }, IoData::Engine(_)));
+        if own && let Some(block) = touched.iter().find(|b| self.blocks[b.0 as usize].0) {
+            panic!("{io:?} lands on block {block}, which counts");
+        }
         if let Some(id) = by.filter(|_| is_change) {
+            touched.iter().for_each(|b| self.counts(b, id));
             for s in self.sectors(io.extent).filter(|s| s.undefined_by <= id) {
                 *s = if fail {
                     Sector { fill: None, undefined_by: id }
@@ -195,6 +232,29 @@ impl World {
         self.volume.complete(self.now, io.id, outcome);
     }
 
+    /// Request `id` makes a block count, unless it was discarded behind it.
+    fn counts(&mut self, block: BlockNo, id: u64) {
+        let (counts, discarded) = &mut self.blocks[block.0 as usize];
+        *counts |= id > *discarded;
+    }
+
+    /// A write was answered: what it brought of bitmaps holds.
+    fn claimed(&mut self, request: Request, bytes: &[u8]) {
+        let layout = self.volume.layout().expect("there is a file system").clone();
+        for (group, bitmap) in layout.bitmaps_in(request.extent.blocks_touched(BlockSize::B1024)) {
+            let here = bitmap.extent(BlockSize::B1024);
+            let Some(part) = request.extent.intersect(here) else { continue };
+            let from = (part.offset() - request.extent.offset()) as usize;
+            let first = layout.group_blocks(group).start() + ((part.offset() - here.offset()) * 8) as u32;
+            let blocks = BlockRange::new(first, layout.group_blocks(group).end().max(first));
+            for used in fs2_ext2::bit_runs(&bytes[from..][..part.len() as usize], blocks, true) {
+                let table = self.table.clone();
+                let others = used.iter().filter(|b| !table.iter().any(|own| own.contains(*b)));
+                others.for_each(|b| self.counts(b, request.id.0));
+            }
+        }
+    }
+
     /// Whose I/O this is. Zeroes bear no name; the engine has none of its own, and of requests for the
     /// same bytes the first is served first.
     fn client_of(&self, io: &Io) -> Option<u64> {
@@ -215,8 +275,10 @@ impl World {
             let id = reply.request.0;
             let Client { request, buffer, .. } =
                 self.clients.remove(&id).expect("a request is answered once");
-            if request.op == Op::Read && reply.result.is_ok() {
-                self.compare(request, &buffer);
+            match (request.op, reply.result) {
+                (Op::Read, Ok(())) => self.compare(request, &buffer),
+                (Op::Write, Ok(())) => self.claimed(request, &buffer),
+                _ => {}
             }
         }
     }
@@ -247,6 +309,15 @@ impl World {
             }
         }
         self.answers();
+        for (n, sector) in self.sectors.iter().enumerate() {
+            let mut bytes = [0; SECTOR as usize];
+            self.device.read_at(n as u64 * SECTOR, &mut bytes).expect("within the volume");
+            assert!(
+                sector.fill.is_none_or(|fill| bytes[0] == fill),
+                "sector {n} holds {} in the end",
+                bytes[0]
+            );
+        }
         assert!(self.clients.is_empty(), "{} requests were never answered", self.clients.len());
         assert!(self.volume.detached().is_some(), "the session ends");
     }
