@@ -528,7 +528,7 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
         (Inactive::OtherVersion(2), "has format version 2, and this FS2", None),
         (Inactive::NoMark, "did not end cleanly", check.clone()),
         (Inactive::Token("x"), "outside FS2; what differs: x", check.clone()),
-        (Inactive::WrittenSince, "written since", check),
+        (Inactive::WrittenSince, "written, or taken away and brought back, since", check),
     ];
     for (why, words, command) in all {
         assert!(why.to_string().contains(words), "{why}");

@@ -79,7 +79,8 @@ pub fn replicate(
     let (asked, mut available) = (wanted.len(), Vec::new());
     let sums = read_bitmaps(&layout, &mut *devices.volume, progress, |_, map| {
         for run in map.free_runs() {
-            wanted.retain(|&block, _| !run.contains(block));
+            let free = run.first()..BlockNo(run.end());
+            wanted.extract_if(free, |_, _| true).for_each(drop);
             add_available(&mut available, run, &live, &table);
         }
     })?;
