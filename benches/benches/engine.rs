@@ -161,7 +161,7 @@ impl Driven {
         while let Some(io) = self.volume.poll_dispatch(self.now) {
             self.now += Nanos::from_millis(1);
             match (io.op, &io.data) {
-                (IoOp::Read, IoData::Unseen) | (_, IoData::Client(_)) => {
+                (IoOp::Read, IoData::Unseen) | (_, IoData::Client(_) | IoData::Around { .. }) => {
                     self.volume.complete_unseen(self.now, io.id, Ok(()), Brought::Unseen);
                 }
                 (IoOp::Read, _) => {
@@ -393,6 +393,7 @@ fn learning(c: &mut Criterion) {
                     let seen = ReadSeen {
                         now,
                         arrived: Nanos(now.0 - 5_000_000),
+                        touched: range,
                         blocks: range,
                         data: if payload {
                             Brought::Bytes(&data[..blocks as usize * 4096])

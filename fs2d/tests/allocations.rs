@@ -261,6 +261,21 @@ fn nor_do_workers() {
     none_is_asked_for(true);
 }
 
+/// A copy is read whole and hashed, whatever its client asked for: into memory for the occasion, and from there to the client.
+#[test]
+fn a_part_of_a_block_of_a_copy_asks_once() {
+    for (rotational, depth) in [(false, 1), (false, 8), (true, 1), (true, 8)] {
+        let server = serve(memory(true, 0), Copies::Read, rotational);
+        let (own, answering) = Brought::new(&server, BLOCK / 2, depth).counted(Op::Read);
+        // By this thread, or by workers.
+        let asked = if rotational { own + answering } else { own };
+        assert!(asked == REQUESTS, "rotational {rotational}, {depth} at a time: {own}, {answering}");
+        let stats = server.with_volume(|v| (v.stats().reads_from_replica, v.stats().hash_mismatches));
+        assert_eq!(stats, (((1 + ROUNDS) * REQUESTS) as u64, 0));
+        server.detach();
+    }
+}
+
 /// The hashes of a copy's blocks, where they are more than four.
 #[test]
 fn a_large_read_of_a_copy_asks_once() {

@@ -73,10 +73,12 @@ impl Learner {
     fn read(&mut self, start: u32, blocks: u32, copy: Option<u32>) {
         self.now += Nanos::from_millis(5);
         let copy = copy.map(BlockNo);
+        let blocks = BlockRange::new(start, start + blocks);
         let seen = ReadSeen {
             now: self.now,
             arrived: self.now,
-            blocks: BlockRange::new(start, start + blocks),
+            touched: blocks,
+            blocks,
             data: Brought::NOTHING,
             wanted: true,
             hashes: &[],

@@ -155,6 +155,15 @@ impl Head {
         self.model.as_ref().map_or(0, |m| m.profile().read_ahead().1)
     }
 
+    /// Bytes that pass the drive's heads in a ms, at the volume's beginning; 0 where nothing is known of it.
+    pub fn media_bytes_a_ms(&self) -> f64 {
+        let profile = self.model.as_ref().map(|m| m.profile());
+        let zone = profile.and_then(|p| Some((p, p.zones().first()?)));
+        zone.map_or(0.0, |(p, zone)| {
+            f64::from(zone.sectors_per_track) * SECTOR_BYTES as f64 / p.turn().as_millis_f64()
+        })
+    }
+
     /// What the drive needs to write what it has cached of one write, in ms: what positioning took lately, and a turn at the least, for
     /// appends with gaps between them lose one each.
     pub fn write_back_ms(&self) -> f64 {

@@ -51,11 +51,42 @@ pub enum IoData {
     /// The request's own buffer, which belongs to the daemon alone. The extent may lie elsewhere than
     /// the request's (a replica); the length is the same.
     Client(RequestId),
+    /// A read of the whole blocks around what a request asks for, for a replica is hashed as a whole: memory the
+    /// driver takes for the occasion. Of a success, what lies from byte `lead` on goes into the request's own buffer
+    /// before [`crate::Volume::complete`] gets all of it.
+    Around {
+        /// Whose read.
+        request: RequestId,
+        /// Bytes before what it asks for; less than a block.
+        lead: u32,
+    },
     /// Bytes of the engine.
     Engine(Arc<[u8]>),
     /// A copy's bytes, of the extent's length, which nobody has: only where the volume was attached by
     /// [`crate::Volume::attach_unseen`].
     Unseen,
+}
+
+impl IoData {
+    /// The request it is done for, if it is one's.
+    pub fn request(&self) -> Option<RequestId> {
+        match self {
+            IoData::Client(request) | IoData::Around { request, .. } => Some(*request),
+            _ => None,
+        }
+    }
+
+    /// What of `brought`, by a read of whole blocks around what a request asks for, is for its own buffer of `len` bytes.
+    ///
+    /// # Panics
+    /// Where `brought` is not what the read brings, or `len` not what the request asks for: a driver's errors.
+    pub fn asked_of<'a>(&self, brought: &'a [u8], len: usize) -> &'a [u8] {
+        let lead = match self {
+            IoData::Around { lead, .. } => *lead as usize,
+            _ => 0,
+        };
+        &brought[lead..][..len]
+    }
 }
 
 /// One I/O for the driver. It is complete when [`crate::Volume::complete`] was called with its id.

@@ -221,7 +221,8 @@ impl World {
         if let Some(client) = by.and_then(|id| self.clients.get_mut(&id)) {
             client.done = true;
             if io.op == IoOp::Read {
-                client.buffer.clone_from(&bytes);
+                let len = client.request.extent.len() as usize;
+                client.buffer = if fail { Vec::new() } else { io.data.asked_of(&bytes, len).to_vec() };
             }
         }
         let outcome = match (fail, &io.op) {
@@ -259,7 +260,7 @@ impl World {
     /// same bytes the first is served first.
     fn client_of(&self, io: &Io) -> Option<u64> {
         match (&io.op, &io.data) {
-            (_, IoData::Client(id)) => Some(id.0),
+            (_, IoData::Client(id) | IoData::Around { request: id, .. }) => Some(id.0),
             (IoOp::WriteZeroes { .. }, _) => {
                 let asked = |c: &Client| matches!(c.request.op, Op::WriteZeroes | Op::Punch);
                 let mut same =

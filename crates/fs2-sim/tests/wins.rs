@@ -114,6 +114,25 @@ fn copies_of_what_was_written_are_made_again_in_their_places() {
     );
 }
 
+/// Found: nothing was won on traces of requests by the sector, for only what covers blocks whole was copied and read from copies.
+#[test]
+fn what_is_read_in_part_of_blocks_is_copied_too() {
+    let map = map();
+    let places = leaps(&map, 1000);
+    let parts = || {
+        (0..)
+            .zip(&places)
+            .map(|(i, &at)| Record::new(Nanos(i), Op::Read, Extent::new(at + 1536, 512 * (1 + i % 5))))
+    };
+    let mut replay = Replay::new(&map, settings(PolicyKind::Fs2)).expect("a volume");
+    let first = run(&mut replay, parts());
+    assert_eq!(replay.last_run().replicas, 1000);
+    let second = run(&mut replay, parts());
+    assert_eq!(second.reads_from_copies, 1000);
+    let (first, second) = (first.t_a_reads_ms(), second.t_a_reads_ms());
+    assert!(second < first / 4.0, "{second} {first}");
+}
+
 /// Three programs read in turns what each of them read alone: their copies are three streams, and the drive's own
 /// read-ahead has no time between them. Trails give it the time.
 #[test]

@@ -357,7 +357,9 @@ impl Server {
             (_, IoData::Client(id)) => {
                 core.clients.get_mut(*id).map_or((None, None), |c| (c.buffer.take(), c.take_pipe()))
             }
-            (IoOp::Read, IoData::None) => (Some(AlignedBuf::zeroed(io.extent.len() as usize)), None),
+            (IoOp::Read, IoData::None | IoData::Around { .. }) => {
+                (Some(AlignedBuf::zeroed(io.extent.len() as usize)), None)
+            }
             _ => (None, None),
         };
         Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched, lent })
@@ -369,6 +371,14 @@ impl Server {
         core.at_device -= 1;
         if core.trace.is_some() {
             self.trace(core, dispatched, now, &io, result);
+        }
+        // The client sees it once the machine has found it good.
+        if let IoData::Around { request, .. } = io.data
+            && result.is_ok()
+            && let Some(own) = core.clients.get_mut(request).and_then(|c| c.buffer.as_mut())
+        {
+            let len = own.len();
+            own.copy_from_slice(io.data.asked_of(&buffer, len));
         }
         if lent.is_some() && io.op == IoOp::Read {
             core.volume.complete_unread(now, io.id);
@@ -405,8 +415,8 @@ impl Server {
         }
         let mut record = Record::new(dispatched, op, io.extent);
         record.service = Some(now.since(dispatched));
-        match io.data {
-            IoData::Client(id) => {
+        match io.data.request() {
+            Some(id) => {
                 if let Some(c) = core.clients.get(id) {
                     record.at = c.arrived;
                     record.extent = c.request.extent;

@@ -225,6 +225,7 @@ mod tests {
         let seen = ReadSeen {
             now,
             arrived: now,
+            touched: blocks,
             blocks,
             data,
             wanted: true,

@@ -132,11 +132,13 @@ pub struct ReadSeen<'a> {
     pub now: Nanos,
     /// When it was asked for.
     pub arrived: Nanos,
-    /// The blocks it covers whole.
+    /// The blocks it touches, whole or in part.
+    pub touched: BlockRange,
+    /// The blocks it covers whole; all of those where it was served from a copy.
     pub blocks: BlockRange,
     /// Their contents, where they may be captured; nothing where a write came in between or the log is full.
     pub data: Brought<'a>,
-    /// Whether copies of them may be made: with `data` or, where that is nothing, after reading them again.
+    /// Whether copies of what it touches may be made: with `data` or, where that is nothing or not of all, after reading it again.
     pub wanted: bool,
     /// Content hashes, in the same order; empty where there is nothing to capture.
     pub hashes: &'a [u64],
@@ -237,6 +239,9 @@ pub trait Policy: Send + Sync {
     fn trail(&mut self) -> Option<BlockRange> {
         None
     }
+
+    /// A trail of so many bytes was read, and took so long.
+    fn trail_read(&mut self, _bytes: u64, _took: Nanos) {}
 
     /// Whether it ever captures what was read: hashing that costs as much as all else the engine does.
     fn captures(&self) -> bool {

@@ -389,14 +389,13 @@ impl Volume {
         least
     }
 
-    /// Whether a read may be served by a copy of all its blocks. A copy serves whole blocks only: in part
-    /// they could not be hashed. Nor a read that goes on behind the file system's end, where the device is
-    /// larger.
+    /// Whether a read may be served by a copy of all its blocks: not where it goes on behind the file system's end,
+    /// where the device is larger.
     fn may_read_copy(&self, p: &Pending) -> bool {
         p.kind == Kind::Read
             && !p.original_only
             && !p.blocks.is_empty()
-            && p.request.extent == p.blocks.extent(self.block_size)
+            && p.lock == p.blocks.extent(self.block_size)
     }
 
     fn may_start(&self, seq: u64) -> bool {
@@ -522,14 +521,14 @@ impl Volume {
                 self.table.touch_run(target, worth(self.policy.saving(), blocks.len()));
                 let extent = target.extent(self.block_size);
                 let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
-                let io = self.dispatch(
-                    now,
-                    Target::Volume,
-                    IoOp::Read,
-                    extent,
-                    IoData::Client(request.id),
-                    purpose,
-                );
+                // A copy is read whole, or it could not be hashed (R8).
+                let data = if lock == request.extent {
+                    IoData::Client(request.id)
+                } else {
+                    let lead = (request.extent.offset() - lock.offset()) as u32;
+                    IoData::Around { request: request.id, lead }
+                };
+                let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, data, purpose);
                 self.hold(io.id, lock, false);
                 // R6: the copy is pinned from its choice to the completion.
                 if !self.planted(Plant::NoPin) {

@@ -157,7 +157,11 @@ impl Volume {
             Purpose::Punch => {}
             Purpose::LoadGroup(group) => self.group_read(group, outcome),
             Purpose::Verify { block, alarm } => self.original_read_back(block, alarm, outcome),
-            Purpose::Trail => {}
+            Purpose::Trail => {
+                if outcome.result.is_ok() {
+                    self.policy.trail_read(io.extent.len(), now.since(io.dispatched));
+                }
+            }
             Purpose::Fetch { blocks, void } => self.fetch_done(blocks, void, outcome),
             Purpose::EraseMark => self.unmarked_written(outcome.result),
             Purpose::EraseOldSlot => {
@@ -241,15 +245,16 @@ impl Volume {
             return;
         }
         let p = &self.requests[seq];
-        let (covered, blocks, tainted, arrived) = (p.covered, p.blocks, p.tainted, p.arrived);
-        let copy = match source {
-            Source::Copy { first, .. } => Some(*first),
-            Source::Original => None,
+        let (blocks, tainted, arrived) = (p.blocks, p.tainted, p.arrived);
+        // A copy is read whole.
+        let (copy, covered) = match source {
+            Source::Copy { first, .. } => (Some(*first), blocks),
+            Source::Original => (None, p.covered),
         };
         self.stats.reads_from_replica += u64::from(copy.is_some());
-        if outcome.result.is_ok() && !covered.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
+        if outcome.result.is_ok() && !blocks.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
             let data = if tainted { Brought::NOTHING } else { self.part(io, covered, outcome.brought) };
-            if copy.is_none() && !tainted {
+            if copy.is_none() && !tainted && !covered.is_empty() {
                 self.originals_seen(covered, data);
             }
             if self.standing == Standing::Active {
@@ -261,6 +266,9 @@ impl Volume {
 
     /// The bytes of a read that lie in `covered`.
     fn part<'a>(&self, io: &InFlight, covered: BlockRange, brought: Brought<'a>) -> Brought<'a> {
+        if covered.is_empty() {
+            return Brought::NOTHING;
+        }
         let Brought::Bytes(data) = brought else { return brought };
         let bs = self.block_size;
         // A copy's extent lies elsewhere, but it is of whole blocks.
@@ -276,7 +284,7 @@ impl Volume {
         data: Brought<'_>,
         copy: Option<BlockNo>,
     ) {
-        let wanted = self.may_capture(covered);
+        let wanted = self.may_capture(blocks);
         let capture = wanted && self.log_has_room() && !data.is_nothing();
         let mut hashes = std::mem::take(&mut self.hashes);
         hashes.clear();
@@ -287,6 +295,7 @@ impl Volume {
         let seen = ReadSeen {
             now,
             arrived,
+            touched: blocks,
             blocks: covered,
             data: if capture { data } else { Brought::NOTHING },
             wanted,
@@ -308,9 +317,9 @@ impl Volume {
         self.hashes = hashes;
     }
 
-    /// Whether copies may be made of what a client reads in `covered`.
-    fn may_capture(&self, covered: BlockRange) -> bool {
-        self.policy.captures() && self.capture_allowed() && self.may_be_originals(covered)
+    /// Whether copies may be made of what a client reads in `blocks`.
+    fn may_capture(&self, blocks: BlockRange) -> bool {
+        self.policy.captures() && self.capture_allowed() && self.may_be_originals(blocks)
     }
 
     fn may_be_originals(&self, blocks: BlockRange) -> bool {
@@ -325,9 +334,9 @@ impl Volume {
         self.log.has_room(self.block_size.bytes() as usize)
     }
 
-    /// Whether a policy would be shown what a read of `covered` brings.
-    pub(super) fn would_capture(&self, covered: BlockRange) -> bool {
-        self.may_capture(covered) && self.log_has_room()
+    /// Whether a policy would be shown what a read of `blocks` brings.
+    pub(super) fn would_capture(&self, blocks: BlockRange) -> bool {
+        self.may_capture(blocks) && self.log_has_room()
     }
 
     /// What the policy asked for was read, or could not be.

@@ -33,7 +33,7 @@ impl Volume {
         if p.tainted || p.covered.is_empty() || matches!(self.standing, Standing::Inactive(_)) {
             return false;
         }
-        self.standing == Standing::Active && self.would_capture(p.covered)
+        self.standing == Standing::Active && self.would_capture(p.blocks)
             || self.table.stretches_of(p.covered).next().is_some()
     }
 

@@ -119,6 +119,7 @@ impl World {
                 let asked = self.sends.get(&id.0).map(|s| s.request.extent);
                 if asked == Some(io.extent) { Kind::Read } else { Kind::ReplicaRead }
             }
+            (IoOp::Read, IoData::Around { .. }) => Kind::ReplicaRead,
             (IoOp::Read, _) => Kind::OwnRead,
             (IoOp::Write { .. }, IoData::Client(_)) => Kind::Write,
             (IoOp::Write { .. }, _) if ours(io.extent) => Kind::Table,
@@ -390,10 +391,12 @@ impl World {
             return Ok(());
         }
         self.at_device -= 1;
-        if let (IoData::Client(id), IoOp::Read, Ok(())) = (&f.io.data, f.io.op, f.result)
-            && self.sends.contains_key(&id.0)
+        if let (Some(id), IoOp::Read, Ok(())) = (f.io.data.request(), f.io.op, f.result)
+            && let Some(len) = self.sends.get(&id.0).map(|s| s.request.extent.len())
         {
-            self.buffers.insert(id.0, f.read.clone());
+            let asked = f.io.data.asked_of(&f.read, len as usize).to_vec();
+            self.note("reads of parts of blocks from replicas", u64::from(asked.len() < f.read.len()));
+            self.buffers.insert(id.0, asked);
         }
         self.digest(name);
         self.say(|_| format!("    io {name} ends: {:?}", f.result));

@@ -60,6 +60,8 @@ pub struct Session {
     pub now: Nanos,
     next: u64,
     buffers: std::collections::BTreeMap<u64, Vec<u8>>,
+    /// How many bytes each request is for.
+    asked: std::collections::BTreeMap<u64, usize>,
     /// Fails an I/O where it says so.
     pub fail: fn(&Io) -> Option<i32>,
     /// What an I/O takes.
@@ -81,8 +83,8 @@ impl Session {
     pub fn of(volume: Volume, device: Vec<u8>) -> Session {
         let (fail, now) = ((|_| None) as fn(&Io) -> Option<i32>, Nanos::from_millis(1_000_000));
         let table = Vec::new();
-        let (buffers, takes) = (Default::default(), Nanos::from_millis(1));
-        Session { volume, device, table, now, next: 1, buffers, fail, takes, done: Vec::new() }
+        let (buffers, asked, takes) = (Default::default(), Default::default(), Nanos::from_millis(1));
+        Session { volume, device, table, now, next: 1, buffers, asked, fail, takes, done: Vec::new() }
     }
 
     /// Of [`DATA`], none of which has replicas.
@@ -163,6 +165,7 @@ impl Session {
         let request = Request { id: RequestId(id), connection: ConnectionId(0), op, extent, flags };
         self.volume.submit(self.now, request, payload);
         self.buffers.insert(id, payload.unwrap_or_default().to_vec());
+        self.asked.insert(id, extent.len() as usize);
         id
     }
 
@@ -183,8 +186,9 @@ impl Session {
             (IoOp::Read, data) => {
                 let mut bytes = vec![0; len as usize];
                 self.target(&io).read_at(at, &mut bytes).unwrap();
-                if let IoData::Client(id) = data {
-                    self.buffers.insert(id.0, bytes.clone());
+                if let Some(id) = data.request() {
+                    let asked = self.asked[&id.0];
+                    self.buffers.insert(id.0, data.asked_of(&bytes, asked).to_vec());
                 }
                 return self.volume.complete(self.now, io.id, Outcome::read(&bytes));
             }
@@ -319,7 +323,7 @@ impl Policy for Probe {
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
         self.captured.lock().unwrap().push(!seen.hashes.is_empty());
-        self.seen.lock().unwrap().push((space.vacant(0), space.has_replica(seen.blocks.first())));
+        self.seen.lock().unwrap().push((space.vacant(0), space.has_replica(seen.touched.first())));
     }
     fn trail(&mut self) -> Option<BlockRange> {
         self.trail

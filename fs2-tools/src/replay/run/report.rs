@@ -262,13 +262,13 @@ pub(super) fn beyond(results: &Results) -> Option<String> {
 /// Reads in part from which on they are told of, in percent; a guess. A file system that reads blocks has none.
 const IN_PART_TOLD: f64 = 5.0;
 
-/// What is read in part is not copied by schemes of copies: a copy is a block.
+/// A copy is a block: who read a part of it has nothing to copy yet.
 pub(super) fn in_part(results: &Results) -> Option<String> {
     let share = results.reads_in_part.filter(|share| *share >= IN_PART_TOLD)?;
     let block = results.block_size.bytes();
     Some(format!(
         "{share:.0} % of the reads do not begin and end with blocks of {block} bytes, as a file system's do; blocks read \
-         in part are not copied"
+         in part are copied by schemes that read again what they copy, not by fs2-2005 and sr-array"
     ))
 }
 

@@ -24,7 +24,7 @@ use self::chances::Chances;
 use self::placement::Placement;
 use self::sightings::{Sighting, Sightings};
 use self::slow::SlowPlaces;
-use self::trail::Trails;
+use self::trail::{Reading, Trails};
 use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::config::COPY_BLOCKS_MAX;
 use crate::head::Head;
@@ -149,9 +149,9 @@ pub struct Fs2 {
     saving: Nanos,
     /// The last read, if a second copy of it waits in the log: its blocks, and where its first copy ends.
     second: Option<(BlockRange, Ended)>,
-    /// What the last choice went by: longer reads were misses, and no trail is longer than so many bytes.
+    /// What the last choice went by: longer reads were misses, and how the drive reads on.
     miss: Nanos,
-    trail_max: u64,
+    reading: Reading,
 }
 
 impl Fs2 {
@@ -176,7 +176,7 @@ impl Fs2 {
             saving: Nanos(0),
             second: None,
             miss: Nanos(u64::MAX),
-            trail_max: 0,
+            reading: Reading::default(),
             shape: shape.clone(),
             without: Without::default(),
         }
@@ -206,11 +206,11 @@ impl Fs2 {
             self.copies_go_on.learn(last.first, came_true, LEARN);
         }
         if let Some(last) = self.last_original {
-            self.originals_go_on.learn(last.first, last.goes_on_at(seen.blocks.first()), LEARN);
+            self.originals_go_on.learn(last.first, last.goes_on_at(seen.touched.first()), LEARN);
         }
-        let ended = |first: BlockNo| Ended { first, end: first.plus(seen.blocks.len()) };
+        let ended = |first: BlockNo| Ended { first, end: first.plus(seen.touched.len()) };
         self.last_copy = seen.copy.or(seen.first_copy).map(ended);
-        self.last_original = Some(ended(seen.blocks.first()));
+        self.last_original = Some(ended(seen.touched.first()));
     }
 
     /// The run that a read extends: it starts inside it or at its end; else a new one, and the oldest is closed.
@@ -248,7 +248,7 @@ impl Fs2 {
         log: &mut Log,
     ) {
         let saved = (SECOND_SAVED_BYTES / u64::from(self.shape.block_bytes)) as f64;
-        self.second_room = (self.second_room + f64::from(seen.blocks.len()) * SECOND_SHARE).min(saved);
+        self.second_room = (self.second_room + f64::from(seen.touched.len()) * SECOND_SHARE).min(saved);
         if let Some((blocks, first)) = before
             && seen.first_copy.is_some_and(|c| first.goes_on_at(c))
         {
@@ -261,24 +261,24 @@ impl Fs2 {
             || self.without.has(Part::SecondCopies)
             // In a crowd, what came before and after it is nobody's order.
             || !seen.alone
-            || seen.data.is_nothing()
-            || self.second_room < f64::from(seen.blocks.len())
+            || !is_whole(seen)
+            || self.second_room < f64::from(seen.touched.len())
             || self.copies_go_on.of(seen.copy.unwrap_or(first)) >= BREAKS
-            || seen.blocks.iter().any(|b| space.copies(b) == 0 || space.has_replica(b))
-            || space.room() < log.bytes() / self.shape.block_bytes as usize + seen.blocks.len() as usize
+            || seen.touched.iter().any(|b| space.copies(b) == 0 || space.has_replica(b))
+            || space.room() < log.bytes() / self.shape.block_bytes as usize + seen.touched.len() as usize
         {
             return;
         }
-        self.second_room -= f64::from(seen.blocks.len());
-        self.push(seen, seen.blocks, at, log);
-        self.open[at].known.extend(seen.blocks.iter().map(|b| b.0));
-        self.second = Some((seen.blocks, Ended { first, end: first.plus(seen.blocks.len()) }));
+        self.second_room -= f64::from(seen.touched.len());
+        self.push(seen, seen.touched, at, log);
+        self.open[at].known.extend(seen.touched.iter().map(|b| b.0));
+        self.second = Some((seen.touched, Ended { first, end: first.plus(seen.touched.len()) }));
     }
 
     fn push(&self, seen: &ReadSeen<'_>, part: BlockRange, at: usize, log: &mut Log) {
         let bytes = self.shape.block_bytes as usize;
         for block in part.iter() {
-            let i = (block.0 - seen.blocks.start()) as usize;
+            let i = (block.0 - seen.touched.start()) as usize;
             log.push(self.open[at].id, block, seen.hashes[i], seen.data.block(i, bytes));
         }
     }
@@ -318,6 +318,11 @@ impl Fs2 {
     }
 }
 
+/// Whether what it touches came whole: what did not is read again, so that a row's copies lie in a row.
+fn is_whole(seen: &ReadSeen<'_>) -> bool {
+    !seen.data.is_nothing() && seen.blocks == seen.touched
+}
+
 /// A block of a run that ends.
 #[derive(Clone, Copy, Debug)]
 struct Met {
@@ -354,13 +359,14 @@ impl Policy for Fs2 {
         copies: &[BlockNo],
     ) -> Option<usize> {
         let block_bytes = u64::from(self.shape.block_bytes);
-        let within = original.offset() - u64::from(first.0) * block_bytes;
+        // Of a copy whole blocks are read.
+        let whole = original.end().next_multiple_of(block_bytes) - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
         let (slow, lookahead) = (!self.without.has(Part::SlowPlaces), !self.without.has(Part::Lookahead));
         let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
-        let sector = |copy: BlockNo| Sector((u64::from(copy.0) * block_bytes + within) / SECTOR_BYTES);
-        let cost = |copy: BlockNo| head.read_cost_ms(now, sector(copy), original.len()) + more(copy);
+        let sector = |copy: BlockNo| Sector(u64::from(copy.0) * block_bytes / SECTOR_BYTES);
+        let cost = |copy: BlockNo| head.read_cost_ms(now, sector(copy), whole) + more(copy);
         let goes_on = |copy: BlockNo| if lookahead { self.copies_go_on.of(copy) } else { 0.0 };
         let original_goes_on = match lookahead && !self.without.has(Part::OriginalsChance) {
             true => self.originals_go_on.of(first),
@@ -386,7 +392,8 @@ impl Policy for Fs2 {
         }
         self.miss = Nanos::from_millis_f64(positioning * MISS_SHARE);
         // Three quarters: the read that the trail follows is in the segment too.
-        self.trail_max = head.segment_bytes() / 4 * 3;
+        self.reading =
+            Reading { bytes_a_ms: head.media_bytes_a_ms(), bytes_max: head.segment_bytes() / 4 * 3 };
         choice.map(|(i, _)| i)
     }
 
@@ -395,34 +402,34 @@ impl Policy for Fs2 {
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
-        if seen.blocks.is_empty() {
+        if seen.touched.is_empty() {
             return;
         }
         let before = self.second.take();
         (self.capacity, self.room) = (space.capacity(), space.room());
         self.request(seen.first_copy.is_some());
-        self.admission.read(seen.blocks);
-        self.placement.read(seen.copy.unwrap_or(seen.blocks.first()), seen.measured);
+        self.admission.read(seen.touched);
+        self.placement.read(seen.copy.unwrap_or(seen.touched.first()), seen.measured);
         self.learn(seen);
         if let Some(expected) = seen.expected {
-            self.slow.took(seen.copy.unwrap_or(seen.blocks.first()), seen.measured, expected);
+            self.slow.took(seen.copy.unwrap_or(seen.touched.first()), seen.measured, expected);
         }
         self.trails.read(seen.now.since(seen.arrived));
         if let Some(copy) = seen.copy {
-            let blocks = BlockRange::at(copy, seen.blocks.len());
+            let blocks = BlockRange::at(copy, seen.touched.len());
             let missed = seen.measured > self.miss;
-            self.trails.copy_read(blocks, missed, self.trail_max, self.shape.block_bytes);
+            self.trails.copy_read(blocks, missed, self.reading, self.shape.block_bytes);
         }
         // What may not be copied belongs to no run.
         if !seen.wanted {
             return;
         }
-        let at = self.run_of(seen.blocks, log);
+        let at = self.run_of(seen.touched, log);
         let run = &mut self.open[at];
         if seen.copy.is_none() {
             // In a crowd nine tenths of the rest are others' accesses, which copies of these would not save.
             run.took += seen.served;
-            run.brought = run.brought.saturating_add(seen.blocks.len());
+            run.brought = run.brought.saturating_add(seen.touched.len());
         }
         let bytes = |blocks: u32| u64::from(blocks) * u64::from(self.shape.block_bytes);
         if bytes(run.end - run.start) > RUN_BYTES_MAX
@@ -434,9 +441,9 @@ impl Policy for Fs2 {
             return;
         }
         self.second_copy(seen, before, space, at, log);
-        space.lacking(seen.blocks, &mut |part| {
+        space.lacking(seen.touched, &mut |part| {
             self.open[at].captured += part.len();
-            if !seen.data.is_nothing() {
+            if is_whole(seen) {
                 // What waits was read before.
                 for waits in part.iter().filter(|&b| log.contains(b)) {
                     self.sightings.came(true);
@@ -451,6 +458,10 @@ impl Policy for Fs2 {
 
     fn trail(&mut self) -> Option<BlockRange> {
         self.trails.take().filter(|_| !self.without.has(Part::Trails))
+    }
+
+    fn trail_read(&mut self, bytes: u64, took: Nanos) {
+        self.trails.took(bytes, took);
     }
 
     fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {

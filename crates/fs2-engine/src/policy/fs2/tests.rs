@@ -64,6 +64,7 @@ fn read(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: boo
             &ReadSeen {
                 now: Nanos::from_millis(ms),
                 arrived: Nanos(0),
+                touched: blocks,
                 blocks,
                 data,
                 wanted: true,

@@ -2,8 +2,8 @@
 //!
 //! A drive reads on behind a read until the next command comes. Where several streams are read in turns, that is at
 //! once, and each read jumps. So after a jump into the log some more of it is read, to nowhere: the drive's cache has
-//! it when its stream goes on. How long it is follows from whether later reads come from the drive's cache, by place;
-//! only where the drive's segments are known, and within one of them.
+//! it when its stream goes on. How long it is follows from whether later reads come from the drive's cache, by place:
+//! so long in time, whatever the drive brings in it; only where the drive's segments are known, and within one of them.
 //!
 //! Where the drive has time it reads ahead by itself, and who waits for a trail waits for nothing. Nobody can tell that
 //! from one read, so it is tried: reads behind a jump are taken in windows, in most of them the way that has been faster
@@ -33,9 +33,26 @@ const FOLLOW: f64 = 0.03;
 /// Below this chance of being used a trail costs more than it brings: 1 to 3 ms against a positioning. Reckoned, not measured.
 const LEAST_CHANCE: f64 = 0.25;
 
-/// Above these chances, so long a trail, in bytes; the least is 48 KiB. From a simulation before anything was built.
-const LENGTHS: [(f64, u64); 2] = [(0.85, 192 << 10), (0.7, 96 << 10)];
-const SHORTEST: u64 = 48 << 10;
+/// How fast the mean of what trails take follows, and how many tell something. Guesses.
+const MEAN_RATE: f64 = 0.1;
+const TELLING: u32 = 8;
+
+/// A drive is as fast as its profile says, unless trails show another speed by so many times: overheads and skews are none. Guess.
+const BELIEVED: f64 = 1.5;
+
+/// Above these chances, a trail takes so long, in ms. Measured on real traces: from a simulation before anything was built, 48, 96 and
+/// 192 KiB of a drive of 63 MB/s; of one that is five times as fast as many bytes win half as much as what takes as long.
+const LENGTHS: [(f64, f64); 2] = [(0.85, 4.0 * SHORTEST_MS), (0.7, 2.0 * SHORTEST_MS)];
+const SHORTEST_MS: f64 = 0.8;
+
+/// How the drive reads behind a read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    /// Bytes that pass its heads in a ms, as its profile has it.
+    pub(super) bytes_a_ms: f64,
+    /// No trail is longer.
+    pub(super) bytes_max: u64,
+}
 
 #[derive(Clone, Debug)]
 struct Watched {
@@ -53,6 +70,30 @@ pub(super) struct Trails {
     used: Chances,
     next: Option<BlockRange>,
     trial: Trial,
+    speed: Speed,
+}
+
+/// How fast the drive reads on, by the trails it read.
+#[derive(Clone, Debug, Default)]
+struct Speed {
+    trails: u32,
+    bytes: f64,
+    ms: f64,
+}
+
+impl Speed {
+    fn took(&mut self, bytes: u64, took: Nanos) {
+        self.trails = self.trails.saturating_add(1);
+        let rate = (1.0 / f64::from(self.trails)).max(MEAN_RATE);
+        self.bytes += (bytes as f64 - self.bytes) * rate;
+        self.ms += (took.as_millis_f64() - self.ms) * rate;
+    }
+
+    fn bytes_a_ms(&self, believed: f64) -> f64 {
+        let measured = self.bytes / self.ms.max(f64::MIN_POSITIVE);
+        let differs = measured > believed * BELIEVED || measured < believed / BELIEVED;
+        if self.trails >= TELLING && differs { measured } else { believed }
+    }
 }
 
 /// Windows with trails beside windows without.
@@ -113,6 +154,7 @@ impl Trails {
             used: Chances::new(blocks, 128),
             next: None,
             trial: Trial::default(),
+            speed: Speed::default(),
         }
     }
 
@@ -126,17 +168,23 @@ impl Trails {
         self.trial.read(took);
     }
 
-    /// A copy, `blocks`, was read; whether the arm had to move for it. No trail is longer than `bytes_max`.
-    pub(super) fn copy_read(&mut self, blocks: BlockRange, missed: bool, bytes_max: u64, block_bytes: u32) {
+    /// A trail of so many bytes was read.
+    pub(super) fn took(&mut self, bytes: u64, took: Nanos) {
+        self.speed.took(bytes, took);
+    }
+
+    /// A copy, `blocks`, was read; whether the arm had to move for it. Blocks are of `block_bytes`.
+    pub(super) fn copy_read(&mut self, blocks: BlockRange, missed: bool, drive: Reading, block_bytes: u32) {
         if let Some(w) = self.watched.iter_mut().find(|w| w.blocks.contains(blocks.first())) {
             w.used = true;
             self.used.learn(w.of, !missed, LEARN);
         }
         let chance = self.used.of(blocks.first());
-        if !missed || chance < LEAST_CHANCE || bytes_max == 0 || !self.trial.jump() {
+        if !missed || chance < LEAST_CHANCE || drive.bytes_max == 0 || !self.trial.jump() {
             return;
         }
-        let bytes = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST, |l| l.1).min(bytes_max);
+        let ms = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST_MS, |l| l.1);
+        let bytes = ((ms * self.speed.bytes_a_ms(drive.bytes_a_ms)) as u64).min(drive.bytes_max);
         let length = (bytes / u64::from(block_bytes)) as u32;
         // The largest volume ends where block numbers do.
         let trail = BlockRange::new(blocks.end(), blocks.end().saturating_add(length));
@@ -163,12 +211,12 @@ mod tests {
     use super::*;
 
     const KIB_4: u32 = 4096;
-    const MAX: u64 = 192 << 10;
+    const DRIVE: Reading = Reading { bytes_a_ms: 63_400.0, bytes_max: 192 << 10 };
 
     /// Jumps, each with as many reads behind it as end a window, that take so long with and without a trail.
     fn jumps(t: &mut Trails, n: u32, with: u64, without: u64) -> Vec<Option<BlockRange>> {
         let jump = |i: u32| {
-            t.copy_read(BlockRange::new(100 + i % 2, 102 + i % 2), true, MAX, KIB_4);
+            t.copy_read(BlockRange::new(100 + i % 2, 102 + i % 2), true, DRIVE, KIB_4);
             let trail = t.take();
             let took = if trail.is_some() { with } else { without };
             (0..WINDOW).for_each(|_| t.read(Nanos::from_millis(took)));
@@ -215,15 +263,15 @@ mod tests {
         for _ in 0..40 {
             jumps(&mut t, 1, 1, 3);
             // The stream goes on in the trail, from the drive's cache.
-            t.copy_read(BlockRange::new(103, 104), false, MAX, KIB_4);
+            t.copy_read(BlockRange::new(103, 104), false, DRIVE, KIB_4);
             assert_eq!(t.take(), None, "no jump");
         }
         let longest = jumps(&mut t, 10, 1, 3).into_iter().flatten().map(|b| b.len()).max();
         assert_eq!(longest, Some(48));
-        let mut limited = |bytes: u64| {
+        let mut limited = |bytes_max: u64| {
             let mut most = None;
             for _ in 0..20 {
-                t.copy_read(BlockRange::new(100, 102), true, bytes, KIB_4);
+                t.copy_read(BlockRange::new(100, 102), true, Reading { bytes_max, ..DRIVE }, KIB_4);
                 most = most.max(t.take().map(|b| b.len()));
                 (0..WINDOW).for_each(|_| t.read(Nanos(0)));
             }
@@ -233,12 +281,38 @@ mod tests {
         assert_eq!(limited(0), None);
     }
 
+    /// As the profile has it, unless trails take clearly more or less.
+    #[test]
+    fn they_take_as_long_on_any_drive() {
+        let mut t = Trails::new(1 << 20);
+        let drive = Reading { bytes_a_ms: 256_000.0, bytes_max: 2 << 20 };
+        let length = |t: &mut Trails| {
+            (0..WINDOW).for_each(|_| t.read(Nanos(0)));
+            t.copy_read(BlockRange::new(100, 102), true, drive, KIB_4);
+            t.take().map(|b| b.len())
+        };
+        assert_eq!(length(&mut t), Some(50));
+        for (bytes_a_ms, blocks) in [(200_000.0, 50), (64_000.0, 12), (1_024_000.0, 200)] {
+            t.speed = Speed::default();
+            for n in 0..TELLING {
+                assert_eq!(t.speed.bytes_a_ms(drive.bytes_a_ms), drive.bytes_a_ms, "{n} trails");
+                t.took((bytes_a_ms * 2.0) as u64, Nanos::from_millis(2));
+            }
+            t.trial.left = 0;
+            t.trial.none = true;
+            assert_eq!(length(&mut t), Some(blocks), "{bytes_a_ms}");
+        }
+        // Overheads too small to measure are no reason for more than a segment.
+        (0..100).for_each(|_| t.took(1 << 20, Nanos(0)));
+        assert_eq!(length(&mut t), Some(512));
+    }
+
     #[test]
     fn they_end_where_block_numbers_do() {
         let mut t = Trails::new(u32::MAX);
         let mut longest = 0;
         for _ in 0..4 {
-            t.copy_read(BlockRange::new(u32::MAX - 4, u32::MAX - 2), true, MAX, KIB_4);
+            t.copy_read(BlockRange::new(u32::MAX - 4, u32::MAX - 2), true, DRIVE, KIB_4);
             longest = longest.max(t.take().map_or(0, |b| b.len()));
             (0..WINDOW).for_each(|_| t.read(Nanos(0)));
         }

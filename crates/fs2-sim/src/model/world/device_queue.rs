@@ -48,10 +48,8 @@ impl World {
 
     pub(super) fn enqueue(&mut self, io: Io) {
         let device = usize::from(io.target == Target::Table);
-        let client = match io.data {
-            IoData::Client(id) => Some(id.0),
-            _ => None,
-        };
+        debug_assert!(!matches!(io.data, IoData::Around { .. }), "clients read whole blocks here");
+        let client = io.data.request().map(|id| id.0);
         // A discard has no memory of its own; a client's never lands on a live block either.
         let own = client.is_none() && !matches!(io.op, IoOp::WriteZeroes { .. } | IoOp::Flush);
         let bytes: Arc<[u8]> = match (&io.op, io.data) {

@@ -224,9 +224,9 @@ impl<P: Planner> Policy for Relayout<P> {
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {
-        if !seen.blocks.is_empty() {
+        if !seen.touched.is_empty() {
             self.days.request();
-            self.planner.read(seen.blocks);
+            self.planner.read(seen.touched);
         }
     }
 

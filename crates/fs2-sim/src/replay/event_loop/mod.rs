@@ -478,7 +478,7 @@ impl Replay {
     fn complete_io(&mut self, io: &Io, service: &Service) {
         self.count(io, service);
         match (io.op, &io.data) {
-            (IoOp::Read, IoData::Client(_) | IoData::Unseen) => {
+            (IoOp::Read, IoData::Client(_) | IoData::Around { .. } | IoData::Unseen) => {
                 self.volume.complete_unseen(self.now, io.id, Ok(()), Brought::Unseen);
             }
             (IoOp::Read, _) => {
@@ -514,5 +514,5 @@ fn op_of(io: &Io) -> Op {
 
 /// Whether an I/O serves a request; the engine's own are all others. Only clients write zeroes.
 fn is_request(io: &Io) -> bool {
-    matches!(io.data, IoData::Client(_)) || matches!(io.op, IoOp::WriteZeroes { .. })
+    io.data.request().is_some() || matches!(io.op, IoOp::WriteZeroes { .. })
 }

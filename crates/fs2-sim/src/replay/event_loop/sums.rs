@@ -85,8 +85,8 @@ impl Replay {
     /// last ends at `end`.
     pub(super) fn sample_access(&mut self, io: &Io, at: Extent, end: u64, service: &Service) {
         let Some(samples) = &mut self.samples else { return };
-        let kind = match &io.data {
-            IoData::Client(request) => {
+        let kind = match io.data.request() {
+            Some(request) => {
                 let asked = self.requests.get(request.0 as usize).map(|r| r.offset);
                 kind_of(service.op, asked != Some(at.offset()))
             }
