@@ -8,7 +8,9 @@ use fs2_table::value::VALUE_MAX;
 
 use super::home::MarkState;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume, Waiter};
-use crate::config::{COPY_BLOCKS_MAX, LONG_REST, MERGED_IN_PAUSES};
+use crate::config::{
+    COPY_BLOCKS_MAX, LONG_REST, MERGED_IN_PAUSES, PAUSE_WRITE_MS, REST_WRITE_MS, WRITE_BLOCKS_MAX,
+};
 use crate::io::Brought;
 use crate::log::Log;
 use crate::part::Part;
@@ -385,10 +387,16 @@ impl Volume {
         let merged = match now.since(self.last_activity) < LONG_REST {
             // One run a write.
             _ if self.config.without.has(Part::Merging) => 1,
-            true => MERGED_IN_PAUSES,
-            false => COPY_BLOCKS_MAX,
+            true => self.blocks_in(PAUSE_WRITE_MS).max(MERGED_IN_PAUSES),
+            false => self.blocks_in(REST_WRITE_MS).max(COPY_BLOCKS_MAX),
         };
         self.copy_closed(now, merged)
+    }
+
+    /// Blocks that the drive writes in so long, by its profile; 0 where nothing is known of it.
+    fn blocks_in(&self, ms: f64) -> u32 {
+        let blocks = ms * self.head.media_bytes_a_ms() / f64::from(self.block_size.bytes());
+        (blocks as u32).min(WRITE_BLOCKS_MAX)
     }
 
     /// The same of the runs that are closed, together up to so many blocks.

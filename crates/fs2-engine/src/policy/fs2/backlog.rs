@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use fs2_block::{BlockNo, BlockRange, Nanos};
 use fs2_table::Replica;
 
-use crate::config::{COPY_BLOCKS_MAX, LONG_REST};
+use crate::config::{COPY_BLOCKS_MAX, LONG_REST, WRITE_BLOCKS_MAX};
 use crate::io::Brought;
 use crate::log::{Captured, Log, RunId};
 use crate::policy::{Fetch, Shape, Space};
@@ -355,7 +355,7 @@ impl Backlog {
         if self.homes.is_empty() {
             return;
         }
-        for (i, original) in (0..).zip(log.next_blocks().take(COPY_BLOCKS_MAX as usize)) {
+        for (i, original) in (0..).zip(log.next_blocks().take(WRITE_BLOCKS_MAX as usize)) {
             match (self.homes.get(&original.0), &mut self.next_home) {
                 (Some(&home), None) if i == 0 => self.next_home = Some(BlockRange::new(home, home + 1)),
                 (Some(_), None) => {
