@@ -155,6 +155,11 @@ impl Head {
         self.model.as_ref().map_or(0, |m| m.profile().read_ahead().1)
     }
 
+    /// A turn of the drive's platters, in ms; 0 where nothing is known of it.
+    pub fn turn_ms(&self) -> f64 {
+        self.model.as_ref().map_or(0.0, |m| m.profile().turn().as_millis_f64())
+    }
+
     /// Bytes that pass the drive's heads in a ms, at the volume's beginning; 0 where nothing is known of it.
     pub fn media_bytes_a_ms(&self) -> f64 {
         let profile = self.model.as_ref().map(|m| m.profile());
@@ -167,8 +172,7 @@ impl Head {
     /// What the drive needs to write what it has cached of one write, in ms: what positioning took lately, and a turn at the least, for
     /// appends with gaps between them lose one each.
     pub fn write_back_ms(&self) -> f64 {
-        let turn = self.model.as_ref().map_or(0.0, |m| m.profile().turn().as_millis_f64());
-        self.mean_positioning_ms().max(turn)
+        self.mean_positioning_ms().max(self.turn_ms())
     }
 
     /// Running mean of the positioning time of misses, in ms.

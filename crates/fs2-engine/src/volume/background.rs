@@ -313,7 +313,7 @@ impl Volume {
     /// What follows the copy just read, for the drive's own cache: what it brings nobody sees.
     pub(super) fn dispatch_trail(&mut self, now: Nanos) -> Option<Io> {
         let blocks = self.trail.take()?.intersect(self.fs_blocks);
-        if blocks.is_empty() || self.detach.is_some() || self.leaving {
+        if blocks.is_empty() || self.detach.is_some() || self.leaving || !self.disturbance.may_trail() {
             return None;
         }
         let extent = blocks.extent(self.block_size);

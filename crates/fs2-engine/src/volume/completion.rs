@@ -8,6 +8,7 @@ use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 
 use super::background::View;
 use super::home::MarkState;
+use super::tail::Modelled;
 use super::{
     Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
     Waiter,
@@ -181,10 +182,10 @@ impl Volume {
         }
     }
 
-    /// The 99th percentile of the model without copies, where several are open.
-    fn modelled_slowest(&self) -> Option<Nanos> {
+    /// The 99th percentile of the model without copies, and whether several are open.
+    fn modelled_slowest(&self) -> Modelled {
         let company = self.requests.len() + self.flushes.len() > 1;
-        self.ghost.as_ref().filter(|_| company).and_then(|g| g.slowest())
+        Modelled { slowest: self.ghost.as_ref().and_then(|g| g.slowest()), company }
     }
 
     /// An access of the engine's own ended: who waited for it, and for how long.

@@ -19,7 +19,7 @@
 
 use fs2_block::{Extent, Nanos, Op};
 
-use super::tail::{Tail, Waits};
+use super::tail::{Modelled, Tail, Waits};
 use crate::head::Head;
 use crate::part::{Part, Without};
 use crate::stats::PauseWork;
@@ -123,6 +123,11 @@ impl Disturbance {
         self.left(|a| a.cost) >= BESIDE && tail >= BESIDE_TAIL
     }
 
+    /// Whether somebody may wait for a trail.
+    pub(super) fn may_trail(&self) -> bool {
+        self.without.has(Part::Slowest) || self.tail.left_for_trails() >= 0.0
+    }
+
     /// An access of the engine's own has ended. Who is open has waited for it, in the engine or in the drive's
     /// queue: for how long, and whether they read. Says whether they are charged with it.
     pub(super) fn own_ended(&mut self, open: impl Iterator<Item = (Nanos, bool)>) -> bool {
@@ -155,7 +160,7 @@ impl Disturbance {
     }
 
     /// A request was answered: its response, what of it was waits, and the model's 99th percentile without copies.
-    pub(super) fn answered(&mut self, response: Nanos, waits: Waits, modelled: Option<Nanos>) {
+    pub(super) fn answered(&mut self, response: Nanos, waits: Waits, modelled: Modelled) {
         self.burst = 0;
         self.tail.answered(response, waits, modelled);
     }
@@ -364,7 +369,7 @@ mod tests {
             n
         };
         assert_eq!((work(&mut d), d.told().cost_ms), (5, 500.0));
-        d.answered(Nanos::from_millis(510), Waits::default(), None);
+        d.answered(Nanos::from_millis(510), Waits::default(), Modelled::default());
         assert_eq!(work(&mut d), 0, "nobody came yet");
         d.came(false, true);
         assert_eq!((d.told().cost_ms, work(&mut d)), (1000.0, 5));

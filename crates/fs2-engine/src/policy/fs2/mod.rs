@@ -392,8 +392,11 @@ impl Policy for Fs2 {
         }
         self.miss = Nanos::from_millis_f64(positioning * MISS_SHARE);
         // Three quarters: the read that the trail follows is in the segment too.
-        self.reading =
-            Reading { bytes_a_ms: head.media_bytes_a_ms(), bytes_max: head.segment_bytes() / 4 * 3 };
+        self.reading = Reading {
+            turn_ms: head.turn_ms(),
+            bytes_a_ms: head.media_bytes_a_ms(),
+            bytes_max: head.segment_bytes() / 4 * 3,
+        };
         choice.map(|(i, _)| i)
     }
 

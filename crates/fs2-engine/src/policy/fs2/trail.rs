@@ -3,7 +3,7 @@
 //! A drive reads on behind a read until the next command comes. Where several streams are read in turns, that is at
 //! once, and each read jumps. So after a jump into the log some more of it is read, to nowhere: the drive's cache has
 //! it when its stream goes on. How long it is follows from whether later reads come from the drive's cache, by place:
-//! so long in time, whatever the drive brings in it; only where the drive's segments are known, and within one of them.
+//! a share of a turn, whatever the drive brings in it; only where the drive's segments are known, and within one of them.
 //!
 //! Where the drive has time it reads ahead by itself, and who waits for a trail waits for nothing. Nobody can tell that
 //! from one read, so it is tried: reads behind a jump are taken in windows, in most of them the way that has been faster
@@ -40,16 +40,19 @@ const TELLING: u32 = 8;
 /// A drive is as fast as its profile says, unless trails show another speed by so many times: overheads and skews are none. Guess.
 const BELIEVED: f64 = 1.5;
 
-/// Above these chances, a trail takes so long, in ms. Measured on real traces: from a simulation before anything was built, 48, 96 and
-/// 192 KiB of a drive of 63 MB/s; of one that is five times as fast as many bytes win half as much as what takes as long.
-const LENGTHS: [(f64, f64); 2] = [(0.85, 4.0 * SHORTEST_MS), (0.7, 2.0 * SHORTEST_MS)];
-const SHORTEST_MS: f64 = 0.8;
+/// Above these chances, a trail is as long as the drive reads in such a share of a turn. From a simulation before anything was built: 48, 96 and
+/// 192 KiB of a drive of 63 MB/s. Measured on real traces: of drives five times as fast as many bytes win half as much as what takes as long,
+/// and on drives of 15,000 turns what takes as long in ms wins nothing more and makes the slowest hundredth slower.
+const LENGTHS: [(f64, f64); 2] = [(0.85, 4.0 * SHORTEST), (0.7, 2.0 * SHORTEST)];
+const SHORTEST: f64 = 0.096;
 
 /// How the drive reads behind a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reading {
     /// Bytes that pass its heads in a ms, as its profile has it.
     pub(super) bytes_a_ms: f64,
+    /// A turn of its platters.
+    pub(super) turn_ms: f64,
     /// No trail is longer.
     pub(super) bytes_max: u64,
 }
@@ -183,8 +186,9 @@ impl Trails {
         if !missed || chance < LEAST_CHANCE || drive.bytes_max == 0 || !self.trial.jump() {
             return;
         }
-        let ms = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST_MS, |l| l.1);
-        let bytes = ((ms * self.speed.bytes_a_ms(drive.bytes_a_ms)) as u64).min(drive.bytes_max);
+        let turns = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST, |l| l.1);
+        let bytes =
+            ((turns * drive.turn_ms * self.speed.bytes_a_ms(drive.bytes_a_ms)) as u64).min(drive.bytes_max);
         let length = (bytes / u64::from(block_bytes)) as u32;
         // The largest volume ends where block numbers do.
         let trail = BlockRange::new(blocks.end(), blocks.end().saturating_add(length));
@@ -211,7 +215,7 @@ mod tests {
     use super::*;
 
     const KIB_4: u32 = 4096;
-    const DRIVE: Reading = Reading { bytes_a_ms: 63_400.0, bytes_max: 192 << 10 };
+    const DRIVE: Reading = Reading { turn_ms: 8.333, bytes_a_ms: 63_400.0, bytes_max: 192 << 10 };
 
     /// Jumps, each with as many reads behind it as end a window, that take so long with and without a trail.
     fn jumps(t: &mut Trails, n: u32, with: u64, without: u64) -> Vec<Option<BlockRange>> {
@@ -285,14 +289,14 @@ mod tests {
     #[test]
     fn they_take_as_long_on_any_drive() {
         let mut t = Trails::new(1 << 20);
-        let drive = Reading { bytes_a_ms: 256_000.0, bytes_max: 2 << 20 };
+        let drive = Reading { turn_ms: 8.333, bytes_a_ms: 256_000.0, bytes_max: 2 << 20 };
         let length = |t: &mut Trails| {
             (0..WINDOW).for_each(|_| t.read(Nanos(0)));
             t.copy_read(BlockRange::new(100, 102), true, drive, KIB_4);
             t.take().map(|b| b.len())
         };
-        assert_eq!(length(&mut t), Some(50));
-        for (bytes_a_ms, blocks) in [(200_000.0, 50), (64_000.0, 12), (1_024_000.0, 200)] {
+        assert_eq!(length(&mut t), Some(49));
+        for (bytes_a_ms, blocks) in [(200_000.0, 49), (64_000.0, 12), (1_024_000.0, 199)] {
             t.speed = Speed::default();
             for n in 0..TELLING {
                 assert_eq!(t.speed.bytes_a_ms(drive.bytes_a_ms), drive.bytes_a_ms, "{n} trails");
