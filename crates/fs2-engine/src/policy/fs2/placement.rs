@@ -6,11 +6,10 @@ use super::frontiers::Frontiers;
 use crate::head::Head;
 use crate::policy::{Place, Shape, Space};
 
-/// Smallest free run to copy into while there are such: so many tracks, and where nothing is known of the drive. Measured: 64 KiB to 1 MiB
-/// halves a cvs update's second run again; on drives with tracks of half a MiB 2 and 4 MiB are alike and win up to a tenth more, on drives
-/// with tracks of more than 2 MiB 8 and 16 MiB are alike and win up to a third more.
-const FREE_RUN_TRACKS: f64 = 4.0;
-const FREE_RUN_BYTES: f64 = (2 << 20) as f64;
+/// Smallest free run to copy into while there are such: so many tracks, in whole MiB, and one at the least. Measured: 64 KiB to 1 MiB
+/// halves a cvs update's second run again; of drives with tracks of half a MiB most win up to a tenth more with 2 MiB, but starts of programs
+/// on the slowest a twentieth less; on drives with tracks of more than 2 MiB 4 to 16 MiB are alike and win up to a third more than 1.
+const FREE_RUN_TRACKS: f64 = 2.0;
 
 /// What is longer than this is looked for in so many of the groups nearest to the heat, not in all: each has a bitmap to be read first. Guess.
 const FAR_RUN_BYTES: u32 = 1 << 20;
@@ -195,8 +194,8 @@ impl Placement {
         let order = self.groups_by_cost(head);
         let window = (self.shape.blocks / WINDOW_SHARE).max(self.shape.group_blocks);
         let tracks = FREE_RUN_TRACKS * head.media_bytes_a_ms() * head.turn_ms();
-        let bytes = if tracks > 0.0 { tracks } else { FREE_RUN_BYTES };
-        self.free_run = ((bytes / f64::from(self.shape.block_bytes)) as u32).max(1);
+        let mib = (tracks / f64::from(FAR_RUN_BYTES)).max(1.0) as u32;
+        self.free_run = mib.saturating_mul(FAR_RUN_BYTES / self.shape.block_bytes);
         self.avoiding = true;
         loop {
             let long = self.free_run > FAR_RUN_BYTES / self.shape.block_bytes;
@@ -328,7 +327,8 @@ mod tests {
     fn longer_runs_are_looked_for_nearby_only() {
         let shape =
             Shape { blocks: 4_000_000, group_blocks: 4000, first_block: 0, block_bytes: 4096, seed: 0 };
-        let (mut p, mut space, head) = (Placement::new(&shape), Pieces::default(), Head::new(None));
+        let drive = fs2_disk::DriveProfile::builtin("nearline-hc310").ok();
+        let (mut p, mut space, head) = (Placement::new(&shape), Pieces::default(), Head::new(drive));
         let place = loop {
             match p.place(100, &head, &space) {
                 Place::NeedsGroup(group) => assert!(space.known.insert(group)),
