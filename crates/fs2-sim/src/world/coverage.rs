@@ -9,6 +9,7 @@ pub const REQUIRED: &[&str] = &[
     "copies in vain",
     "own work begun beside requests",
     "reads from replicas",
+    "reads of parts of blocks from replicas",
     "writes on held replicas",
     "writes on replicas being copied",
     "writes on pinned replicas",
