@@ -134,7 +134,7 @@ impl Head {
             // Keeps H4.
             self.adrift = self.is_adrift(start);
             self.unwritten = Some(end);
-            self.belief.cache.written(first, end);
+            self.write_held(first, end);
         } else {
             self.adrift &= !matches!(effect, Effect::Read { .. } | Effect::Written { .. });
             self.belief.apply(effect);
@@ -280,7 +280,7 @@ impl Head {
                 // Keeps H4. One that waited for room in the cache shows as little.
                 self.adrift = adrift || !quick;
                 self.unwritten = Some(end);
-                self.belief.cache.written(first, end);
+                self.write_held(first, end);
                 return predicted;
             }
             unseen = quick && media.seek > Nanos(0);
@@ -318,6 +318,21 @@ impl Head {
             self.spindle.observe(completed_at, phase);
         }
         predicted
+    }
+
+    /// A write is in the drive's cache, and takes the place of what it had read there, as in a drive whose profile says that it caches writes.
+    fn write_held(&mut self, first: u64, end: u64) {
+        self.belief.cache.written(first, end);
+        self.belief.cache.hold(first, end);
+    }
+
+    /// Takes over what another belief about the same drive has learnt of it meanwhile: its speed and angle, how far its profile may be
+    /// believed, whether it caches writes. Where the arm is and what the drive's cache holds stay as they are believed here.
+    pub fn learn_from(&mut self, other: &Head) {
+        self.spindle = other.spindle.clone();
+        self.mean_positioning = other.mean_positioning;
+        self.seek_doubt = other.seek_doubt;
+        self.cached_writes = other.cached_writes;
     }
 
     /// A flush was dispatched and has completed: the arm is where the drive wrote last.

@@ -289,3 +289,44 @@ fn a_write_into_a_cache_is_supposed_to_leave_the_arm() {
     head.suppose(now + Nanos(40_000_000), Op::Write, Sector(90_000_000), 8);
     assert_eq!(head.position(now + Nanos(50_000_000)), arm);
 }
+
+/// Such writes take the place of what the drive's cache had read.
+#[test]
+fn writes_into_a_cache_nobody_told_of_drive_out_what_was_read() {
+    let truth = DriveProfile::default().with_write_cache(8 << 10, 1e6);
+    let (mut disk, mut head) =
+        (Disk::new(truth.clone()), Head::new(DriveProfile::default(), Knowledge::Full));
+    go_on(&mut disk, &mut head, SPAN, 5 * MS, 9);
+    assert!(head.caches_writes());
+    let mut now = disk.free_at() + Nanos(1000 * MS);
+    let mut serve = |op, sector: u64| {
+        let (said, service) =
+            (head.predict(now, op, Sector(sector), 8), disk.serve(now, op, Sector(sector), 8));
+        head.completed(op, Sector(sector), 8, now, service.end());
+        now = service.end() + Nanos(MS);
+        (said.cache_hit, service.cache_hit)
+    };
+    serve(Op::Read, 10_000_000);
+    assert_eq!(serve(Op::Read, 10_000_000), (true, true));
+    (0..10).for_each(|i| _ = serve(Op::Write, 90_000_000 + i * 1000));
+    assert_eq!(serve(Op::Read, 10_000_000), (true, true));
+    (10..30).for_each(|i| _ = serve(Op::Write, 90_000_000 + i * 1000));
+    assert_eq!(serve(Op::Read, 10_000_000), (false, false), "sixteen segments");
+}
+
+#[test]
+fn a_belief_learns_of_the_drive_from_another_and_keeps_its_own_arm_and_cache() {
+    let truth = DriveProfile::default().with_write_cache(8 << 10, 50.0);
+    let mut seen = Head::new(DriveProfile::default(), Knowledge::Full);
+    let mut followed = seen.clone();
+    drive(truth, &mut seen, SPAN, 5 * MS, 8);
+    let now = Nanos(u64::MAX / 4);
+    let arm = followed.position(now);
+    let write = |head: &Head| head.predict(now, Op::Write, Sector(90_000_000), 8).positioning();
+    assert!(write(&followed) > Nanos(5 * MS));
+    followed.learn_from(&seen);
+    assert!(followed.caches_writes() && write(&followed) == Nanos(0));
+    assert_eq!(followed.mean_positioning(), seen.mean_positioning());
+    assert_eq!((followed.position(now), followed.hits_and_misses()), (arm, (0, 0)));
+    assert_ne!(seen.position(now), arm);
+}

@@ -123,6 +123,14 @@ impl Head {
         m.suppose(now, op, sector, sectors).total().as_millis_f64()
     }
 
+    /// Takes over what another belief has learnt of the drive meanwhile; arm and cache stay as they are believed here.
+    pub fn learn_from(&mut self, other: &Head) {
+        self.quick_writes = other.quick_writes;
+        if let (Some(model), Some(other)) = (&mut self.model, &other.model) {
+            model.learn_from(other);
+        }
+    }
+
     /// Predicted service time of an access, in ms.
     pub fn cost_ms(&self, now: Nanos, op: Op, sector: Sector, bytes: u64) -> f64 {
         let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;

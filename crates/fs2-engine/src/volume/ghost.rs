@@ -103,20 +103,22 @@ impl Gate {
         }
     }
 
-    /// What reads took in both, in ms.
-    fn add(&mut self, real: f64, model: f64) {
+    /// What reads took in both, in ms. Says by how much less that is than in the model, where a copy was read lately.
+    fn add(&mut self, real: f64, model: f64) -> f64 {
         // Keeps G6.
         let (real, model) = (real.min(SHARE_MAX * self.scale()), model.min(SHARE_MAX));
         if self.clean > CLEAN {
             // Keeps G1.
             let keep = 1.0 - 1.0 / LEARN.0;
             (self.real, self.model) = (self.real * keep + real, self.model * keep + model);
-            return;
+            return 0.0;
         }
-        let more = real - model * self.scale() * DOUBT;
+        let expected = model * self.scale();
+        let more = real - expected * DOUBT;
         // Keeps G3.
         self.lost = (self.lost + more / self.allowance()).max(0.0);
         self.gained -= more;
+        expected - real
     }
 
     /// So much more may be lost by so many, for the model serves them in another order.
@@ -151,6 +153,14 @@ impl Gate {
             self.closings += 1;
         }
     }
+}
+
+/// By how much sooner all that are outstanding are served than in the model, because copies were read lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Sooner {
+    pub(super) ms: f64,
+    /// Only one is.
+    pub(super) alone: bool,
 }
 
 /// See the module.
@@ -238,10 +248,10 @@ impl Ghost {
 
     /// One that had arrived was answered, so long after that or after the engine's own work that it waited for; with it the drive had so
     /// many.
-    pub(super) fn answered(&mut self, reads: bool, took: Nanos, given: usize) {
+    pub(super) fn answered(&mut self, reads: bool, took: Nanos, given: usize) -> Sooner {
         let outstanding = self.outstanding();
         self.depth = self.depth.max(given);
-        let Some(next) = self.begun.take() else { return };
+        let Some(next) = self.begun.take() else { return Sooner::default() };
         self.clock = self.disk.serve(self.clock, next.op, next.sector, next.sectors).end();
         // It goes on at once with what it has; the volume sees the answer and gives it one more.
         self.begun = self.given.pop(self.clock, &self.disk);
@@ -249,8 +259,9 @@ impl Ghost {
         self.responses.add(self.clock.since(next.arrival));
         let share = |reads: bool, took: Nanos| if reads { took.as_millis_f64() / outstanding } else { 0.0 };
         let model = share(next.op == Op::Read, self.clock.since(next.arrival));
-        self.gate.add(share(reads, took), model);
+        let saved = self.gate.add(share(reads, took), model);
         self.gate.answered(reads, outstanding);
+        Sooner { ms: saved * outstanding, alone: outstanding == 1.0 }
     }
 
     /// What there is to tell.
@@ -296,6 +307,16 @@ mod tests {
             (7692..8192).contains(&gate.closed) && gate.closings == 3,
             "no longer than at first: {gate:?}"
         );
+    }
+
+    #[test]
+    fn what_copies_save_is_measured_against_what_the_drive_takes() {
+        let mut gate = Gate::new();
+        assert_eq!(gate.add(6.0, 4.0), 0.0, "no copy was read");
+        gate.answered(true, 1.0);
+        gate.clean = 0;
+        assert!((gate.add(1.0, 4.0) - 5.0).abs() < 1e-9, "it takes half as long again as the model");
+        assert!((gate.add(9.0, 4.0) + 3.0).abs() < 1e-9);
     }
 
     #[test]
