@@ -11,6 +11,9 @@ pub const UNAPPRAISED: u8 = u8::MAX;
 /// reads copies twice as much and has nothing of it.
 pub(crate) const CLEARLY: u8 = OCTAVE;
 
+/// A copy that begins so many blocks behind another at the most is read on from it. As reads go on for policies.
+pub(crate) const GOES_ON_BLOCKS: u32 = 64;
+
 /// The lowest value: 1/128 ms a block.
 const LEAST_NS: u128 = 1_000_000 / 128;
 

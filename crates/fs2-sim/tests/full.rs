@@ -4,6 +4,7 @@ use fs2_block::{BlockSize, Extent, Nanos, Op, Permille};
 use fs2_disk::{DriveProfile, Scheduler};
 use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
+use fs2_table::value::OCTAVE;
 use fs2_trace::Record;
 
 const BLOCK: u64 = 4096;
@@ -87,6 +88,29 @@ fn a_crowd_keeps_what_it_has() {
     for (took, copied) in &runs[6..] {
         assert!(*took < runs[0].0 * 9 / 10 && *copied < 4, "{runs:?}");
     }
+}
+
+/// Of copies that are read one behind the other each spares the arm two ways: there, and back for the next. The last one spares it one.
+#[test]
+fn a_copy_is_worth_what_the_next_one_saves_too() {
+    let tour = files(0, 12, 8);
+    let others: Vec<Vec<Record>> = (0..8).map(|i| files(100 + 40 * i, 40, 1)).collect();
+    let all: Vec<&[Record]> = others.iter().map(Vec::as_slice).chain([tour.as_slice()]).collect();
+    let mut replay = volume(PolicyKind::Fs2, 50, &all);
+    for others in &others {
+        run(&mut replay, &[others.as_slice(), tour.as_slice()].concat());
+    }
+    let table = replay.volume().table();
+    let worth = |read: &Record| {
+        let blocks = read.extent.blocks_touched(BlockSize::B4096);
+        let copy = table.copy_of_run(blocks).next().expect("it has a copy");
+        table.age_and_value(copy.first).expect("a replica").1
+    };
+    let worths: Vec<u8> = tour.iter().map(worth).collect();
+    let (first, middle, last) = (worths[0], &worths[1..11], worths[11]);
+    let mean = middle.iter().map(|&w| u32::from(w)).sum::<u32>() / 10;
+    assert!(mean >= u32::from(last + OCTAVE * 3 / 4), "{worths:?}");
+    assert!(first >= last, "its own way is as long as to the original: {worths:?}");
 }
 
 /// Files of 1, 2, 4 and 8 blocks.

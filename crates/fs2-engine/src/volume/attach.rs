@@ -385,6 +385,7 @@ impl Volume {
             contents: Contents::Bytes,
             hashes: Vec::new(),
             copies: Vec::new(),
+            last_copy: None,
             crowd: None,
             bytes,
             block_size,

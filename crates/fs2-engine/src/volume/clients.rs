@@ -17,7 +17,7 @@ use fs2_disk::Scheduler;
 use crate::config::DiscardMode;
 use crate::part::Part;
 use crate::stats::Failure;
-use crate::worth;
+use crate::worth::{GOES_ON_BLOCKS, worth};
 
 /// Waiting requests that a scheduler compares at most. A guess: the queue of a drive is as long.
 const WINDOW: usize = 256;
@@ -518,7 +518,7 @@ impl Volume {
                 for (from, part) in self.table.hashes_in(target) {
                     hashes[(from.0 - first.0) as usize..][..part.len()].copy_from_slice(part);
                 }
-                self.table.touch_run(target, worth(self.policy.saving(), blocks.len()));
+                self.used(target);
                 let extent = target.extent(self.block_size);
                 let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
                 // A copy is read whole, or it could not be hashed (R8).
@@ -538,7 +538,20 @@ impl Volume {
                 return io;
             }
         }
+        self.last_copy = None;
         self.start_on(now, seq, IoOp::Read, request.extent, IoData::Client(request.id), lock)
+    }
+
+    /// A copy is read: what it saves it is worth, and so is the one right before it that was read just now. Without either the arm would have
+    /// to go.
+    fn used(&mut self, copy: BlockRange) {
+        let saving = self.policy.saving();
+        self.table.touch_run(copy, worth(saving, copy.len()));
+        if let Some(before) = self.last_copy.replace(copy)
+            && (before.end()..=before.end().saturating_add(GOES_ON_BLOCKS)).contains(&copy.start())
+        {
+            self.table.touch_run(before, worth(saving, before.len()));
+        }
     }
 
     /// First blocks of the contiguous, trusted copies of all of `blocks`.

@@ -180,6 +180,8 @@ pub struct Volume {
     hashes: Vec<u64>,
     /// Room for the copies a read may be served from, between one choice and the next.
     copies: Vec<BlockNo>,
+    /// The copy that the last read was served from, if it was from one.
+    last_copy: Option<BlockRange>,
 }
 
 impl Volume {

@@ -55,6 +55,12 @@ fn in_company(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alon
 /// The same, and whether the log has room for what they brought.
 fn read(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool, room: bool) -> Vec<u32> {
     let mut log = Log::new(1 << 20);
+    see(policy, ground, reads, alone, room, &mut log);
+    policy.idle(Nanos(0), &mut log);
+    std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.original.0).collect()
+}
+
+fn see(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool, room: bool, log: &mut Log) {
     for &(start, len, ms) in reads {
         let blocks = BlockRange::new(start, start + len);
         let (data, hashes) = (vec![0; (len * BLOCK) as usize], vec![0; len as usize]);
@@ -78,11 +84,9 @@ fn read(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: boo
                 positioning: Nanos::from_millis(6),
             },
             ground,
-            &mut log,
+            log,
         );
     }
-    policy.idle(Nanos(0), &mut log);
-    std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.original.0).collect()
 }
 
 #[test]
@@ -228,4 +232,30 @@ fn second_copies_take_no_room_from_first_ones_and_there_is_no_third() {
     assert_eq!(after(&mut policy(), &full, &reads), [1500]);
     let ground = Ground { twice: vec![321], room: 100 };
     assert_eq!(after(&mut policy(), &ground, &reads), [1500]);
+}
+
+/// What was read, and what a copy of each is worth.
+fn worths(reads: &[(u32, u32, u64)], alone: bool) -> Vec<(u32, u8)> {
+    let ground = Ground { twice: Vec::new(), room: 100 };
+    let mut policy = policy();
+    policy.second_room = 0.0;
+    let mut worths = Vec::new();
+    let mut log = Log::new(1 << 20);
+    see(&mut policy, &ground, reads, alone, true, &mut log);
+    policy.idle(Nanos(0), &mut log);
+    while let Some(batch) = log.take(100) {
+        worths.extend(batch.blocks.iter().map(|b| (b.original.0, b.worth)));
+    }
+    worths
+}
+
+#[test]
+fn what_is_read_between_copies_keeps_them_apart() {
+    let alone = worths(&[(1500, 1, 6)], true)[0].1;
+    assert_eq!(worths(&[(1500, 1, 6), (330, 2, 1)], true), [(1500, alone)], "the drive's cache had it");
+    assert_eq!(worths(&[(1500, 1, 6), (330, 2, 6)], true), [(1500, alone + 8)], "the arm had to come back");
+    let apart = worths(&[(1400, 1, 6), (1500, 1, 6), (330, 2, 6)], true);
+    assert_eq!(apart, [(1400, alone), (1500, alone + 8)]);
+    // In a crowd, for the second it has to come from an original.
+    assert_eq!(worths(&[(1400, 1, 6), (1500, 1, 6)], false), [(1400, alone), (1500, alone - 8)]);
 }
