@@ -652,8 +652,8 @@ impl Volume {
         {
             // Keeps G2.
             let given = 1 + self.requests.len().saturating_sub(self.waiting.len());
-            let sooner = ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own), given);
-            self.disturbance.measured(sooner);
+            let saved = ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own), given);
+            self.disturbance.measured(saved);
         }
         Crowd::went(&mut self.crowd, &self.requests, seq, p.blocks);
         let mut after = p.ack_after;

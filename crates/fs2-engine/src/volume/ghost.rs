@@ -155,14 +155,6 @@ impl Gate {
     }
 }
 
-/// By how much sooner all that are outstanding are served than in the model, because copies were read lately.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Sooner {
-    pub(super) ms: f64,
-    /// Only one is.
-    pub(super) alone: bool,
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Ghost {
@@ -247,11 +239,11 @@ impl Ghost {
     }
 
     /// One that had arrived was answered, so long after that or after the engine's own work that it waited for; with it the drive had so
-    /// many.
-    pub(super) fn answered(&mut self, reads: bool, took: Nanos, given: usize) -> Sooner {
+    /// many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read lately.
+    pub(super) fn answered(&mut self, reads: bool, took: Nanos, given: usize) -> f64 {
         let outstanding = self.outstanding();
         self.depth = self.depth.max(given);
-        let Some(next) = self.begun.take() else { return Sooner::default() };
+        let Some(next) = self.begun.take() else { return 0.0 };
         self.clock = self.disk.serve(self.clock, next.op, next.sector, next.sectors).end();
         // It goes on at once with what it has; the volume sees the answer and gives it one more.
         self.begun = self.given.pop(self.clock, &self.disk);
@@ -261,7 +253,7 @@ impl Ghost {
         let model = share(next.op == Op::Read, self.clock.since(next.arrival));
         let saved = self.gate.add(share(reads, took), model);
         self.gate.answered(reads, outstanding);
-        Sooner { ms: saved * outstanding, alone: outstanding == 1.0 }
+        saved * outstanding
     }
 
     /// What there is to tell.
