@@ -122,14 +122,9 @@ impl Disk {
                 // A cache that only lets the host go early takes one write at a time.
                 waited || cache.idle_ms == 0.0 && self.media_free > now
             }
-            Op::Read => {
-                !self.cached(now, first, end)
-                    && self.destage_while(now, |d| !d.overlapping(first, end).is_empty())
-            }
-            Op::Write | Op::WriteZeroes => {
-                // Written around the cache: what it holds of these sectors is stale.
-                self.destage_while(now, |d| !d.overlapping(first, end).is_empty())
-            }
+            Op::Read => !self.cached(now, first, end) && self.destage_overlapping(now, first, end),
+            // Written around the cache: what it holds of these sectors is stale.
+            Op::Write | Op::WriteZeroes => self.destage_overlapping(now, first, end),
             Op::Discard | Op::Punch => false,
         };
         if waited {
@@ -151,19 +146,31 @@ impl Disk {
     fn destage_while(&mut self, now: Nanos, more: impl Fn(&Dirty) -> bool) -> bool {
         let mut any = false;
         while !self.dirty.extents.is_empty() && more(&self.dirty) {
-            let start = now.max(self.media_free);
-            self.destage(start);
+            self.destage(now.max(self.media_free));
             any = true;
         }
         any
     }
 
-    /// Writes the next extent from the write cache, beginning no earlier than `start`.
+    /// Writes what overlaps, and nothing that lies on the way: somebody waits.
+    fn destage_overlapping(&mut self, now: Nanos, first: u64, end: u64) -> bool {
+        let over = self.dirty.overlapping(first, end);
+        for _ in over.clone() {
+            self.destage_extent(now.max(self.media_free), over.start);
+        }
+        !over.is_empty()
+    }
+
+    /// Writes the next extent from the write cache by C-LOOK, beginning no earlier than `start`.
     fn destage(&mut self, start: Nanos) {
+        let i = self.dirty.next(self.ahead(start).map_or(self.head, |a| a.filled));
+        self.destage_extent(start, i);
+    }
+
+    fn destage_extent(&mut self, start: Nanos, i: usize) {
         let fixed = self.fixed.clone();
         let Some(g) = &fixed.geometry else { return };
         let ahead = self.ahead(start);
-        let i = self.dirty.next(ahead.map_or(self.head, |a| a.filled));
         let e = self.dirty.take(i);
         let task = Task { start, op: Op::Write, first: e.first, end: e.end, phase: 0, ahead };
         let (medium, done) = self.write_to_medium(g, &task, start, e.since);

@@ -44,6 +44,26 @@ fn a_write_ends_when_its_data_is_in_the_cache() {
     assert!(d.predict(w.end() + SECOND, Op::Read, Sector(80_000_000), 8).cache_hit);
 }
 
+/// Its segments have long been taken by others: nobody has it but the write cache.
+#[test]
+fn a_read_waits_for_what_it_overlaps_alone() {
+    let mut d = disk(8192, 100.0);
+    let mut now = Nanos(0);
+    for n in 0..200 {
+        now = write(&mut d, now, 100_000 * n, 8).end();
+    }
+    let read = |d: &mut Disk, now, sector, sectors| d.serve(now, Op::Read, Sector(sector), sectors);
+    for n in 0..40 {
+        now = read(&mut d, now, 120_000_000 + 10_000 * n, 8).end();
+    }
+    let over = read(&mut d, now, 100_000 * 150 + 4, 8);
+    assert!(!over.cache_hit && over.end().since(now) < Nanos::from_millis(70), "two ways of the arm: {over:?}");
+    // All others are still to be written.
+    let flush = d.serve(over.end(), Op::Flush, Sector(0), 0);
+    assert!(flush.end().since(over.end()) > Nanos::from_millis(199 * 2), "{flush:?}");
+    assert_eq!(d.activity(flush.end()).background.count, 200);
+}
+
 /// The last of what the cache holds is being written when the flush comes.
 #[test]
 fn a_flush_waits_for_what_is_being_written() {
