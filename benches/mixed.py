@@ -4,6 +4,7 @@ rest and clients that the seed draws, too.
 
     benches/mixed.py [--seeds 1:501] [--policy fs2] [--rows 12] [--program target/release/fs2-replay] [--jobs 2]
     benches/mixed.py --seeds 42:43 -- --without gate      # options behind -- are the policy's alone
+    benches/mixed.py --beside borg,alis-run               # what other schemes gain of the same
 
 Of each run the mean response of all requests and its 99th percentile, waits behind copies included, in per cent of `none`'s; the worst
 are listed with the commands that replay them; small-cache.toml is wd800-repaired with two segments of 32 KiB, as in worst.toml. Requests are 10 to 100 ms apart, so that no drive is overloaded but by bursts: where one is, a
@@ -52,17 +53,23 @@ def replay(a, scratch, seed):
     trace = scratch / f"{seed}.fs2trace"
     ask(a.program, "generate", "mixed", trace, *made)
     policies = [json.loads(ask(a.program, "run", trace, "--json", "--policy", policy, *run, *more))["policies"][0]["runs"]
-                for policy, more in [("none", []), (a.policy, a.more)]]
+                for policy, more in [("none", []), (a.policy, a.more), *((other, []) for other in a.beside)]]
     trace.unlink()
-    more = {name: [100 * (ours[field] / none[field] - 1) if none[field] else 0.0 for none, ours in zip(*policies)]
-            for name, field in [("mean", "response_ms"), ("p99", "p99_response_ms"), ("reads", "t_a_reads_ms")]}
-    return {"seed": seed, "none_ms": policies[0][0]["response_ms"], **more, "generate": made, "run": run}
+    none, ours, *others = policies
+
+    def more(runs, field):
+        return [100 * (one[field] / plain[field] - 1) if plain[field] else 0.0 for plain, one in zip(none, runs)]
+
+    fields = [("mean", "response_ms"), ("p99", "p99_response_ms"), ("reads", "t_a_reads_ms")]
+    return {"seed": seed, "none_ms": none[0]["response_ms"], **{name: more(ours, field) for name, field in fields},
+            "others": {other: more(runs, "response_ms") for other, runs in zip(a.beside, others)}, "generate": made, "run": run}
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--program", default="target/release/fs2-replay")
     p.add_argument("--policy", default="fs2")
+    p.add_argument("--beside", default=[], type=lambda names: names.split(","), metavar="POLICY,...")
     p.add_argument("--seeds", default="1:501", metavar="FROM:TO")
     p.add_argument("--rows", type=int, default=12)
     p.add_argument("--jobs", type=int, default=2)
@@ -87,6 +94,12 @@ def main():
                     print(f"\r{len(done)} of {len(seeds)}", end="", file=sys.stderr, flush=True)
     if a.json:
         return
+    for other in a.beside:
+        by_run = [statistics.mean(d["others"][other][run] for d in done) for run in range(RUNS)]
+        print(f"{other}: mean of the response, runs 1 to {RUNS}: {' '.join(f'{v:+.1f}' for v in by_run)} %")
+    if a.beside:
+        best = sum(d["mean"][-1] <= min(runs[-1] for runs in d["others"].values()) for d in done)
+        print(f"{a.policy} is the best of them in the last run of {best} of {len(done)}")
     for name, limit in [("mean", 1), ("p99", 2)]:
         by_run = [statistics.mean(d[name][run] for d in done) for run in range(RUNS)]
         above = sum(v > limit for d in done for v in d[name])
