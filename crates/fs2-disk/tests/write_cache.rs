@@ -57,7 +57,10 @@ fn a_read_waits_for_what_it_overlaps_alone() {
         now = read(&mut d, now, 120_000_000 + 10_000 * n, 8).end();
     }
     let over = read(&mut d, now, 100_000 * 150 + 4, 8);
-    assert!(!over.cache_hit && over.end().since(now) < Nanos::from_millis(70), "two ways of the arm: {over:?}");
+    assert!(
+        !over.cache_hit && over.end().since(now) < Nanos::from_millis(70),
+        "two ways of the arm: {over:?}"
+    );
     // All others are still to be written.
     let flush = d.serve(over.end(), Op::Flush, Sector(0), 0);
     assert!(flush.end().since(over.end()) > Nanos::from_millis(199 * 2), "{flush:?}");
