@@ -8,7 +8,7 @@ use fs2_sim::replay::{Belief, FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
 
 const BLOCK: u64 = 4096;
-const READS: u64 = 6000;
+const READS: u64 = 4000;
 
 /// The default policy, but a copy is read wherever there is one.
 struct AlwaysCopies(Box<dyn Policy>);
@@ -102,13 +102,13 @@ fn closes_where_copies_are_slower(belief: Belief) {
     assert!(with < without / 4.0, "{with} {without}");
     assert_eq!(gated.volume().replica_gate().map(|g| g.closings), Some(0));
 
-    // Read in the order of the originals, it does harm: for less than a second and a tenth of what was gained.
+    // Read in the order of the originals, it does harm: for less than a second and three tenths of what was gained.
     let first = run(&mut gated, &ascending);
     let gate = gated.volume().replica_gate().expect("the drive turns");
     assert_eq!(gate.closings, 1);
-    assert!((8192 - READS..8192 - READS + 500).contains(&gate.closed_for), "{gate:?}");
+    assert!((4096 - READS..4096).contains(&gate.closed_for), "{gate:?}");
     let lost = (first - plain) * READS as f64;
-    let allowed = 1000.0 + (without - with) * READS as f64 / 10.0;
+    let allowed = 1000.0 + (without - with) * READS as f64 * 0.3;
     assert!((700.0..allowed).contains(&lost), "{first} ms beside {plain}, {lost} ms in all");
     gated.volume().check();
 
