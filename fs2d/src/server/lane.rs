@@ -16,8 +16,10 @@ use fs2_block::{Extent, Nanos};
 use fs2_engine::{IoData, IoOp, Target};
 use fs2_store::{AlignedBuf, Pipe, Ring, RingEnd, RingIo, RingOp};
 
-use super::{Core, Errno, Job, Owed, Server, Waiter};
-use crate::service::{Answer, ClientRequest, Lane, Sink, Tag};
+use super::access::Job;
+use super::waiter::Owed;
+use super::{Core, Server, Waiter};
+use crate::service::{Answer, ClientRequest, Errno, Lane, Sink, Tag};
 
 /// I/Os dispatched under one lock. A guess: twice what most clients have in flight; more would make the
 /// first wait for the last.

@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use fs2_store::{AlignedBuf, Pipe};
 
+use super::{Core, Server};
 use crate::service::{Answer, Completion, Errno, Sink, Tag};
 
 /// Who waits for a request.
@@ -62,6 +63,43 @@ impl CallSlot {
                     return answer;
                 }
                 None => slot = self.told.wait(slot).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Hands answers to their clients, outside the lock.
+    pub(super) fn answer<'a>(&'a self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        while let Some(first) = self.next_answer(&mut core) {
+            core = self.tell(first, core);
+        }
+        core
+    }
+
+    /// The same from `first` on, once.
+    pub(super) fn tell<'a>(&'a self, first: Owed, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        let owed = self.with_more(first, &mut core);
+        drop(core);
+        owed.for_each(|(waiter, buffer, result)| waiter.answer(buffer, result));
+        self.lock()
+    }
+
+    /// All answers after `first`, which mostly is the only one: then nothing is allocated.
+    pub(super) fn with_more(&self, first: Owed, core: &mut Core) -> impl Iterator<Item = Owed> + use<> {
+        let mut more = Vec::new();
+        while let Some(answer) = self.next_answer(core) {
+            more.push(answer);
+        }
+        std::iter::once(first).chain(more)
+    }
+
+    pub(super) fn next_answer(&self, core: &mut Core) -> Option<Owed> {
+        loop {
+            let reply = core.volume.poll_reply()?;
+            if let Some(client) = core.clients.remove(reply.request) {
+                let buffer = client.buffer.unwrap_or_else(|| AlignedBuf::zeroed(0));
+                return Some((client.waiter, buffer, reply.result.map_err(Errno)));
             }
         }
     }
