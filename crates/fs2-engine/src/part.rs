@@ -43,6 +43,8 @@ parts! {
     Lookahead = "lookahead",
     /// The same of originals only.
     OriginalsChance = "originals-chance",
+    /// So does, for copies, what later reads save that come back there.
+    Returns = "returns",
     /// Places where reads take longer than predicted are known.
     SlowPlaces = "slow-places",
     /// What comes for the first time is copied only while enough of that comes again.

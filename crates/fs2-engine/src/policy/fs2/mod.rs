@@ -9,6 +9,7 @@ mod chances;
 mod frontiers;
 mod placement;
 mod places;
+mod returns;
 mod sightings;
 mod slow;
 mod trail;
@@ -22,6 +23,7 @@ use self::admission::Admission;
 use self::backlog::Backlog;
 use self::chances::Chances;
 use self::placement::Placement;
+use self::returns::Returns;
 use self::sightings::{Sighting, Sightings};
 use self::slow::SlowPlaces;
 use self::trail::{Reading, Trails};
@@ -54,8 +56,11 @@ const LATE_MAX: usize = 1 << 13;
 /// How fast the chance of continuation is learnt. Measured: 0.02 to 0.1 are alike.
 const LEARN: f64 = 0.05;
 
-/// A read continues another if it begins this many blocks before or after the other's end. From a simulation before anything was built.
-const CONTINUES: std::ops::RangeInclusive<i64> = -2..=64;
+/// So many blocks are taken to be in the drive's cache behind a read. From a simulation before anything was built.
+const READS_AHEAD: u32 = 64;
+
+/// A read continues another if it begins this many blocks before or after the other's end. From that simulation, too.
+const CONTINUES: std::ops::RangeInclusive<i64> = -2..=READS_AHEAD as i64;
 
 /// Start of the chance that a copy goes on: one half. Measured.
 const COPY_GOES_ON: u8 = 128;
@@ -137,6 +142,7 @@ pub struct Fs2 {
     copies_go_on: Chances,
     /// Chance that the next read goes on where an original ends, by place of the original.
     originals_go_on: Chances,
+    returns: Returns,
     /// The last read's first copy, if it had one, and the last read.
     last_copy: Option<Ended>,
     last_original: Option<Ended>,
@@ -172,6 +178,7 @@ impl Fs2 {
             open: Vec::new(),
             copies_go_on: Chances::new(shape.blocks, COPY_GOES_ON),
             originals_go_on: Chances::new(shape.blocks, 0),
+            returns: Returns::new(shape.blocks),
             last_copy: None,
             last_original: None,
             second_room: 0.0,
@@ -221,8 +228,12 @@ impl Fs2 {
             self.originals_go_on.learn(last.first, last.goes_on_at(seen.touched.first()), LEARN);
         }
         let ended = |first: BlockNo| Ended { first, end: first.plus(seen.touched.len()) };
-        self.last_copy = seen.copy.or(seen.first_copy).map(ended);
+        let copy = seen.copy.or(seen.first_copy);
+        self.last_copy = copy.map(ended);
         self.last_original = Some(ended(seen.touched.first()));
+        if !self.without.has(Part::Returns) {
+            self.returns.read(seen.touched, copy);
+        }
     }
 
     /// The run that a read extends: it starts inside it or at its end; else a new one, and the oldest is closed.
@@ -362,8 +373,9 @@ impl Policy for Fs2 {
         PolicyKind::Fs2
     }
 
-    /// What a read costs, less what the next one saves if it goes on from there: for copies and original alike. Where the drive
-    /// has others to serve, and most of them are among the copies, the nearest copy, unless reads rather go on from the original.
+    /// What a read costs, less what the next one saves if it goes on from there, for copies and original alike, or what later ones do that
+    /// come back, for copies. Where the drive has others to serve, and most of them are among the copies, the nearest copy, unless reads
+    /// rather go on from the original.
     fn choose(
         &mut self,
         now: Nanos,
@@ -381,7 +393,15 @@ impl Policy for Fs2 {
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
         let sector = |copy: BlockNo| Sector(u64::from(copy.0) * block_bytes / SECTOR_BYTES);
         let cost = |copy: BlockNo| head.read_cost_ms(now, sector(copy), whole) + more(copy);
-        let goes_on = |copy: BlockNo| if lookahead { self.copies_go_on.of(copy) } else { 0.0 };
+        let returns = !self.without.has(Part::Returns);
+        if returns {
+            self.returns.asked(first, copies);
+        }
+        let comes_back = |copy: BlockNo| if returns { self.returns.of(copy) } else { 0.0 };
+        let goes_on = |copy: BlockNo| match lookahead {
+            true => self.copies_go_on.of(copy).max(comes_back(copy)),
+            false => 0.0,
+        };
         let original_goes_on = match lookahead && !self.without.has(Part::OriginalsChance) {
             true => self.originals_go_on.of(first),
             false => 0.0,

@@ -120,6 +120,26 @@ fn second_copies_are_a_share_of_what_is_read() {
 }
 
 #[test]
+fn of_copies_that_nothing_goes_on_from_the_one_that_reads_come_back_to_is_read() {
+    let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320), BlockNo(7000)]);
+    let chosen = |without: &[Part]| {
+        let mut policy = policy().without(without.iter().copied().collect());
+        (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(7000), false, LEARN));
+        for _ in 0..200 {
+            for (original, copies) in
+                [(1, &[BlockNo(2320)][..]), (2, &[BlockNo(7000)]), (3, &[BlockNo(7010)])]
+            {
+                policy.returns.asked(BlockNo(original), copies);
+                policy.returns.read(BlockRange::at(BlockNo(original), 1), None);
+            }
+            (4..20).for_each(|other| policy.returns.read(BlockRange::at(BlockNo(other), 1), None));
+        }
+        policy.choose(Nanos(0), &Head::new(None), original, BlockNo(320), &copies)
+    };
+    assert_eq!((chosen(&[]), chosen(&[Part::Returns])), (Some(1), None));
+}
+
+#[test]
 fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(7000), BlockNo(2320)]);
     let mut head = Head::new(None);
