@@ -1,4 +1,4 @@
-//! How a session ends: for good, or for a successor that goes on with it.
+//! How serving a volume ends: for good, or for a daemon that takes over.
 
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fs2_engine::DetachReport;
 use super::{Core, Server};
 
 impl Server {
-    /// Ends the session: what was taken is answered, the table written, the mark set where that is
+    /// Detaches the volume: what was taken is answered, the table written, the mark set where that is
     /// allowed. Frontends have stopped before; later requests are refused.
     pub fn detach(&self) -> DetachReport {
         let mut core = self.lock();
@@ -17,7 +17,7 @@ impl Server {
         self.run_until(core, |core| core.volume.detached())
     }
 
-    /// For a successor that goes on with this session: everything in flight ends, nothing new begins.
+    /// For a daemon that takes over: everything in flight ends, nothing new begins.
     /// Frontends have let their devices go before.
     pub fn suspend(&self) {
         let mut core = self.lock();

@@ -127,6 +127,11 @@ struct Ended {
 }
 
 impl Ended {
+    /// So many blocks from `first` on, which the largest volume may not have: only the first is known to be a copy.
+    fn after(first: BlockNo, len: u32) -> Ended {
+        Ended { first, end: BlockNo(first.0.saturating_add(len)) }
+    }
+
     fn goes_on_at(self, at: BlockNo) -> bool {
         CONTINUES.contains(&(i64::from(at.0) - i64::from(self.end.0)))
     }
@@ -227,7 +232,7 @@ impl Fs2 {
         if let Some(last) = self.last_original {
             self.originals_go_on.learn(last.first, last.goes_on_at(seen.touched.first()), LEARN);
         }
-        let ended = |first: BlockNo| Ended { first, end: first.plus(seen.touched.len()) };
+        let ended = |first: BlockNo| Ended::after(first, seen.touched.len());
         let copy = seen.copy.or(seen.first_copy);
         self.last_copy = copy.map(ended);
         self.last_original = Some(ended(seen.touched.first()));
@@ -297,7 +302,7 @@ impl Fs2 {
         self.second_room -= f64::from(seen.touched.len());
         self.push(seen, seen.touched, at, log);
         self.open[at].known.extend(seen.touched.iter().map(|b| b.0));
-        self.second = Some((seen.touched, Ended { first, end: first.plus(seen.touched.len()) }));
+        self.second = Some((seen.touched, Ended::after(first, seen.touched.len())));
     }
 
     fn push(&self, seen: &ReadSeen<'_>, part: BlockRange, at: usize, log: &mut Log) {

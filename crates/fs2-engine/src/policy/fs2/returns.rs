@@ -79,8 +79,9 @@ impl Returns {
             }
             !back && w.left > 0
         });
-        watched
-            .extend(copies.iter().map(|&c| Watched { copy: BlockRange::at(c, originals.len()), left: SOON }));
+        // Of others than the last read only the first block is known to be there: the largest volume may end before the rest.
+        let end = |c: BlockNo| c.0.saturating_add(originals.len());
+        watched.extend(copies.iter().map(|&c| Watched { copy: BlockRange::new(c.0, end(c)), left: SOON }));
     }
 }
 

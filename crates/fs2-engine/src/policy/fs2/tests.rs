@@ -279,3 +279,37 @@ fn what_is_read_between_copies_keeps_them_apart() {
     // In a crowd, for the second it has to come from an original.
     assert_eq!(worths(&[(1400, 1, 6), (1500, 1, 6)], false), [(1400, alone), (1500, alone - 8)]);
 }
+
+/// The first block of a long read may have a copy right before the end of the largest volume, and the others elsewhere.
+#[test]
+fn a_copy_at_the_end_of_the_largest_volume_is_followed_by_nothing() {
+    let last = BlockNo(u32::MAX - 2);
+    let shape = Shape { blocks: u32::MAX, group_blocks: 4000, first_block: 0, block_bytes: BLOCK, seed: 0 };
+    let mut policy = Fs2::new(&shape);
+    policy.second_room = 1000.0;
+    policy.miss = Nanos::from_millis(2);
+    (0..50).for_each(|_| policy.copies_go_on.learn(last, false, LEARN));
+    let (blocks, hashes) = (BlockRange::new(320, 384), [0; 64]);
+    let data = [0; 64 * BLOCK as usize];
+    let mut log = Log::new(1 << 20);
+    for _ in 0..3 {
+        let seen = ReadSeen {
+            now: Nanos::from_millis(6),
+            arrived: Nanos(0),
+            touched: blocks,
+            blocks,
+            data: Brought::Bytes(&data),
+            wanted: true,
+            hashes: &hashes,
+            copy: None,
+            first_copy: Some(last),
+            measured: Nanos::from_millis(6),
+            served: Nanos::from_millis(6),
+            alone: true,
+            expected: None,
+            positioning: Nanos::from_millis(6),
+        };
+        policy.read_seen(&seen, &Ground { twice: Vec::new(), room: 1000 }, &mut log);
+    }
+    assert!(policy.second.is_some(), "it moved the arm, and is copied again");
+}
