@@ -12,6 +12,7 @@ mod places;
 mod returns;
 mod sightings;
 mod slow;
+mod streams;
 mod trail;
 
 use std::collections::HashSet;
@@ -26,6 +27,7 @@ use self::placement::Placement;
 use self::returns::Returns;
 use self::sightings::{Sighting, Sightings};
 use self::slow::SlowPlaces;
+use self::streams::{Stream, Streams, is_read_ahead};
 use self::trail::{Reading, Trails};
 use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::config::COPY_BLOCKS_MAX;
@@ -40,14 +42,6 @@ const OPEN_RUNS: usize = 4;
 
 /// Longer runs are sequential reading, which gains nothing. Measured on the same traces.
 const RUN_BYTES_MAX: u64 = 8 << 20;
-
-/// A run of so many bytes and more that took less than a [`STREAMS`]th of a positioning a page of 4 KiB comes out of the drive's own cache: it
-/// reads ahead of several streams at once, and copies, in the order in which they took turns once, bring that to an end. Measured: 64 KiB mend
-/// more of made-up mixtures, but a cvs update on fast drives then takes up to half as long again.
-const STREAM_BYTES: u64 = 256 << 10;
-
-/// Measured on made-up mixtures and real traces: with 100 and 60 the same is mended, and a database gains up to a tenth less.
-const STREAMS: u64 = 200;
 
 /// Stretches of a run that found no room. More than the blocks of a run of 1 KiB blocks: only what is read again and
 /// again exceeds it.
@@ -117,6 +111,8 @@ struct OpenRun {
     back: Nanos,
     /// What copies of this would not save, since what was read before has none.
     apart: Nanos,
+    /// It is sequential reading: nothing of it waits.
+    left: bool,
 }
 
 /// Where a read ended, and whether the next one begins there: the place whose chance is learnt next.
@@ -174,6 +170,7 @@ pub struct Fs2 {
     reading: Reading,
     /// The run of the last read, if no copy served it.
     last_run: Option<RunId>,
+    streams: Streams,
 }
 
 impl Fs2 {
@@ -201,6 +198,7 @@ impl Fs2 {
             miss: Nanos(u64::MAX),
             reading: Reading::default(),
             last_run: None,
+            streams: Streams::default(),
             shape: shape.clone(),
             without: Without::default(),
         }
@@ -263,6 +261,7 @@ impl Fs2 {
             known: HashSet::new(),
             back: Nanos(0),
             apart: Nanos(0),
+            left: false,
         });
         self.open.len() - 1
     }
@@ -303,6 +302,20 @@ impl Fs2 {
         self.push(seen, seen.touched, at, log);
         self.open[at].known.extend(seen.touched.iter().map(|b| b.0));
         self.second = Some((seen.touched, Ended::after(first, seen.touched.len())));
+    }
+
+    /// Whether a read belongs to a stream among others. What was captured of that goes where it begins to be one, nothing more comes.
+    fn is_among_others(&mut self, seen: &ReadSeen<'_>, log: &mut Log) -> bool {
+        match self.streams.read(seen.touched, seen.served, self.shape.block_bytes, seen.positioning) {
+            Stream::No => false,
+            Stream::GoesOn => true,
+            Stream::Begins(all) => {
+                log.kill(all);
+                let parts = self.open.iter_mut().filter(|r| (all.start()..all.end()).contains(&r.start));
+                parts.for_each(|r| r.late.clear());
+                true
+            }
+        }
     }
 
     fn push(&self, seen: &ReadSeen<'_>, part: BlockRange, at: usize, log: &mut Log) {
@@ -365,12 +378,6 @@ struct Met {
 fn rows(met: &[Met]) -> impl Iterator<Item = &[Met]> {
     let rows = met.chunk_by(|a, b| b.block.0 == a.block.0 + 1);
     rows.flat_map(|row| row.chunks(COPY_BLOCKS_MAX as usize))
-}
-
-/// See [`STREAM_BYTES`].
-fn is_stream(bytes: u64, took: Nanos, positioning: Nanos) -> bool {
-    bytes >= STREAM_BYTES
-        && u128::from(took.0) * u128::from(STREAMS) * 4096 < u128::from(positioning.0) * u128::from(bytes)
 }
 
 impl Policy for Fs2 {
@@ -469,6 +476,9 @@ impl Policy for Fs2 {
         {
             run.back += seen.served;
         }
+        if !self.without.has(Part::Streams) && self.is_among_others(seen, log) {
+            return;
+        }
         // What may not be copied belongs to no run.
         if !seen.wanted {
             return;
@@ -485,12 +495,18 @@ impl Policy for Fs2 {
             self.last_run = Some(run.id);
         }
         let bytes = |blocks: u32| u64::from(blocks) * u64::from(self.shape.block_bytes);
-        if bytes(run.end - run.start) > RUN_BYTES_MAX
-            || !self.without.has(Part::Streams) && is_stream(bytes(run.brought), run.took, seen.positioning)
-        {
+        let left = std::mem::replace(
+            &mut run.left,
+            bytes(run.end - run.start) > RUN_BYTES_MAX
+                || !self.without.has(Part::Streams)
+                    && is_read_ahead(bytes(run.brought), run.took, seen.positioning),
+        );
+        if run.left {
             // Sequential reading: what was captured goes, nothing more comes.
-            log.kill(BlockRange::new(run.start, run.end));
-            run.late.clear();
+            if !left {
+                log.kill(BlockRange::new(run.start, run.end));
+                run.late.clear();
+            }
             return;
         }
         self.second_copy(seen, before, space, at, log);
