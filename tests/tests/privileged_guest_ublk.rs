@@ -172,7 +172,8 @@ fn each_queue_has_its_ring_on_a_device_that_does_not_turn() {
         fs2 mount --frontend ublk --require-active -o noatime /dev/vda /tmp/m
         fs2 status /tmp/m | grep 'data path *direct, threads, depth 16, rotational'
         (cd /tmp/m && md5sum --quiet -c /tmp/share/before)
-        [ "$(count ublk-0 read_bytes)" = 0 ]; [ "$(count ublk-1 read_bytes)" = 0 ]
+        # Of their own program's pages, which the caches just lost, they may read some.
+        for n in 0 1; do [ "$(count ublk-$n read_bytes)" -lt 1000000 ]; done
         fs2 umount /tmp/m"#
     ));
     println!("{}", left.log());

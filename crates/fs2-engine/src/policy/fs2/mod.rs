@@ -171,8 +171,6 @@ pub struct Fs2 {
     /// The run of the last read, if no copy served it.
     last_run: Option<RunId>,
     streams: Streams,
-    /// Whether the last read was, as [`ReadSeen::alone`] says.
-    alone: bool,
 }
 
 impl Fs2 {
@@ -201,7 +199,6 @@ impl Fs2 {
             reading: Reading::default(),
             last_run: None,
             streams: Streams::default(),
-            alone: false,
             shape: shape.clone(),
             without: Without::default(),
         }
@@ -439,11 +436,6 @@ impl Policy for Fs2 {
         if let Some((_, cost)) = choice {
             self.saving = Nanos::from_millis_f64((plain - cost).max(0.0));
         }
-        // Where nobody waits, it costs least to try them again some day.
-        if self.alone {
-            let read = choice.map(|(i, _)| copies[i]);
-            copies.iter().filter(|&&c| Some(c) != read).for_each(|&c| self.slow.passed_over(c));
-        }
         self.miss = Nanos::from_millis_f64(positioning * MISS_SHARE);
         // Three quarters: the read that the trail follows is in the segment too.
         self.reading = Reading {
@@ -463,7 +455,6 @@ impl Policy for Fs2 {
             return;
         }
         let before = self.second.take();
-        self.alone = seen.alone;
         (self.capacity, self.room) = (space.capacity(), space.room());
         self.request(seen.first_copy.is_some());
         self.admission.read(seen.touched);

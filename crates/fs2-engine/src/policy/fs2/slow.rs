@@ -11,11 +11,6 @@ const RATE: f64 = 0.25;
 /// What accesses anywhere take longer, or shorter, is learnt from so many. Guess.
 const MEAN_RATE: f64 = 1.0 / 256.0;
 
-/// What is passed over since it is slow, is believed to be so by this much less the next time: who never reads there never learns that it is not.
-/// Measured on made-up workloads with a mismatched belief: without it what is read there takes 3 % longer, with 0.1 it takes 1 % less yet, but
-/// where a drive has more to do than it can, what is slow indeed is tried too often.
-const FORGET: f64 = 0.05;
-
 /// No access tells of more than this, in ms: it would not be forgotten for long.
 const MOST: f64 = 30.0;
 
@@ -53,15 +48,6 @@ impl SlowPlaces {
         self.more[at] = (now * UNITS) as i16;
     }
 
-    /// A read could have been served from there, and was not.
-    pub(super) fn passed_over(&mut self, block: BlockNo) {
-        if self.more(block) > 0.0 {
-            let more = &mut self.more[self.places.of(block)];
-            // Less than it was, which fits.
-            *more = (f64::from(*more) * (1.0 - FORGET)) as i16;
-        }
-    }
-
     /// Ms by which a read there is expected to take longer.
     pub(super) fn more(&self, block: BlockNo) -> f64 {
         let more = f64::from(self.more[self.places.of(block)]) / UNITS;
@@ -86,9 +72,6 @@ mod tests {
         assert_eq!((slow.more(BlockNo(511)) > 8.0, slow.more(there)), (true, 0.0));
         (0..12).for_each(|_| slow.took(here, ms(3), ms(3)));
         assert_eq!(slow.more(here), 0.0);
-        (0..4).for_each(|_| slow.took(here, ms(18), ms(3)));
-        (0..80).for_each(|_| slow.passed_over(here));
-        assert_eq!(slow.more(here), 0.0, "it is tried again some day");
         // Beyond the volume's end, the last place.
         (0..4).for_each(|_| slow.took(BlockNo(u32::MAX), ms(9), ms(3)));
         assert!(slow.more(BlockNo(9_999)) > 1.0);
