@@ -218,6 +218,14 @@ fn streams_among_others_are_left_where_they_are() {
     let mut all = policy();
     all.without = [Part::Streams].into_iter().collect();
     assert_eq!(after(&mut all, &ground, &reads(3)).len(), 2048);
+    // Nor is it read again later, where the log had no room for it.
+    let turns: Vec<_> = (0..40).flat_map(|i| [(1100 + 128 * i, 128, 3), (6300, 1, 6)]).collect();
+    let later = |mut policy: Fs2| {
+        read(&mut policy, &ground, &turns, true, false);
+        policy.fetch(Nanos::from_millis(2000), &ground)
+    };
+    assert_eq!(later(policy()), Fetch::Read(BlockRange::new(6300, 6301)));
+    assert!(matches!(later(all), Fetch::Read(blocks) if blocks.start() == 1100));
 }
 
 #[test]
