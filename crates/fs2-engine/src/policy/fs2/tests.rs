@@ -99,6 +99,52 @@ fn a_read_between_others_is_copied_again_in_the_order_of_now() {
     assert_eq!(after(&mut policy(), &ground, &[(320, 2, 1), (1500, 1, 6)]), [1500]);
 }
 
+/// Nobody else is at the drive right now, but mostly somebody was.
+#[test]
+fn who_is_alone_for_a_moment_has_no_order_of_its_own() {
+    let ground = Ground { twice: Vec::new(), room: 100 };
+    let (reads, mut policy) = ([(320, 2, 6), (1500, 1, 6)], policy());
+    let others = [(340, 1, 1), (700, 1, 1)].repeat(200);
+    assert_eq!(in_company(&mut policy, &ground, &others, false), []);
+    assert_eq!(after(&mut policy, &ground, &reads), [1500]);
+    after(&mut policy, &ground, &others);
+    after(&mut policy, &ground, &others);
+    assert_eq!(after(&mut policy, &ground, &reads), [320, 321, 1500]);
+}
+
+/// Blocks below 1,000 have a copy, so that 998 to 1,001 could be read from nowhere in one.
+#[test]
+fn what_has_a_copy_in_part_is_copied_whole() {
+    let ground = Ground { twice: vec![700], room: 100 };
+    let crossing = [(998, 4, 6)];
+    let allowed = |blocks: f64| {
+        let mut policy = policy();
+        policy.whole_room = blocks;
+        policy
+    };
+    assert_eq!(after(&mut allowed(2.0), &ground, &crossing), [998, 999, 1000, 1001]);
+    // In a crowd, too: it is no order, but what is read at once.
+    assert_eq!(in_company(&mut allowed(2.0), &ground, &crossing, false), [998, 999, 1000, 1001]);
+    // Not beyond its share, nor where there is no room, nor a third time, nor what waits in the log.
+    assert_eq!(after(&mut allowed(1.0), &ground, &crossing), [1000, 1001]);
+    assert_eq!(after(&mut allowed(2.0), &Ground { twice: Vec::new(), room: 3 }, &crossing), [1000, 1001]);
+    assert_eq!(after(&mut allowed(2.0), &Ground { twice: vec![999], room: 100 }, &crossing), [1000, 1001]);
+    assert_eq!(after(&mut allowed(9.0), &ground, &[(1000, 1, 6), (998, 4, 6)]), [1000, 1001]);
+    let mut without = allowed(2.0).without([Part::SecondCopies].into_iter().collect());
+    assert_eq!(after(&mut without, &ground, &crossing), [1000, 1001]);
+}
+
+#[test]
+fn copies_of_what_is_read_at_once_are_a_share_of_what_is_read() {
+    let ground = Ground { twice: Vec::new(), room: 100_000 };
+    let mut policy = policy();
+    policy.whole_room = 0.0;
+    // Each of two blocks, the first of which has a copy.
+    let copied: Vec<u32> = (0..100).flat_map(|_| after(&mut policy, &ground, &[(999, 2, 6)])).collect();
+    assert_eq!(copied.iter().filter(|&&b| b == 999).count(), 9);
+    assert_eq!(copied.iter().filter(|&&b| b == 1000).count(), 100);
+}
+
 #[test]
 fn where_the_next_read_goes_on_there_is_no_second_copy() {
     let ground = Ground { twice: Vec::new(), room: 100 };
