@@ -65,7 +65,8 @@ fn see(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool
         let blocks = BlockRange::new(start, start + len);
         let (data, hashes) = (vec![0; (len * BLOCK) as usize], vec![0; len as usize]);
         let data = if room { Brought::Bytes(&data) } else { Brought::NOTHING };
-        let copy = (start < 1000).then(|| BlockNo(start + 2000));
+        let first_copy = (start < 1000).then(|| BlockNo(start + 2000));
+        let copy = first_copy.filter(|_| start + len <= 1000);
         policy.read_seen(
             &ReadSeen {
                 now: Nanos::from_millis(ms),
@@ -76,7 +77,7 @@ fn see(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool
                 wanted: true,
                 hashes: &hashes,
                 copy,
-                first_copy: copy,
+                first_copy,
                 measured: Nanos::from_millis(ms),
                 served: Nanos::from_millis(ms),
                 alone,
@@ -293,6 +294,8 @@ fn what_hardly_comes_again_is_copied_when_it_does() {
     assert_eq!(after(&mut policy, &ground, &[(1600, 4, 6)]), [1600, 1601, 1602, 1603], "by strides");
     // What has a copy is no first reading, whether or not it is remembered.
     assert_eq!(after(&mut policy, &ground, &[(320, 2, 6), (1610, 1, 6)]), [320, 321]);
+    policy.whole_room = 3.0;
+    assert_eq!(after(&mut policy, &ground, &[(997, 4, 6)]), [997, 998, 999, 1000]);
     // Read again before its run ends.
     assert_eq!(after(&mut policy, &ground, &[(1620, 2, 6), (1620, 2, 6), (1630, 1, 6)]), [1620, 1621]);
     // Whole rows: of 18 blocks 13 are remembered, of 12 two.
@@ -325,7 +328,7 @@ fn second_copies_take_no_room_from_first_ones_and_there_is_no_third() {
 fn worths(reads: &[(u32, u32, u64)], alone: bool) -> Vec<(u32, u8)> {
     let ground = Ground { twice: Vec::new(), room: 100 };
     let mut policy = policy();
-    policy.second_room = 0.0;
+    (policy.second_room, policy.whole_room) = (0.0, 1.0);
     let mut worths = Vec::new();
     let mut log = Log::new(1 << 20);
     see(&mut policy, &ground, reads, alone, true, &mut log);
@@ -343,6 +346,8 @@ fn what_is_read_between_copies_keeps_them_apart() {
     assert_eq!(worths(&[(1500, 1, 6), (330, 2, 6)], true), [(1500, alone + 8)], "the arm had to come back");
     let apart = worths(&[(1400, 1, 6), (1500, 1, 6), (330, 2, 6)], true);
     assert_eq!(apart, [(1400, alone), (1500, alone + 8)]);
+    // What it took is saved for those that had no copy.
+    assert_eq!(worths(&[(999, 3, 6)], true), [(999, alone - 8), (1000, alone - 8), (1001, alone - 8)]);
     // In a crowd, for the second it has to come from an original.
     assert_eq!(worths(&[(1400, 1, 6), (1500, 1, 6)], false), [(1400, alone), (1500, alone - 8)]);
 }
