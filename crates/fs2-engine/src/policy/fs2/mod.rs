@@ -63,8 +63,9 @@ const COPY_GOES_ON: u8 = 128;
 /// breaks there. Measured beside second copies of whatever moved the arm, not other shares.
 const BREAKS: f64 = 0.5;
 
-/// Second copies are at most this share of what is read, and those made to have what is read at once in one place as much again. Measured on real traces: with what has to be made again, copies then stay below
-/// a tenth of the traffic, and what is read at random is 4 % slower than without a limit.
+/// Second copies are at most this share of what is read, and those made to have what is read at once in one place as much again. Measured on
+/// real traces: with what has to be made again, copies then stay below a tenth of the traffic, and what is read at random is 4 % slower than
+/// without a limit.
 const SECOND_SHARE: f64 = 1.0 / 22.0;
 
 /// So much of that share is saved up at most. Measured: 4 MiB is as good, a little slower where several streams are read in turns.
@@ -290,8 +291,11 @@ impl Fs2 {
     fn is_copied_whole(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, at: usize, log: &mut Log) -> bool {
         self.whole_room =
             (self.whole_room + f64::from(seen.touched.len()) * SECOND_SHARE).min(self.seconds_saved());
-        let blocks = seen.touched;
-        let copied = blocks.iter().filter(|&b| space.copies(b) > 0).count() as u32;
+        let (blocks, mut lacking) = (seen.touched, 0);
+        if blocks.len() > 1 && seen.copy.is_none() {
+            space.lacking(blocks, &mut |part| lacking += part.len());
+        }
+        let copied = blocks.len() - lacking;
         if !(1..blocks.len()).contains(&copied)
             || self.without.has(Part::SecondCopies)
             || !is_whole(seen)
@@ -303,7 +307,7 @@ impl Fs2 {
         }
         self.whole_room -= f64::from(copied);
         let run = &mut self.open[at];
-        run.captured += blocks.len() - copied;
+        run.captured += lacking;
         run.known.extend(blocks.iter().filter(|&b| space.copies(b) > 0).map(|b| b.0));
         self.push(seen, blocks, at, log);
         true

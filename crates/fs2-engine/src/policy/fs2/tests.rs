@@ -211,6 +211,8 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     assert_eq!(chosen(&mut policy, true), Some(1));
     policy.originals_go_on.learn(BlockNo(320), true, 0.5);
     assert_eq!(chosen(&mut policy, true), None);
+    let mut copies_alone = policy.clone().without([Part::OriginalsChance].into_iter().collect());
+    assert_eq!(chosen(&mut copies_alone, true), Some(1));
     policy.copies_go_on.learn(BlockNo(2320), true, 1.0);
     policy.originals_go_on.learn(BlockNo(320), true, 1.0);
     assert_eq!(chosen(&mut policy, true), Some(1));
