@@ -136,8 +136,7 @@ fn undo_leaves_no_copy_of_a_file() {
     assert_eq!(copies(), 0);
     scratch.run("mkfs2", [&image]).ended(0);
     let mnt = scratch.path("fs2");
-    let options =
-        ["--policy", "fs2", "--drive", "wd800-repaired", "--time-scale", "0.02", "--require-active"];
+    let options = ["--policy", "fs2", "--drive", "wd800-repaired", "--time-scale", "0.1", "--require-active"];
     let mounted = Mounted::new(&scratch, &image, &mnt, &options);
     for _ in 0..2 {
         mounted.cold();
@@ -148,14 +147,14 @@ fn undo_leaves_no_copy_of_a_file() {
     let mut before = None;
     for _ in 0..120 {
         let replicas = mounted.status()["replicas"].as_u64();
-        if replicas > Some(100) && replicas == before {
+        if replicas > Some(1000) && replicas == before {
             break;
         }
         before = replicas;
         std::thread::sleep(std::time::Duration::from_millis(500));
     }
     mounted.umount().ended(0);
-    assert!(copies() > 100, "{} copies: the test shows nothing", copies());
+    assert!(copies() > 1000, "{} copies: the test shows nothing", copies());
     scratch.run("mkfs2", [Path::new("--undo"), &image]).ended(0);
     assert_eq!(copies(), 0);
     e2fsck_clean(&image);
