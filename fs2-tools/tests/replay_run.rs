@@ -409,6 +409,48 @@ fn requests_beyond_the_volume_are_told_of() {
     }
 }
 
+/// A whole device's trace over the listing of one of its partitions.
+#[test]
+fn a_partition_of_a_whole_device_is_replayed_as_itself() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let put = |name: &str, text: String| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a name in text").to_owned()
+    };
+    let listing = "Filesystem features: sparse_super\nBlock count: 32768\nBlock size: 4096\nBlocks per group: 32768\n\
+                   Inodes per group: 8192\nInode size: 256\nGroup 0:\nBlock bitmap at 2\nInode bitmap at 3\n\
+                   Inode table at 4\nFree blocks: 20000-32767\n";
+    let listing = put("listing", listing.to_owned());
+    let lines = |begin: u32| -> String {
+        let line = |i: u32| {
+            format!("{i}.0 D R {} 8 1 a\n{i}.5 D W {} 8 1 a\n", i * 7919 % 15_000 * 8 + begin, i * 80 + begin)
+        };
+        (1..60).map(line).collect()
+    };
+    let own = put("own", lines(0));
+    // Neighbours before and behind it.
+    let whole = put("whole", format!("0.9 D R 8 8 1 a\n{}90.0 D R 9000000 8 1 a\n", lines(2048)));
+    let run = |args: &[&str]| {
+        let (code, out, err) = replay(
+            &[args, &["--free-map", &listing, "--policy", "none,fs2", "--runs", "3", "--json"]].concat(),
+        );
+        assert_eq!(code, 0, "{err}");
+        (serde_json::from_str::<Value>(&out).expect("JSON"), err)
+    };
+    let (alone, _) = run(&[&own]);
+    let (part, told) = run(&[&whole, "--partition", "2048,262144"]);
+    assert!(alone["policies"][1]["runs"][2]["reads_from_copies"].as_u64() > Some(0), "{alone}");
+    assert_eq!(part["policies"], alone["policies"]);
+    assert!(told.contains("2 requests outside the partition are left out"), "{told}");
+    assert_eq!(part["options"]["partition"], "2048,262144");
+    // Without it the user is told what helps.
+    let (_, told) = run(&[&whole]);
+    assert!(told.contains("the trace the whole device's (--partition)?"), "{told}");
+    let (code, _, err) = replay(&[&whole, "--partition", "2048,262144", "--pack"]);
+    assert!(code == 2 && err.contains("cannot be used with"), "{code} {err}");
+}
+
 /// Found: schemes of copies won nothing where reads do not begin and end with blocks, and nothing said why.
 #[test]
 fn reads_of_parts_of_blocks_are_told_of() {

@@ -111,6 +111,30 @@ fn convert_keeps_every_request() {
     assert_eq!(json(dir, &["info", "--json", "-"], &piped)["volume_bytes"], 8192);
 }
 
+#[test]
+fn a_partition_is_converted_into_a_trace_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let whole = "0,8,4096,R,0.5\n0,72,4096,W,0.75\n0,2048,4096,R,1.5\n";
+    let own = ["convert", "--volume-bytes", "8388608", "-", "whole.fs2trace"];
+    ok(dir, &own, whole.as_bytes());
+    let part = ["--partition", "64,1024"];
+    ok(dir, &[&["convert", "whole.fs2trace", "part.fs2trace"], &part[..]].concat(), b"");
+    let info = json(dir, &["info", "--json", "part.fs2trace"], b"");
+    // The partition's size, not the device's.
+    assert_eq!(info["volume_bytes"], 1024 * 512);
+    assert_eq!((&info["summary"]["requests"], &info["devices"][0]["end_bytes"]), (&1.into(), &8192.into()));
+    // To the device's end nobody says how long it is.
+    ok(dir, &["convert", "--partition", "64", "whole.fs2trace", "rest.fs2trace"], b"");
+    assert_eq!(json(dir, &["info", "--json", "rest.fs2trace"], b"")["volume_bytes"], 1 << 20);
+    let text = ok(dir, &[&["info", "whole.fs2trace"], &part[..]].concat(), b"");
+    assert!(String::from_utf8(text).unwrap().contains("left out      2 requests outside the partition"));
+    assert_eq!(
+        json(dir, &[&["info", "--json", "whole.fs2trace"], &part[..]].concat(), b"")["outside_partition"],
+        2
+    );
+}
+
 /// Found: with the last name forgotten, a trace was overwritten by the one before it.
 #[test]
 fn no_trace_is_written_over() {

@@ -56,5 +56,5 @@ pub use formats::container::{Header, Reader, Writer};
 pub use histogram::Percentiles;
 pub use input::{BoxRead, Compression, unpack};
 pub use record::{Record, RecordFlags};
-pub use stream::{ArrivalEvent, DEVICE_STRIDE, DeviceChoice, OpenOptions, Skipped, Stream, open};
+pub use stream::{ArrivalEvent, DEVICE_STRIDE, DeviceChoice, OpenOptions, Partition, Skipped, Stream, open};
 pub use summary::{Count, Hour, Mix, Summariser, Summary};

@@ -11,9 +11,10 @@
 //! * S3: what was given out before an error is good, and nothing follows one.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::str::FromStr;
 
-use fs2_block::{Extent, Nanos};
+use fs2_block::{Extent, Nanos, Op};
 
 use crate::detect::{HEAD_BYTES, detect};
 use crate::error::TraceError;
@@ -94,6 +95,52 @@ pub enum DeviceChoice {
     Placed(Vec<(String, u64)>),
 }
 
+/// A partition of the device that was traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partition {
+    /// Where on the device it begins.
+    pub begin_bytes: u64,
+    /// How long it is; `None`: to the device's end.
+    pub len_bytes: Option<u64>,
+}
+
+impl Partition {
+    /// Where in the partition a part of the device lies; `None` where not all of it does.
+    fn within(self, extent: Extent) -> Option<Extent> {
+        let offset = extent.offset().checked_sub(self.begin_bytes)?;
+        let within = Extent::checked(offset, extent.len())?;
+        self.len_bytes.is_none_or(|len| within.end() <= len).then_some(within)
+    }
+}
+
+/// Bytes of a sector, by which partitions are told.
+const SECTOR_BYTES: u64 = 512;
+
+impl FromStr for Partition {
+    type Err = String;
+
+    /// Its first sector, and behind a comma how many it has.
+    fn from_str(s: &str) -> Result<Partition, String> {
+        let wrong =
+            || format!("no partition {s:?}, expected its first sector and how many it has, as 2048,409600");
+        let bytes = |text: &str| {
+            let sectors = text.trim().parse::<u64>().ok()?;
+            sectors.checked_mul(SECTOR_BYTES).filter(|bytes| *bytes <= i64::MAX as u64)
+        };
+        let (begin, len) = s.split_once(',').map_or((s, None), |(begin, len)| (begin, Some(len)));
+        let begin_bytes = bytes(begin).ok_or_else(wrong)?;
+        let len_bytes = len.map(|len| bytes(len).filter(|n| *n > 0).ok_or_else(wrong)).transpose()?;
+        Ok(Partition { begin_bytes, len_bytes })
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.begin_bytes / SECTOR_BYTES)?;
+        self.len_bytes.map_or(Ok(()), |len| write!(f, ",{}", len / SECTOR_BYTES))
+    }
+}
+
 /// How to read a trace.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
@@ -107,6 +154,9 @@ pub struct OpenOptions {
     pub skip_bad: bool,
     /// What becomes of several devices.
     pub devices: DeviceChoice,
+    /// Only what lies within this partition, at its addresses there. A trace of several devices needs
+    /// [`DeviceChoice::Only`] with it.
+    pub partition: Option<Partition>,
     /// Bytes by which the addresses of these devices are moved up.
     pub moved: Vec<(String, u64)>,
     /// Whether to give out also a daemon's own I/O, that for replicas, from our own traces.
@@ -147,6 +197,7 @@ pub struct Stream {
     given: u64,
     late: u64,
     own: u64,
+    outside: u64,
     /// Events of each kind.
     kinds: [u64; Kind::COUNT],
 }
@@ -201,6 +252,7 @@ pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stre
         given: 0,
         late: 0,
         own: 0,
+        outside: 0,
         kinds: [0; Kind::COUNT],
     }
     .begin())
@@ -251,6 +303,11 @@ impl Stream {
     /// Requests of a daemon's own left out so far.
     pub fn own(&self) -> u64 {
         self.own
+    }
+
+    /// Requests left out so far that lie outside the partition, or not within it as a whole.
+    pub fn outside(&self) -> u64 {
+        self.outside
     }
 
     /// Nanoseconds from 1970 to the trace's time 0, where it says so; known once a request was given
@@ -378,12 +435,14 @@ impl Stream {
     /// Where a request lies in the one address range; `None` for one that is left out.
     fn place(&mut self, event: &Event) -> Result<Option<Extent>, TraceError> {
         let index = event.device as usize;
-        let Some(device) = self.merge.devices.list.get_mut(index) else { return Ok(None) };
-        device.requests += 1;
-        device.end_bytes = device.end_bytes.max(event.extent.end());
+        let devices = &mut self.merge.devices.list;
+        let several = devices.len() > 1;
+        if index >= devices.len() {
+            return Ok(None);
+        }
         while self.places.len() <= index {
             let at = self.places.len();
-            let name = &self.merge.devices.list[at].name;
+            let name = &devices[at].name;
             let of = |list: &[(String, u64)]| list.iter().find(|p| p.0 == *name).map(|p| p.1);
             let begin = match &self.options.devices {
                 DeviceChoice::Apart => (at as u64).checked_mul(DEVICE_STRIDE),
@@ -393,15 +452,34 @@ impl Stream {
             let moved = of(&self.options.moved).unwrap_or(0);
             self.places.push(begin.and_then(|begin| begin.checked_add(moved)));
         }
-        let Some(base) = self.places[index] else { return Ok(None) };
-        let apart = self.options.devices == DeviceChoice::Apart && self.merge.devices.list.len() > 1;
-        let moved = event.extent.offset().checked_add(base);
-        match moved.and_then(|offset| Extent::checked(offset, event.extent.len())) {
-            Some(extent) if !apart || event.extent.end() <= DEVICE_STRIDE => Ok(Some(extent)),
+        let device = &mut devices[index];
+        let place = self.places[index];
+        let extent = match self.options.partition {
+            Some(_) if several && !matches!(self.options.devices, DeviceChoice::Only(_)) => {
+                let what = "a partition of which of the trace's devices? `--device` chooses one";
+                return Err(TraceError::Unfit(what.to_owned()));
+            }
+            // A flush is the whole device's.
+            Some(partition) if place.is_some() && event.op != Op::Flush => {
+                let Some(within) = partition.within(event.extent) else {
+                    self.outside += 1;
+                    return Ok(None);
+                };
+                within
+            }
+            _ => event.extent,
+        };
+        device.requests += 1;
+        device.end_bytes = device.end_bytes.max(extent.end());
+        let Some(base) = place else { return Ok(None) };
+        let apart = self.options.devices == DeviceChoice::Apart && several;
+        let placed = extent.offset().checked_add(base).and_then(|at| Extent::checked(at, extent.len()));
+        match placed {
+            Some(placed) if !apart || extent.end() <= DEVICE_STRIDE => Ok(Some(placed)),
             _ => Err(TraceError::Unfit(format!(
-                "a request for bytes {} of device {:?} does not fit beside the trace's other devices; \
+                "a request for bytes {extent} of device {:?} does not fit beside the trace's other devices; \
                  `--device` chooses one",
-                event.extent, self.merge.devices.list[index].name
+                device.name
             ))),
         }
     }
@@ -418,6 +496,12 @@ impl Stream {
             let names = self.merge.devices.list.iter().take(20).map(|d| format!("{:?}", d.name));
             let names = names.collect::<Vec<_>>().join(", ");
             return Err(TraceError::Unfit(format!("no request for device {name:?}; the trace has {names}")));
+        }
+        if self.outside > 0 {
+            return Err(TraceError::Unfit(format!(
+                "no request within the partition: the trace's {} all lie outside it",
+                self.outside
+            )));
         }
         let Some(arrival) = self.arrival else { return Ok(()) };
         let there = ArrivalEvent::ALL.iter().map(|e| (e, self.kinds[e.kind() as usize]));

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use fs2_block::{Extent, Nanos, Op};
 use fs2_trace::{
-    ArrivalEvent, BlkparseWriter, Compression, DeviceChoice, Format, Header, OpenOptions, Record,
+    ArrivalEvent, BlkparseWriter, Compression, DeviceChoice, Format, Header, OpenOptions, Partition, Record,
     RecordFlags, Writer,
 };
 use support::{SAMPLES, all, failure, inputs, open, sample};
@@ -310,6 +310,64 @@ fn devices_have_ranges_of_their_own_or_one_is_chosen() {
     let devices: Vec<_> =
         stream.devices().iter().map(|d| (d.name.as_str(), d.requests, d.end_bytes)).collect();
     assert_eq!(devices, [("0", 2, 1024), ("7", 1, 512)]);
+}
+
+#[test]
+fn a_partition_of_a_whole_device() {
+    // Before it, over its beginning, its first and its last sectors, over its end, behind it; a flush, which is the device's.
+    let text = "8,0 0 1 0.1 7 D R 0 8 [a]\n8,0 0 2 0.2 7 D R 60 8 [a]\n8,0 0 3 0.3 7 D W 63 8 [a]\n\
+                8,0 0 4 0.4 7 D R 155 8 [a]\n8,0 0 5 0.5 7 D R 156 8 [a]\n8,0 0 6 0.6 7 D W 200 8 [a]\n\
+                8,0 0 7 0.7 7 D FN 0 + 0 [a]\n"
+        .replace(" 8 [a]", " + 8 [a]");
+    let stream = |partition: &str, devices| {
+        let partition = Some(partition.parse().unwrap());
+        let options = OpenOptions { partition, devices, ..OpenOptions::default() };
+        fs2_trace::open(inputs(&[("a", text.clone().into_bytes())]), options).unwrap()
+    };
+    let found = |partition: &str| {
+        let mut stream = stream(partition, DeviceChoice::Apart);
+        let records: Vec<_> = stream.by_ref().map(Result::unwrap).collect();
+        let sectors: Vec<_> = records.iter().map(|r| (r.op, r.extent.offset() / 512)).collect();
+        (sectors, stream.outside(), stream.devices()[0].requests, stream.devices()[0].end_bytes)
+    };
+    use Op::{Flush, Read, Write};
+    assert_eq!(found("63,100"), (vec![(Write, 0), (Read, 92), (Flush, 0)], 4, 3, 100 * 512));
+    assert_eq!(
+        found("63"),
+        (vec![(Write, 0), (Read, 92), (Read, 93), (Write, 137), (Flush, 0)], 2, 5, 145 * 512)
+    );
+    let what = failure(Ok(stream("9000", DeviceChoice::Only("8,1".into()))));
+    assert_eq!(what, "no request for device \"8,1\"; the trace has \"8,0\"");
+    // Several devices have partitions of their own.
+    let text = "0,64,512,R,0.1\n7,64,512,W,0.2\n7,0,512,R,0.3\n7,65,512,R,0.4\n";
+    let stream = |begin: u64, devices| {
+        let partition = Some(Partition { begin_bytes: begin, len_bytes: None });
+        let options = OpenOptions { partition, devices, ..OpenOptions::default() };
+        fs2_trace::open(inputs(&[("a", text.into())]), options).unwrap()
+    };
+    let what = failure(Ok(stream(32_768, DeviceChoice::Apart)));
+    assert_eq!(what, "a partition of which of the trace's devices? `--device` chooses one");
+    let mut of_one = stream(32_768, DeviceChoice::Only("7".into()));
+    let offsets: Vec<_> = of_one.by_ref().map(|r| r.unwrap().extent.offset()).collect();
+    assert_eq!((offsets, of_one.outside()), (vec![0, 512], 1));
+    let what = failure(Ok(stream(1 << 30, DeviceChoice::Only("7".into()))));
+    assert_eq!(what, "no request within the partition: the trace's 3 all lie outside it");
+}
+
+#[test]
+fn partitions_as_they_are_told() {
+    let partition = |text: &str| text.parse::<Partition>();
+    for text in ["0", "63", "2048,409600"] {
+        assert_eq!(partition(text).unwrap().to_string(), text);
+    }
+    assert_eq!(partition("2, 3"), Ok(Partition { begin_bytes: 1024, len_bytes: Some(1536) }));
+    for text in ["", "x", "1,", "1,0", ",1", "-1", "1,2,3", "18446744073709551615", "1,36028797018963968"] {
+        let what = partition(text).unwrap_err();
+        assert_eq!(
+            what,
+            format!("no partition {text:?}, expected its first sector and how many it has, as 2048,409600")
+        );
+    }
 }
 
 #[test]

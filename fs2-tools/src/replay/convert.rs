@@ -19,9 +19,9 @@ Examples:
   fs2-replay convert --to blkparse a.fs2trace a.txt     into text for other tools
   fs2-replay convert --to blkparse a.fs2trace - | less  standard output
 
-A container needs the volume's size. Unless --volume-bytes says it, it is the end of the highest request,
-rounded up to a MiB; standard output needs the option. A file that is there already is not written over
-without --force: where the last name is forgotten, it is a trace.";
+A container needs the volume's size. Unless --volume-bytes or --partition says it, it is the end of the
+highest request, rounded up to a MiB; standard output needs it said. A file that is there already is not
+written over without --force: where the last name is forgotten, it is a trace.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES, override_usage = "fs2-replay convert [OPTIONS] IN... OUT")]
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     outputs::refuse_there(target, args.force)?;
     let mut stream = args.read.open(traces, true)?;
     let records = if target == Path::new("-") {
-        if args.to == To::Container && args.volume_bytes.or(known_volume(&stream)).is_none() {
+        if args.to == To::Container && known_volume(args, &stream).is_none() {
             let what =
                 "a container on standard output needs --volume-bytes, since its first bytes say the size";
             return Err(Failure(what.to_owned()));
@@ -75,8 +75,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     Ok(())
 }
 
-fn known_volume(stream: &Stream) -> Option<u64> {
-    stream.header().map(|h| h.volume_bytes)
+fn known_volume(args: &Args, stream: &Stream) -> Option<u64> {
+    let traced = match args.read.partition {
+        Some(partition) => partition.len_bytes,
+        None => stream.header().map(|h| h.volume_bytes),
+    };
+    args.volume_bytes.or(traced)
 }
 
 fn to_file(args: &Args, stream: &mut Stream, target: &Path) -> Result<u64, Failure> {
@@ -108,7 +112,7 @@ fn convert(args: &Args, stream: &mut Stream, target: &Path, out: &mut dyn Write)
         To::Blkparse => Sink::Blkparse(BlkparseWriter::new(out)),
         To::Container => {
             let known = stream.header();
-            let volume = args.volume_bytes.or(known_volume(stream)).unwrap_or(UNKNOWN_VOLUME);
+            let volume = known_volume(args, stream).unwrap_or(UNKNOWN_VOLUME);
             let header = Header {
                 volume_bytes: volume,
                 block_size: known.and_then(|h| h.block_size),

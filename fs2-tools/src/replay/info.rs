@@ -80,6 +80,7 @@ fn json(args: &Args, stream: &Stream, summary: &Summary) -> serde_json::Value {
         "skipped": { "count": skipped.count, "first": skipped.first, "ended": skipped.ended },
         "out_of_order": stream.late(),
         "own_io_left_out": stream.own(),
+        "outside_partition": stream.outside(),
         "completions_of_no_request": stream.unmatched(),
         "summary": summary,
     })
@@ -188,6 +189,9 @@ fn text(args: &Args, stream: &Stream, s: &Summary, out: &mut dyn Write) -> io::R
     }
     if let Some(told) = unmatched(stream) {
         line(out, "left out", &told)?;
+    }
+    if stream.outside() > 0 {
+        line(out, "left out", &format!("{} requests outside the partition", thousands(stream.outside())))?;
     }
     if stream.own() > 0 {
         line(out, "left out", &format!("{} requests of the daemon's own", thousands(stream.own())))?;

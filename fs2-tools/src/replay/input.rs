@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use fs2_block::Op;
-use fs2_trace::{ArrivalEvent, BoxRead, DEVICE_STRIDE, DeviceChoice, Format, OpenOptions, Stream};
+use fs2_trace::{ArrivalEvent, BoxRead, DEVICE_STRIDE, DeviceChoice, Format, OpenOptions, Partition, Stream};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Failure;
@@ -38,9 +38,13 @@ pub(super) struct ReadArgs {
     /// range of its own, 4 TiB apart]
     #[arg(long, value_name = "DEVICE")]
     pub(super) device: Option<String>,
+    /// Only the requests within one partition of the device, at their addresses there: its first sector and how many it
+    /// has, as `fdisk -l` lists them [default: the device as a whole]
+    #[arg(long, value_name = "START[,SECTORS]", value_parser = str::parse::<Partition>)]
+    pub(super) partition: Option<Partition>,
     /// Put the address ranges of several devices side by side, without gaps between them; the trace is read
     /// twice, so it cannot come from standard input
-    #[arg(long, conflicts_with = "device")]
+    #[arg(long, conflicts_with_all = ["device", "partition"])]
     pub(super) pack: bool,
     /// Where each device begins, once `place` has found it.
     #[arg(skip)]
@@ -67,6 +71,7 @@ impl ReadArgs {
             event: self.event,
             skip_bad: self.skip_bad,
             devices: self.device.clone().map_or(DeviceChoice::Apart, DeviceChoice::Only),
+            partition: self.partition,
             moved: self.moved.get().cloned().unwrap_or_default(),
             own_io: false,
         }

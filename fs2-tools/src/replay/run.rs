@@ -39,6 +39,8 @@ Examples:
       free blocks drawn: 60 % of the volume in use
   fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --split 0,9,25
       a trace that holds its own repeats: three runs in one pass
+  fs2-replay run sda.blktrace.* --partition 2048,976771072 --free-map sda1.dumpe2fs --closed-loop
+      a whole device was traced: what lies within the partition that holds the volume
   fs2-replay run cvs.txt --free-map cvs.dumpe2fs --closed-loop --policy none,fs2 --without trails,gate
       what fs2 is without two of its parts
   fs2-replay run web.spc.gz --used 60% --html web.html
@@ -530,6 +532,9 @@ fn bounds(
     if left.late > 0 {
         let moved = "requests were moved to the time of the one before: theirs was earlier";
         writeln!(err, "fs2-replay: {} {moved}", thousands(left.late))?;
+    }
+    if left.outside > 0 {
+        writeln!(err, "fs2-replay: {} requests outside the partition are left out", thousands(left.outside))?;
     }
     // A few there always are where the recording began while requests were under way.
     if left.unmatched > requests.iter().sum::<u64>() / 100 {

@@ -63,7 +63,7 @@ fn path(p: &Path) -> Value {
 pub(super) fn options(args: &Args) -> Options {
     let used = args.free_map.is_none().then(|| used(args));
     let read = &args.read;
-    let all: [(&str, Value); 23] = [
+    let all: [(&str, Value); 24] = [
         ("drive", path(&args.drive)),
         ("policy", list(policies(args).iter().map(ToString::to_string))),
         ("scheduler", args.scheduler.name().into()),
@@ -87,6 +87,7 @@ pub(super) fn options(args: &Args) -> Options {
         ("event", read.event.map(|e| e.letter().to_string()).into()),
         ("skip-bad", read.skip_bad.into()),
         ("device", read.device.clone().into()),
+        ("partition", read.partition.map(|p| p.to_string()).into()),
     ];
     let mut all: Options = all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect();
     all.insert("pack".to_owned(), read.pack.into());

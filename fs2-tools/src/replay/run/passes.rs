@@ -34,6 +34,8 @@ pub(super) struct Left {
     pub(super) late: u64,
     /// Completions of no request.
     pub(super) unmatched: u64,
+    /// Requests outside the partition.
+    pub(super) outside: u64,
 }
 
 type Records<'a> = &'a mut dyn Iterator<Item = Result<Record, TraceError>>;
@@ -69,8 +71,12 @@ impl<'a> Passes<'a> {
             }
         });
         take(&mut records)?;
-        let left =
-            Left { skipped: stream.skipped().count, late: stream.late(), unmatched: stream.unmatched() };
+        let left = Left {
+            skipped: stream.skipped().count,
+            late: stream.late(),
+            unmatched: stream.unmatched(),
+            outside: stream.outside(),
+        };
         *self.kept.borrow_mut() = match keep {
             Some(records) => Kept::All(records.into(), left),
             None => Kept::TooMany,

@@ -255,7 +255,7 @@ pub(super) fn beyond(results: &Results) -> Option<String> {
     let (volume, failed, requests) = (crate::mkfs2::bytes(results.volume_bytes), run.failed, run.requests);
     Some(format!(
         "{failed} of {requests} requests in run {n} failed: they reach beyond the volume's end at {volume}; is the \
-         listing another volume's, or the trace the whole device's?"
+         listing another volume's, or the trace the whole device's (--partition)?"
     ))
 }
 
