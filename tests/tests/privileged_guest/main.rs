@@ -1,4 +1,8 @@
-//! In a guest with a kernel of its own (`tests/guest/run`): what the host's kernel lacks.
+//! In a guest with a kernel of its own (`tests/guest/run`): what the host's kernel lacks. All cases are one program: those that
+//! wait for minutes run beside the others.
+
+mod nbd;
+mod ublk;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
