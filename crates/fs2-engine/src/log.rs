@@ -212,6 +212,16 @@ impl Log {
         id
     }
 
+    /// A run that gathers is one as any other from now on.
+    pub fn release(&mut self, id: RunId) {
+        if self.gathering == Some(id) {
+            self.gathering = None;
+            if let Ok(at) = self.find(id) {
+                self.runs[at].gathers = false;
+            }
+        }
+    }
+
     /// Blocks in a run that gathers.
     fn gathered(&self) -> usize {
         let run = self.gathering.and_then(|id| self.find(id).ok()).map(|at| &self.runs[at]);

@@ -89,6 +89,24 @@ fn order_kill_and_bound() {
 }
 
 #[test]
+fn what_gathers_is_no_work_before_it_is_released() {
+    let mut log = Log::new(100);
+    let run = log.gather();
+    assert!(log.push(run, BlockNo(5), 50, &[5; 10]));
+    log.close_all();
+    assert!(!log.has_work() && log.take(9).is_none());
+    log.release(run);
+    assert!(log.has_work() && log.take(9).is_none());
+    let next = log.gather();
+    assert!(log.push(next, BlockNo(6), 60, &[6; 10]));
+    log.release(run);
+    log.close_all();
+    assert_eq!(log.take(9).unwrap().blocks, [taken(5, 50)]);
+    assert!(!log.has_work(), "the other one gathers");
+    log.check();
+}
+
+#[test]
 fn numbers_are_spread() {
     let of = |numbers: &[u32]| {
         let mut h = Spread::default();

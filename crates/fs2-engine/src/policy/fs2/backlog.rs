@@ -4,7 +4,7 @@
 //! read a lot at a time, in the order of their addresses. What was late is written in the order in which clients read
 //! it; an update goes back to the place its copy had, so that the order around it stays.
 //!
-//! - B1: a lot's copies are written when all of it was read; only where others take the log's room, before that.
+//! - B1: a lot's copies are written when all of it was read; before that only where others take the log's room, or a client reads.
 //! - B2: what was not read by then goes back to the front.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -92,6 +92,8 @@ struct Lot {
     /// The stretches in that order, for B2.
     stretches: Vec<Stretch>,
     reads: VecDeque<BlockRange>,
+    /// It ends with the next rest.
+    interrupted: bool,
 }
 
 impl Lot {
@@ -109,7 +111,7 @@ impl Lot {
                 _ => reads.push_back(BlockRange::new(b, b + 1)),
             }
         }
-        (!reads.is_empty()).then_some(Lot { kind, run: None, rank, stretches, reads })
+        (!reads.is_empty()).then_some(Lot { kind, run: None, rank, stretches, reads, interrupted: false })
     }
 }
 
@@ -213,7 +215,7 @@ impl Backlog {
     /// When to be asked for reads: updates in any pause, `late` only in long ones, a lot that was begun to its end.
     pub(super) fn fetch_at(&self, idle_since: Nanos, late: bool) -> Option<Nanos> {
         let late = late || !self.late.is_empty();
-        match self.lot.as_ref().map(|l| l.kind) {
+        match self.lot.as_ref().filter(|l| !l.interrupted).map(|l| l.kind) {
             Some(Kind::Late) => Some(idle_since + LONG_REST),
             Some(Kind::Update) => Some(idle_since),
             None if !self.updates.is_empty() => Some(idle_since),
@@ -321,6 +323,22 @@ impl Backlog {
         }
         lot.reads.pop_front();
         if lot.reads.is_empty() {
+            self.give_back(log);
+        }
+    }
+
+    /// A client reads, so that the lot would have to wait for the next long rest: what was read of it need not. Updates are read in any pause.
+    pub(super) fn interrupted(&mut self, log: &mut Log) {
+        let begun = self.lot.as_mut().filter(|l| l.kind == Kind::Late);
+        if let Some((lot, run)) = begun.and_then(|l| l.run.map(|run| (l, run))) {
+            log.release(run);
+            lot.interrupted = true;
+        }
+    }
+
+    /// The volume rests: there is time to put in order what was read of an interrupted lot.
+    pub(super) fn idle(&mut self, log: &mut Log) {
+        if self.lot.as_ref().is_some_and(|l| l.interrupted) {
             self.give_back(log);
         }
     }
@@ -551,6 +569,57 @@ mod tests {
         let rest = Ground { copied: vec![400, 401], taken: Vec::new(), least: 0 };
         assert_eq!(read(&mut b, LONG_REST, &rest, &mut log), [(500, 502), (600, 601)]);
         assert_eq!(written_in(&mut log), [500, 501, 600]);
+    }
+
+    /// B1 and B2: a client reads before all of it was.
+    #[test]
+    fn what_was_read_of_an_interrupted_lot_is_written_and_the_rest_comes_later() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(500, 502), at(400, 402), at(600, 601), at(300, 301)], 1);
+        let read_next = |b: &mut Backlog, log: &mut Log| {
+            let Fetch::Read(r) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
+            b.fetched(r, Brought::Bytes(&vec![0; (r.len() * BLOCK) as usize]), &[0, 0], BLOCK, log);
+        };
+        // Nothing was read yet.
+        let _ = b.fetch(LONG_REST, BLOCK, &Ground::default());
+        b.interrupted(&mut log);
+        b.idle(&mut log);
+        (0..3).for_each(|_| read_next(&mut b, &mut log));
+        b.idle(&mut log);
+        assert!(!log.has_work());
+        b.interrupted(&mut log);
+        assert!(log.has_work(), "in any pause");
+        assert_eq!(written_in(&mut log), [], "not yet in order");
+        b.idle(&mut log);
+        assert_eq!(written_in(&mut log), [500, 501, 400, 401, 300], "as they were visited");
+        assert_eq!(b.fetch(Nanos(0), BLOCK, &Ground::default()), Fetch::Nothing, "no long rest");
+        read_next(&mut b, &mut log);
+        assert_eq!(written_in(&mut log), [600]);
+        log.check();
+    }
+
+    #[test]
+    fn updates_need_not_wait_for_an_interrupted_lot_and_are_not_interrupted() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(500, 501), at(400, 401)], 1);
+        let Fetch::Read(first) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
+        b.fetched(first, Brought::Bytes(&[0; BLOCK as usize]), &[0], BLOCK, &mut log);
+        let original = BlockNo(10);
+        let lost = Replica { original, replica: BlockNo(2000), hash: 0, trust: fs2_table::Trust::Verified };
+        b.written(at(10, 11), &[lost]);
+        b.written(at(90, 91), &[Replica { original: BlockNo(90), replica: BlockNo(3000), ..lost }]);
+        assert_eq!(b.fetch_at(Nanos(7), false), Some(LONG_REST + Nanos(7)), "the lot comes first");
+        b.interrupted(&mut log);
+        assert_eq!(b.fetch_at(Nanos(7), false), Some(Nanos(7)));
+        b.idle(&mut log);
+        assert_eq!(written_in(&mut log), [400]);
+        assert_eq!(b.fetch(Nanos(0), BLOCK, &Ground::default()), Fetch::Read(at(10, 11)));
+        b.fetched(at(10, 11), Brought::Bytes(&[0; BLOCK as usize]), &[0], BLOCK, &mut log);
+        b.interrupted(&mut log);
+        assert!(!log.has_work());
+        assert_eq!(read(&mut b, Nanos(0), &Ground::default(), &mut log), [(90, 91)]);
+        assert_eq!(written_in(&mut log), [10, 90]);
+        assert_eq!(read(&mut b, LONG_REST, &Ground::default(), &mut log), [(500, 501)]);
     }
 
     #[test]

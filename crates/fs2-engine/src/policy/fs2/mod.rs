@@ -499,6 +499,7 @@ impl Policy for Fs2 {
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
+        self.backlog.interrupted(log);
         if seen.touched.is_empty() {
             return;
         }
@@ -620,6 +621,7 @@ impl Policy for Fs2 {
         for run in std::mem::take(&mut self.open) {
             self.close(run, log);
         }
+        self.backlog.idle(log);
         self.backlog.look(log);
     }
 

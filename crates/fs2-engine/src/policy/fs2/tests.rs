@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::LONG_REST;
 use fs2_block::Op;
 
 /// Everything below 1,000 has a copy, 2,000 blocks further; `twice` has two.
@@ -315,6 +316,23 @@ fn what_hardly_comes_again_is_copied_when_it_does() {
     }
     all.without = [Part::Admission].into_iter().collect();
     assert_eq!(after(&mut all, &ground, &[(1950, 2, 6)]), [1950, 1951]);
+}
+
+/// What is read again after a rest is written in the next pause if a client comes before all of it was.
+#[test]
+fn a_client_ends_the_lot_that_is_read_for_copies() {
+    let ground = Ground { twice: Vec::new(), room: 100 };
+    let (mut policy, mut log) = (policy(), Log::new(1 << 20));
+    see(&mut policy, &ground, &[(1900, 1, 6), (1500, 1, 6)], true, false, &mut log);
+    policy.idle(Nanos(0), &mut log);
+    let Fetch::Read(first) = policy.fetch(LONG_REST, &ground) else { panic!() };
+    policy.fetched(first, Brought::Bytes(&[0; BLOCK as usize]), &[0], &mut log);
+    assert!(!log.has_work());
+    see(&mut policy, &ground, &[(20, 1, 6)], true, true, &mut log);
+    assert!(log.has_work());
+    policy.idle(Nanos(0), &mut log);
+    assert_eq!(log.take(100).unwrap().blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), [1500]);
+    assert_eq!(policy.fetch(LONG_REST, &ground), Fetch::Read(BlockRange::one(BlockNo(1900))));
 }
 
 #[test]
