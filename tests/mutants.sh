@@ -35,7 +35,7 @@ for p in ext2 table block engine; do
     ext2)
         files=(crates/fs2-ext2/src/liveness.rs)
         packages=(fs2-ext2)
-        tests=(--lib --test liveness)
+        tests=(--lib --test it -- tests:: liveness::)
         ;;
     table)
         files=('crates/fs2-table/src/recovery*' 'crates/fs2-table/src/recovery/*' crates/fs2-table/src/{page,header}.rs)
@@ -45,14 +45,13 @@ for p in ext2 table block engine; do
     block)
         files=(crates/fs2-block/src/units.rs)
         packages=(fs2-block fs2-ext2 fs2-table)
-        tests=(--lib --test liveness --test model)
+        tests=(--lib --test it -- tests:: liveness:: model::)
         ;;
     engine)
         seconds=600
         files=("$engine"/volume/{clients,mod,completion,background,home,attach,detach,patience}.rs "$engine"/{log,seq_map}.rs)
         packages=(fs2-engine fs2-sim)
-        tests=(--lib)
-        for t in sessions edges ends tables rules counterexamples found found_by_worlds model plants replay; do tests+=(--test "$t"); done
+        tests=(--lib --test it -- tests:: sessions:: edges:: ends:: tables:: rules:: counterexamples:: found:: found_by_worlds:: model:: plants:: replay::)
         ;;
     esac
     run "$p"

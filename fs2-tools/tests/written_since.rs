@@ -1,6 +1,8 @@
 //! A foreign writer between two sessions of one boot is noticed by every later one, until somebody checks. The only test of this
 //! program: it sets its environment. Needs e2fsprogs, no root.
 
+#[path = "it/mkfs2_support/mod.rs"]
+#[expect(dead_code, reason = "a part is used here")]
 mod mkfs2_support;
 
 use std::os::unix::fs::FileExt;

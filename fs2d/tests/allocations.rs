@@ -5,6 +5,8 @@
 //! writes to metadata or to what has copies, other requests, and what the engine reads or writes for itself.
 
 mod counting;
+#[path = "it/nbd_support/mod.rs"]
+#[expect(dead_code, reason = "a part is used here")]
 mod nbd_support;
 
 use std::io::{self, Write};

@@ -236,7 +236,7 @@ mod tests {
     fn every_case_has_a_row_with_its_time() {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut sources = String::new();
-        for entry in fs::read_dir(tests.join("tests/privileged_guest")).unwrap() {
+        for entry in fs::read_dir(tests.join("tests/privileged/guest")).unwrap() {
             sources += &fs::read_to_string(entry.unwrap().path()).unwrap();
         }
         let readme = fs::read_to_string(tests.join("guest/README.md")).unwrap();

@@ -1,4 +1,5 @@
-//! What fsbench's measuring asks of the kernel: caches that are really dropped, a limit that really limits.
+//! What fsbench's measuring asks of the kernel: caches that are really dropped, a limit that really limits. The caches are all
+//! volumes', and a mount namespace it makes has what is mounted elsewhere: a program of its own.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,6 @@
 //! A volume below a loop device with FUSE's requests by io_uring: what many writers wrote is there, the end is clean, and a
-//! daemon that is killed leaves nothing that hangs. Sets the kernel's parameter and puts it back.
+//! daemon that is killed leaves nothing that hangs. Sets the kernel's parameter, which every mount goes by, and puts it back:
+//! a program of its own.
 
 use std::path::Path;
 use std::process::Command;

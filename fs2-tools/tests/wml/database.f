@@ -2,7 +2,7 @@
 # mix: read-a=1 hog=2 read-b=1 post-log=1 post-db=1
 # Each of P posts puts one into the log's semaphore, taken 20 at a time, and one into each of the two writers', taken 50
 # at a time; the high-water marks (30 and 60) hold the posts back. So the log is written for every 20 posts, and each
-# writer writes five times to each file for every 50: tests/fsbench_wml.rs has the bounds.
+# writer writes five times to each file for every 50: tests/it/fsbench_wml.rs has the bounds.
 # ended: finished
 set $iosize=2k
 debug 1

@@ -33,7 +33,7 @@ impl Verdict {
 }
 
 /// Share of the mean access time that the demerit may be. An arm that is a quarter slower makes 10 % and more
-/// (`tests/calibrate.rs`).
+/// (`tests/it/calibrate.rs`).
 const DEMERIT_MAX: f64 = 0.06;
 /// A tenth of a millisecond is within what two machines differ by.
 const DEMERIT_FLOOR_MS: f64 = 0.1;

@@ -12,7 +12,7 @@
 
 use fs2_block::Nanos;
 
-/// Guess, with [`SHORTER`]: found by the simulation in `crates/fs2-sim/tests/sweep.rs`.
+/// Guess, with [`SHORTER`]: found by the simulation in `crates/fs2-sim/tests/it/sweep.rs`.
 const LONGER: u64 = 4;
 const SHORTER: u64 = 256;
 

@@ -1,0 +1,171 @@
+//! The table as sessions read and write it: more pages than one read or one batch has, more entries than the
+//! sample, and headers, each with a generation of its own.
+
+use std::collections::BTreeMap;
+
+use fs2_block::{BlockNo, BlockRange, Op};
+use fs2_engine::{EIO, EngineConfig, IoOp, Standing, Target};
+use fs2_sim::glue::Scripted;
+use fs2_table::{Header, PAGE_BYTES};
+
+use crate::session::{BLOCK, DATA, Session, config, image};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Generation and mark of each header slot of a table on inode 5.
+fn headers(device: &[u8]) -> [Option<(u64, bool)>; 2] {
+    let mut reader = device.to_vec();
+    let layout = fs2_ext2::Layout::read(&mut reader).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut reader).unwrap().unwrap();
+    let at = file.extents[0].1.offset() as usize;
+    [0, 1].map(|slot| {
+        let header = Header::parse(&device[at + slot * PAGE_BYTES..][..PAGE_BYTES]).unwrap()?;
+        Some((header.generation, header.mark.is_some()))
+    })
+}
+
+/// Two slots of one generation would leave neither in force.
+#[test]
+fn each_header_has_the_next_generation() {
+    let mut device = image(&DATA, &[], 0);
+    let mut last = headers(&device).into_iter().flatten().max().unwrap();
+    assert!(last.1, "mkfs2 leaves a mark");
+    for _ in 0..3 {
+        let mut s = Session::attach(device, config());
+        s.policy(Scripted::default()).write(1500, 1, 1).unwrap();
+        let sorted = |s: &Session| {
+            let mut both = headers(&s.device);
+            both.sort();
+            both
+        };
+        // The mark's erasure, over the slot that did not stand; then, at an idle moment, the other slot.
+        assert_eq!(sorted(&s), [Some(last), Some((last.0 + 1, false))]);
+        s.idle(10_000);
+        assert_eq!(sorted(&s), [Some((last.0 + 1, false)), Some((last.0 + 2, false))]);
+        let marked;
+        (marked, device) = s.detach();
+        assert!(marked);
+        last = (last.0 + 3, true);
+        assert_eq!(headers(&device).iter().max(), Some(&Some(last)));
+        assert_eq!(headers(&device).iter().min(), Some(&Some((last.0 - 1, false))));
+    }
+}
+
+/// A client reads the slot that held the mark just when it is to be overwritten: that comes later, and the slots are as they were until then.
+#[test]
+fn the_old_slot_is_overwritten_behind_a_read_of_it() {
+    let mut s = Session::attach(image(&DATA, &[], 0), config());
+    s.policy(Scripted { eager: true, ..Scripted::default() });
+    let before = headers(&s.device);
+    let (slot, &last) = before.iter().enumerate().max_by_key(|h| h.1).unwrap();
+    let last = last.unwrap();
+    assert!(last.1, "mkfs2 leaves a mark");
+    let layout = fs2_ext2::Layout::read(&mut s.device).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut s.device).unwrap().unwrap();
+    s.submit(Op::Read, file.extents[0].1.offset() + slot as u64 * PAGE, PAGE, None);
+    let read = s.dispatch().unwrap();
+    s.write(1500, 1, 1).unwrap();
+    let mut expected = before;
+    expected[1 - slot] = Some((last.0 + 1, false));
+    assert_eq!(headers(&s.device), expected, "the mark's erasure");
+    s.complete(read);
+    s.run();
+    expected[slot] = Some((last.0 + 2, false));
+    assert_eq!(headers(&s.device), expected);
+    let (marked, device) = s.detach();
+    assert!(marked);
+    expected[1 - slot] = Some((last.0 + 3, true));
+    assert_eq!(headers(&device), expected, "over the slot that does not stand");
+}
+
+#[test]
+fn the_sample_is_drawn_from_all_of_the_table() {
+    let data: Vec<(u32, u16)> = (100..700).map(|b| (b, b as u16)).collect();
+    let device = image(&data, &[BlockRange::new(100, 700)], 1100);
+    for (seed, from) in [(0, 0), (5, 1), (8, 0), (9, 1)] {
+        let mut s = Session::attach(device.clone(), EngineConfig { seed, ..config() });
+        assert_eq!((s.volume.table().len(), s.volume.table().unverified_count()), (600, 0));
+        let all: Vec<BlockNo> = s.volume.table().iter().map(|r| r.original).collect();
+        s.policy(Scripted::default()).idle(1000);
+        let mut read: Vec<BlockNo> = s
+            .done
+            .iter()
+            .map(|d| BlockNo((d.1.offset() / BLOCK as u64) as u32))
+            .filter(|b| BlockRange::new(100, 700).contains(*b))
+            .collect();
+        // Every second of 600, 256 of them.
+        read.sort();
+        let mut want: Vec<BlockNo> = all.iter().copied().skip(from).step_by(2).take(256).collect();
+        want.sort();
+        assert_eq!(read, want, "seed {seed}");
+    }
+    // A table no larger than the sample is looked at whole.
+    let device = image(&data, &[BlockRange::new(100, 356)], 1100);
+    let mut s = Session::attach(device, config());
+    s.policy(Scripted::default()).idle(1000);
+    let originals = s.done.iter().filter(|d| d.0 == IoOp::Read && d.1.offset() < 356 * BLOCK as u64);
+    assert_eq!(originals.filter(|d| d.1.offset() >= 100 * BLOCK as u64).count(), 256);
+}
+
+#[test]
+fn a_table_of_several_reads_is_read_to_its_end() {
+    for pages in [255, 256, 257, 600] {
+        let (s, report) = Session::attach_apart_of(pages, |_| {});
+        let report = report.table.unwrap();
+        assert_eq!(*s.volume.standing(), Standing::Active);
+        assert_eq!((report.pages, report.pages_empty, report.pages_unread), (pages as u32, pages as u32, 0));
+    }
+}
+
+/// Pages that hold anything but entries are written anew at the end, in batches.
+#[test]
+fn a_detach_writes_its_pages_in_batches() {
+    let (mut s, report) = Session::attach_apart_of(150, |pages| pages.fill(0xee));
+    assert_eq!(report.table.unwrap().pages_damaged, 150);
+    s.policy(Scripted::default()).write(1500, 1, 1).unwrap();
+    s.volume.begin_detach(s.now);
+    let mut batches = Vec::new();
+    let mut written = BTreeMap::new();
+    loop {
+        let ios: Vec<_> = std::iter::from_fn(|| s.dispatch()).collect();
+        if ios.is_empty() {
+            break;
+        }
+        let pages = ios.iter().filter(|io| {
+            let page = matches!(io.op, IoOp::Write { .. }) && io.extent.offset() >= 4 * PAGE;
+            page && io.target == Target::Table
+        });
+        for io in pages.clone() {
+            *written.entry(io.extent.offset() / PAGE - 4).or_insert(0) += 1;
+        }
+        match pages.count() {
+            0 => {}
+            n => batches.push(n),
+        }
+        ios.into_iter().for_each(|io| s.complete(io));
+    }
+    assert_eq!(batches, [64, 64, 22]);
+    assert_eq!(written, (0..150).map(|page| (page, 1)).collect());
+    assert_eq!((s.volume.stats().table_pages_written, s.volume.stats().table_errors), (150, 0));
+    let ended = s.volume.detached().unwrap();
+    assert!(ended.marked, "{ended:?}");
+    let (s, report) = Session::attach_both(s.device, s.table, config());
+    let report = report.table.unwrap();
+    assert_eq!((s.volume.standing(), report.pages_damaged), (&Standing::Active, 0));
+}
+
+/// A page that fails at the end: no mark, and what did not reach the disk is still to be written.
+#[test]
+fn a_detach_whose_page_fails_leaves_no_mark() {
+    let (mut s, _) = Session::attach_apart_of(150, |pages| pages.fill(0xee));
+    s.policy(Scripted::default()).write(1500, 1, 1).unwrap();
+    s.fail = |io| (io.target == Target::Table && io.extent.offset() == 70 * PAGE).then_some(EIO);
+    s.volume.begin_detach(s.now);
+    s.run();
+    let ended = s.volume.detached().unwrap();
+    assert_eq!((ended.marked, ended.why_not.is_some()), (false, true));
+    assert_eq!((s.volume.stats().table_pages_written, s.volume.stats().table_errors), (149, 1));
+    assert_eq!(s.volume.table().dirty_pages(), 1);
+    let found = Header::recover(&s.table[..PAGE_BYTES], &s.table[PAGE_BYTES..2 * PAGE_BYTES]);
+    assert!(found.header.unwrap().mark.is_none());
+}

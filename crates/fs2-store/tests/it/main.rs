@@ -1,0 +1,6 @@
+//! All tests of the stores in one program, so that they run beside each other.
+
+mod common;
+mod file;
+mod loopdev;
+mod uring;

@@ -1,0 +1,535 @@
+//! chkfs2 after sessions that ended well and badly. Needs e2fsprogs, no root.
+
+use std::path::{Path, PathBuf};
+
+use fs2_block::{BlockNo, BlockRange};
+use fs2_engine::{EngineConfig, Standing};
+use fs2_ext2::{Layout, TableFile};
+
+use crate::mkfs2_support::*;
+
+/// A converted image with copies of a file's blocks, left in order.
+fn used(dir: &Path) -> (PathBuf, Vec<BlockRange>, Vec<fs2_table::Replica>) {
+    let path = image(dir, "v", "-b 1024", "24M");
+    ok(dir, MKFS2, &["v"]);
+    let files = data_blocks(&path);
+    let mut session = Session::start(&path, None);
+    let replicas = session.copy(&files);
+    assert!(replicas.len() > 200, "{} copies", replicas.len());
+    assert!(session.end().marked);
+    (path, files, replicas)
+}
+
+/// The image with the bytes of the table's file at `offset` changed.
+fn changed(path: &Path, offset: u64, len: u64, change: fn(&mut u8)) -> Vec<u8> {
+    let mut bytes = std::fs::read(path).unwrap();
+    let layout = Layout::read(&mut bytes).unwrap();
+    let file = TableFile::find(&layout, &mut bytes).unwrap().unwrap();
+    for e in file.extent_of(offset, len) {
+        bytes[e.offset() as usize..e.end() as usize].iter_mut().for_each(change);
+    }
+    bytes
+}
+
+fn damage(path: &Path, offset: u64, len: u64) {
+    std::fs::write(path, changed(path, offset, len, |b| *b ^= 0x55)).unwrap();
+}
+
+/// All but two header slots and a page of checksums for each: where the mark is.
+fn but_for_the_mark(path: &Path) -> Vec<u8> {
+    changed(path, 0, 4 * fs2_table::PAGE_BYTES as u64, |b| *b = 0)
+}
+
+fn active(path: &Path) -> (usize, usize) {
+    let session = Session::start(path, None);
+    assert!(session.is_active(), "{:?}", session.volume.standing());
+    (session.report.verified, session.report.unverified)
+}
+
+#[test]
+fn nothing_to_do_after_a_clean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let (before, rest) = (hash(&path), but_for_the_mark(&path));
+    for option in ["-n", "-p", "-y"] {
+        let said = ok(dir, CHKFS2, &[option, "v"]);
+        assert!(said.out.contains(&format!("clean: {} replicas", replicas.len())), "{said:?}");
+        assert!(but_for_the_mark(&path) == rest, "{option}");
+        assert!(hash(&path) == before || option != "-n");
+    }
+    assert_eq!(active(&path), (replicas.len(), 0));
+    // -f checks all the same, and all that was verified is so again.
+    let said = ok(dir, CHKFS2, &["-f", "-p", "--json", "v"]).json();
+    assert_eq!(said["replicas_verified"], replicas.len());
+    assert_eq!(said["findings"], serde_json::json!([]));
+    assert_eq!(active(&path), (replicas.len(), 0));
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn active_again_after_an_unclean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, files, replicas) = used(dir);
+    let (a, b) = (replicas[0].original, replicas[1].original);
+    let mut session = Session::start(&path, None);
+    assert!(session.is_active());
+    session.write(a, 0xA5);
+    session.write(b, 0x5A);
+    session.kill();
+    let session = Session::start(&path, None);
+    assert!(matches!(session.volume.standing(), Standing::Inactive(_)));
+    session.kill();
+
+    // Looking changes nothing and says what is wrong.
+    let before = hash(&path);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.out.contains("did not end cleanly"), "{said:?}");
+    assert!(said.out.contains("dropped: the original has changed"), "{said:?}");
+    assert_eq!(hash(&path), before);
+    // Nor does asking where there is no terminal: e2fsck refuses that.
+    assert_eq!(run(dir, CHKFS2, &["v"]).code, 8);
+    assert_eq!(hash(&path), before);
+
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(active(&path), (replicas.len() - 2, 0));
+    e2fsck_clean(dir, "v");
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+
+    // Counterexample 3: the flags of the session before are not believed.
+    let mut session = Session::start(&path, None);
+    let size = session.volume.block_size().bytes() as usize;
+    assert_eq!(session.read(BlockRange::one(a)), vec![0xA5; size]);
+    assert_eq!(session.read(BlockRange::one(b)), vec![0x5A; size]);
+    let bytes = std::fs::read(&path).unwrap();
+    for range in &files {
+        let want = {
+            let e = range.extent(session.volume.block_size());
+            bytes[e.offset() as usize..e.end() as usize].to_vec()
+        };
+        let got: Vec<u8> = range.iter().flat_map(|block| session.read(BlockRange::one(block))).collect();
+        assert!(got == want, "{range}");
+    }
+}
+
+#[test]
+fn a_dirty_volume_is_checked_in_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let mut session = Session::start(&path, None);
+    let mut superblock = std::fs::read(&path).unwrap()[1024..2048].to_vec();
+    superblock[58] &= !1;
+    session.write_bytes(1024, &superblock);
+    session.kill();
+    let said = run(dir, CHKFS2, &["-p", "--json", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+}
+
+#[test]
+fn quick_leaves_everything_unverified() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, files, replicas) = used(dir);
+    let mut session = Session::start(&path, None);
+    session.write(replicas[0].original, 1);
+    session.kill();
+    assert_eq!(run(dir, CHKFS2, &["-p", "--quick", "v"]).code, 1);
+    // The stale entry is among them: it is found when its original is read.
+    assert_eq!(active(&path), (0, replicas.len()));
+    let mut session = Session::start(&path, None);
+    session.read(files[0]);
+    session.idle();
+    assert_eq!(session.volume.table().unverified_count(), 0);
+    assert!(session.end().marked);
+}
+
+#[test]
+fn what_the_bitmaps_contradict_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    // Elsewhere: the file is deleted, and another written over some of its copies.
+    ok(dir, "debugfs", &["-w", "-R", "rm large", "v"]);
+    let taken = replicas[0].replica;
+    ok(dir, "debugfs", &["-w", "-R", &format!("setb {taken} 1"), "v"]);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert!(said.code & 4 != 0, "{said:?}");
+    let said = run(dir, CHKFS2, &["-y", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("dropped: the original's block is free"), "{said:?}");
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
+/// What was read of no file, in a group whose bitmap nobody had seen, may have a copy at a session's end. The next session
+/// drops it when it sees the bitmap; a check finds nothing wrong.
+#[test]
+fn what_a_session_could_not_know_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    ok(dir, MKFS2, &["v"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let layout = Layout::read(&mut bytes).unwrap();
+    let last = layout.group_count() - 1;
+    let bitmap = layout.read_bitmap(&mut bytes, last).unwrap();
+    let free = fs2_ext2::FreeMap::new(&layout, last, &bitmap).unwrap().free_runs().pop().unwrap();
+    let config = EngineConfig { degree: 1, ..EngineConfig::default() };
+    let mut session = Session::with(&path, None, config);
+    for range in data_blocks(&path) {
+        pieces(range, 8).into_iter().for_each(|piece| drop(session.read(piece)));
+    }
+    let of_no_file = BlockRange::at(free.first(), 8);
+    session.read(of_no_file);
+    session.rest(20);
+    let copied = session.volume.table().originals_in(of_no_file).len();
+    assert_eq!(copied, 8, "the bitmap was not looked at: {} in all", session.volume.table().len());
+    assert!(session.end().marked);
+    let said = ok(dir, CHKFS2, &["-f", "-n", "v"]);
+    assert!(said.out.contains("clean"), "{said:?}");
+    let mut session = Session::start(&path, None);
+    assert_eq!(session.volume.table().originals_in(of_no_file).len(), 8);
+    session.idle();
+    assert_eq!(session.volume.table().originals_in(of_no_file), []);
+    assert!(session.end().marked);
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn damaged_pages_cost_their_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let groups = 3;
+    let geometry = fs2_table::Geometry::new(1 << 30, groups, fs2_block::BlockSize::B1024);
+    damage(&path, geometry.page_offset(0) + 100, 8);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.out.contains("1 page damaged"), "{said:?}");
+    let said = run(dir, CHKFS2, &["-p", "--json", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let (verified, unverified) = active(&path);
+    assert!(verified < replicas.len() && verified > 0 && unverified == 0, "{verified} of {}", replicas.len());
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+}
+
+/// A replica that is no copy, under a mark: whoever only looks leaves it to be read, and is told so.
+#[test]
+fn what_a_standing_mark_vouches_for_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[replicas[0].replica.0 as usize * 1024] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let said = run(dir, CHKFS2, &["-n", "-f", "v"]);
+    assert!(said.code == 4 && said.out.contains("1 entry dropped: the replica is no copy"), "{said:?}");
+    assert!(said.out.contains("NOT corrected, its mark stands"), "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code, 1);
+    assert_eq!(active(&path), (replicas.len() - 1, 0));
+}
+
+#[test]
+fn a_damaged_header_slot_is_written_anew() {
+    for slot in 0..2 {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let (path, _, replicas) = used(dir);
+        damage(&path, slot * 4096 + 200, 4);
+        let said = run(dir, CHKFS2, &["-p", "v"]);
+        assert_eq!(said.code, 1, "slot {slot}: {said:?}");
+        assert!(said.out.contains(&format!("header slot {slot}: checksum differs")), "{said:?}");
+        assert_eq!(active(&path), (replicas.len(), 0), "slot {slot}");
+        assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+    }
+}
+
+#[test]
+fn without_any_header_an_empty_table_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    damage(&path, 0, 8192);
+    let before = hash(&path);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert_eq!(said.code, 4, "{said:?}");
+    assert!(said.out.contains("the table cannot be used"), "{said:?}");
+    assert_eq!(hash(&path), before);
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 1);
+    assert_eq!(active(&path), (0, 0));
+    // Nothing of the old pages comes back.
+    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code, 0);
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn scrubbed_replicas_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let files = used_blocks_of_files(&path);
+    let said = run(dir, CHKFS2, &["-p", "--scrub", "--json", "v"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.json()["scrubbed_blocks"], replicas.len());
+    let bytes = std::fs::read(&path).unwrap();
+    for r in &replicas {
+        let at = r.replica.0 as usize * 1024;
+        assert!(bytes[at..at + 1024].iter().all(|&b| b == 0), "{r:?}");
+    }
+    assert_eq!(used_blocks_of_files(&path), files);
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
+/// Used blocks without the table's.
+fn used_blocks_of_files(path: &Path) -> std::collections::BTreeMap<u32, u64> {
+    let mut bytes = std::fs::read(path).unwrap();
+    let layout = Layout::read(&mut bytes).unwrap();
+    let file = TableFile::find(&layout, &mut bytes).unwrap().unwrap();
+    used_blocks(path).into_iter().filter(|(b, _)| !file.owns_block(BlockNo(*b))).collect()
+}
+
+#[test]
+fn a_table_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    let table = dir.join("t");
+    ok(dir, MKFS2, &["--table", "t", "v"]);
+    let files = data_blocks(&path);
+    let mut session = Session::start(&path, Some(&table));
+    let replicas = session.copy(&files);
+    session.kill();
+    let said = run(dir, CHKFS2, &["-p", "--json", "--table", "t", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let session = Session::start(&path, Some(&table));
+    assert!(session.is_active());
+    // What the killed session had not written is not there; what is there was verified.
+    assert_eq!(session.report.unverified, 0);
+    assert!(session.report.verified > 0 && session.report.verified <= replicas.len());
+    session.kill();
+    // Without its table the volume is a plain one.
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert!(said.code == 4 && said.err.contains("no replica table"), "{said:?}");
+    // With another volume's it is refused.
+    let other = image(dir, "other", "-b 1024", "24M");
+    ok(dir, "tune2fs", &["-U", "89abcdef-4567-89ab-cdef-0123456789ab", "other"]);
+    let before = (hash(&table), hash(&other));
+    let said = run(dir, CHKFS2, &["-n", "--table", "t", "other"]);
+    assert!(said.code == 8 && said.err.contains("of another volume"), "{said:?}");
+    assert!(said.err.contains("then: mkfs2 --table t other"), "{said:?}");
+    let refused = Session::attach(&other, Some(&table), Default::default()).err().expect("its mark would go");
+    assert!(refused.to_string().contains("is of another volume (UUID "), "{refused}");
+    assert_eq!((hash(&table), hash(&other)), before);
+    // Who is told what to do is told of the table.
+    let mut session = Session::start(&path, Some(&table));
+    session.copy(&files);
+    session.kill();
+    let said = run(dir, CHKFS2, &["-n", "--table", "t", "v"]);
+    assert!(said.code == 4 && said.out.contains("to correct it: chkfs2 -f -p --table t v"), "{said:?}");
+}
+
+#[test]
+fn a_cleared_inode_5_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    used(dir);
+    ok(dir, "debugfs", &["-w", "-R", "clri <5>", "v"]);
+    let said = run(dir, CHKFS2, &["-y", "v"]);
+    assert_eq!(said.code, 1 | 4, "{said:?}");
+    assert!(said.err.contains("inode 5 is empty") && said.err.contains("mkfs2 v"), "{said:?}");
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn a_moved_table_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    ok(dir, "resize2fs", &["v", "40M"]);
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+}
+
+#[test]
+fn the_daemons_record_is_heeded_and_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    // What a daemon of this boot leaves at a clean end; then somebody writes the file.
+    let stamp = {
+        let options = fs2_store::OpenOptions { lock: fs2_store::Lock::None, ..Default::default() };
+        let store = fs2_store::FileStore::open(&path, options).unwrap();
+        fs2_store::Store::stamp(&store).unwrap().to_line()
+    };
+    let key = fs2d::runtime::key_of(&path).unwrap();
+    let record = dir.join("run").join(format!("{key}.stamp"));
+    std::fs::create_dir(dir.join("run")).unwrap();
+    std::fs::write(&record, &stamp).unwrap();
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
+    assert!(record.exists(), "nothing was written");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let at = replicas[0].replica.0 as usize * 1024;
+    bytes[at] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.out.contains("1 entry dropped: the replica is no copy"), "{said:?}");
+    // e2fsck -f, which had to run then, changes the superblock itself.
+    assert!(
+        said.out.contains("the volume was written, or taken away and brought back, since FS2"),
+        "{said:?}"
+    );
+    assert!(!said.out.contains("superblock"), "{said:?}");
+    assert!(!record.exists());
+    assert_eq!(active(&path), (replicas.len() - 1, 0));
+}
+
+#[test]
+fn bad_input_is_refused_and_nothing_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    image(dir, "plain", "-b 1024", "24M");
+    std::fs::write(dir.join("zero"), vec![0; 1 << 20]).unwrap();
+    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext4", "ext4", "24M"]);
+    ok(dir, "debugfs", &["-w", "-R", "ssv state 0", "ext4"]);
+    for (name, code, word) in [
+        ("plain", 4, "no replica table"),
+        ("zero", 8, "not an ext2 volume"),
+        ("ext4", 8, "unsupported: has_journal"),
+    ] {
+        let before = hash(&dir.join(name));
+        let said = run(dir, CHKFS2, &["-p", name]);
+        assert_eq!(said.code & !1, code, "{said:?}");
+        assert!(said.err.contains(word) && said.err.contains(name), "{said:?}");
+        if name != "plain" {
+            assert_eq!(hash(&dir.join(name)), before, "{name}");
+        }
+    }
+    assert_eq!(run(dir, CHKFS2, &["-p", "nowhere"]).code, 8);
+    for args in
+        [&["-n", "-p", "zero"][..], &["-p", "-y", "zero"], &["-n", "--scrub", "zero"], &[], &["-Z", "zero"]]
+    {
+        assert_eq!(run(dir, CHKFS2, args).code, 16, "{args:?}");
+    }
+    assert!(ok(dir, CHKFS2, &["--help"]).out.contains("Examples:"));
+}
+
+/// A program named e2fsck in `dir`/bin, which the real one is handed to as $E2FSCK.
+fn instead_of_e2fsck(dir: &Path, script: &str, args: &[&str]) -> Said {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = dir.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let real = ["/usr/sbin/e2fsck", "/sbin/e2fsck"].iter().find(|p| Path::new(p).exists());
+    let real = real.expect("e2fsprogs is installed");
+    let program = bin.join("e2fsck");
+    std::fs::write(&program, format!("#!/bin/sh\nE2FSCK={real}\n{script}\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    run(dir, "env", &[&[&format!("PATH={path}"), CHKFS2], args].concat())
+}
+
+#[test]
+fn a_mount_while_e2fsck_runs_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    Session::start(&path, None).kill();
+    // What a mount and unmount leave: a later time, or a higher count.
+    for change in ["ssv mtime 20380101000000", "ssv mnt_count 1"] {
+        let script = format!("$E2FSCK \"$@\"; code=$?; debugfs -w -R '{change}' v; exit $code");
+        let said = instead_of_e2fsck(dir, &script, &["-f", "-p", "v"]);
+        assert_eq!(said.code, 8, "{change}: {said:?}");
+        assert!(said.err.contains("was mounted while it was being checked"), "{said:?}");
+        let session = Session::start(&path, None);
+        assert!(!session.is_active());
+        session.kill();
+    }
+    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code & !1, 0);
+    assert_eq!(active(&path), (replicas.len(), 0));
+}
+
+/// e2fsck writes what it mends before the superblock that tells of it: where power goes in between, copies of what was there before were
+/// trusted.
+#[test]
+fn no_mark_stands_while_e2fsck_may_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let standing = |name: &str| {
+        let session = Session::start(&dir.join(name), None);
+        let active = session.is_active();
+        session.kill();
+        active
+    };
+    let as_it_was = std::fs::read(&path).unwrap();
+    for args in [&["-p", "v"][..], &["-y", "v"], &["-f", "-p", "v"], &["-p", "--quick", "v"]] {
+        std::fs::write(&path, &as_it_was).unwrap();
+        let said = instead_of_e2fsck(dir, "cp v during; $E2FSCK \"$@\"", args);
+        assert!(said.code == 0, "{args:?}: {said:?}");
+        assert!(!standing("during"), "{args:?}");
+        assert_eq!(active(&path), (replicas.len(), 0), "{args:?}: it is back");
+    }
+    // What e2fsck mended before it was killed is not covered up by a copy, whatever the superblock says.
+    std::fs::write(&path, &as_it_was).unwrap();
+    let original = replicas[0].original.0;
+    let mends = format!("printf x | dd of=v bs=1024 seek={original} conv=notrunc; kill -9 $$");
+    assert_eq!(instead_of_e2fsck(dir, &mends, &["-f", "-y", "v"]).code, 8);
+    assert!(!standing("v"));
+    // Looking only, nothing is written.
+    std::fs::write(&path, &as_it_was).unwrap();
+    assert_eq!(instead_of_e2fsck(dir, "cp v during; $E2FSCK \"$@\"", &["-n", "v"]).code, 0);
+    assert!(standing("during") && std::fs::read(&path).unwrap() == as_it_was);
+}
+
+/// e2fsck refuses to begin then; the mark had been erased for it and did not come back.
+#[test]
+fn where_nobody_can_be_asked_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    let before = hash(&path);
+    for args in [&["v"][..], &["-f", "v"], &["-f", "--scrub", "v"]] {
+        let said = run(dir, CHKFS2, args);
+        assert!(said.code == 8 && said.err.contains("no terminal to ask at"), "{args:?}: {said:?}");
+        assert!(said.err.contains("answer beforehand: chkfs2 -p v (-y"), "{said:?}");
+        assert_eq!(hash(&path), before, "{args:?}");
+    }
+}
+
+#[test]
+fn e2fscks_failure_keeps_the_table_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    let mut session = Session::start(&path, None);
+    session.write(BlockNo(20_000), 1);
+    session.kill();
+    let before = hash(&path);
+    for code in [4, 8, 12, 32] {
+        let said = instead_of_e2fsck(dir, &format!("exit {code}"), &["-p", "v"]);
+        assert_eq!(said.code, code, "{said:?}");
+        assert!(said.err.contains(&format!("e2fsck ended with {code}; the replica table was not checked")));
+        assert_eq!(hash(&path), before);
+    }
+    let said = instead_of_e2fsck(dir, "kill -9 $$", &["-p", "v"]);
+    assert_eq!(said.code, 8, "{said:?}");
+    // Meanwhile nobody else gets the image.
+    let said = instead_of_e2fsck(dir, &format!("{MKFS2} v; exit 8"), &["-p", "v"]);
+    assert!(said.code == 8 && said.err.contains("in use by process"), "{said:?}");
+    assert_eq!(hash(&path), before);
+    // It is handed the options and nothing else.
+    let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-y", "--quick", "v"]);
+    assert_eq!(said.code, 1);
+    assert!(said.out.contains("[-y -f -- v]"), "{said:?}");
+    let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-a", "v"]);
+    assert!(said.code == 0 && said.out.contains("[-p -- v]"), "{said:?}");
+}

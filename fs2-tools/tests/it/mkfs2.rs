@@ -1,0 +1,292 @@
+//! mkfs2, judged by e2fsck, dumpe2fs and the engine. Needs e2fsprogs, no root.
+
+use std::path::Path;
+
+use crate::mkfs2_support::*;
+
+const SHAPES: [(&str, &str); 6] = [
+    ("-b 1024 -I 128", "24M"),
+    ("-b 1024 -I 256", "24M"),
+    ("-b 2048 -I 128", "40M"),
+    ("-b 2048 -I 256", "40M"),
+    ("-b 4096 -I 128", "160M"),
+    ("-b 4096 -I 256", "160M"),
+];
+
+#[test]
+fn made_and_undone_at_once() {
+    for (options, size) in SHAPES {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let path = image(dir, "v", options, size);
+        let (before, blocks) = (dump(dir, "v"), used_blocks(&path));
+        let said = ok(dir, MKFS2, &["v"]);
+        assert!(said.out.contains("is an FS2 volume now") && said.out.contains("inode 5"), "{said:?}");
+        e2fsck_clean(dir, "v");
+        let session = Session::start(&path, None);
+        assert!(session.is_active(), "{options}: {:?}", session.volume.standing());
+        assert_eq!(session.report.verified + session.report.unverified, 0);
+        assert!(session.end().marked);
+        assert_ne!(dump(dir, "v"), before, "the comparison below would see a difference");
+        let said = ok(dir, MKFS2, &["--undo", "v"]);
+        assert!(said.out.contains("plain ext2 volume again"), "{said:?}");
+        assert_eq!(dump(dir, "v"), before, "{options}");
+        let after = used_blocks(&path);
+        let differ: Vec<u32> = blocks.keys().filter(|b| blocks.get(b) != after.get(b)).copied().collect();
+        assert_eq!(differ, [] as [u32; 0], "{options}");
+        assert_eq!(after.len(), blocks.len());
+    }
+}
+
+#[test]
+fn undone_after_use_as_if_it_had_never_been() {
+    for (options, size) in SHAPES {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let plain = image(dir, "plain", options, size);
+        let fs2 = dir.join("fs2");
+        std::fs::copy(&plain, &fs2).unwrap();
+        ok(dir, MKFS2, &["--quiet", "fs2"]);
+        let files = data_blocks(&fs2);
+        // The same history: reads, and two blocks overwritten that have copies on FS2.
+        let mut written = None;
+        let mut history = |path: &Path| {
+            let mut session = Session::start(path, None);
+            let replicas = session.copy(&files);
+            let both = *written.get_or_insert_with(|| {
+                [replicas.first(), replicas.last()].map(|r| r.expect("something was copied").original)
+            });
+            session.write(both[0], 0xA5);
+            session.write(both[1], 0x5A);
+            let left = session.volume.table().len();
+            assert_eq!(session.end().marked, session_is_fs2(path));
+            (replicas, left, both)
+        };
+        let (replicas, left, both) = history(&fs2);
+        let (none, ..) = history(&plain);
+        assert!(none.is_empty());
+        assert!(left > 10 && left < replicas.len(), "{options}: {left} of {} copies", replicas.len());
+        let said = ok(dir, MKFS2, &["--undo", "--json", "fs2"]).json();
+        assert_eq!(said["scrubbed_blocks"], left, "{options}");
+        assert_eq!(dump(dir, "fs2"), dump(dir, "plain"), "{options}");
+        assert_eq!(used_blocks(&fs2), used_blocks(&plain), "{options}");
+        e2fsck_clean(dir, "fs2");
+        // Nothing of the files is left in free space: what the table still named reads as zero.
+        let mut bytes = std::fs::read(&fs2).unwrap();
+        let size = fs2_ext2::Layout::read(&mut bytes).unwrap().block_size().bytes() as usize;
+        for r in replicas.iter().filter(|r| !both.contains(&r.original)) {
+            let at = r.replica.0 as usize * size;
+            assert!(bytes[at..at + size].iter().all(|&b| b == 0), "{options}: {r:?} is left");
+        }
+    }
+}
+
+fn session_is_fs2(path: &Path) -> bool {
+    path.ends_with("fs2")
+}
+
+#[test]
+fn a_table_elsewhere_leaves_the_volume_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    let table = dir.join("t");
+    let before = hash(&path);
+    ok(dir, MKFS2, &["--table", "t", "v"]);
+    assert_eq!(hash(&path), before);
+    let mut session = Session::start(&path, Some(&table));
+    assert!(session.is_active());
+    assert!(!session.copy(&data_blocks(&path)).is_empty());
+    assert!(session.end().marked);
+    let session = Session::start(&path, Some(&table));
+    assert!(session.is_active() && session.report.verified > 0, "{:?}", session.report);
+    session.end();
+    let again = run(dir, MKFS2, &["--table", "t", "v"]);
+    assert_eq!(again.code, 1);
+    assert!(again.err.contains("holds a replica table already"), "{again:?}");
+    assert!(again.err.contains("mkfs2 --undo --table t v"), "{again:?}");
+    let undone = ok(dir, MKFS2, &["--undo", "--table", "t", "--json", "v"]).json();
+    assert!(undone["scrubbed_blocks"].as_u64().unwrap() > 0);
+    assert!(!table.exists());
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn the_table_is_as_large_as_space_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "64M");
+    let blocks = 64 << 10;
+    for (share, permille) in [("0.1%", 1), ("5%", 50), ("40%", 400)] {
+        let said = ok(dir, MKFS2, &["--json", "--space", share, "v"]).json();
+        let replicas = said["replicas_max"].as_u64().unwrap();
+        let asked = blocks * permille / 1000;
+        assert!(replicas >= asked && replicas <= asked + 2 * 248 + asked / 32, "{share}: {replicas}");
+        e2fsck_clean(dir, "v");
+        assert!(Session::start(&path, None).is_active());
+        ok(dir, MKFS2, &["--undo", "v"]);
+    }
+}
+
+/// Exit code 1, all of `words` in what it says, and nothing written.
+fn refused(dir: &Path, args: &[&str], words: &[&str]) {
+    let name = args.last().unwrap();
+    let before = hash(&dir.join(name));
+    let said = run(dir, MKFS2, args);
+    assert_eq!(said.code, 1, "{args:?}: {said:?}");
+    for word in words.iter().chain([name]) {
+        assert!(said.err.contains(word), "{args:?} does not say {word:?}: {}", said.err);
+    }
+    assert_eq!(hash(&dir.join(name)), before, "{args:?} wrote");
+}
+
+#[test]
+fn bad_input_is_refused_and_nothing_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let good = image(dir, "good", "-b 1024", "24M");
+    let copy = |name: &str| {
+        std::fs::copy(&good, dir.join(name)).unwrap();
+        dir.join(name)
+    };
+
+    std::fs::write(dir.join("zero"), vec![0; 1 << 20]).unwrap();
+    refused(dir, &["zero"], &["not an ext2 volume", "mke2fs -t ext2 zero"]);
+    std::fs::write(dir.join("empty"), b"").unwrap();
+    refused(dir, &["empty"], &["needs 2048 bytes but the device holds 0"]);
+
+    copy("dirty");
+    ok(dir, "debugfs", &["-w", "-R", "ssv state 0", "dirty"]);
+    refused(dir, &["dirty"], &["not clean", "e2fsck -p"]);
+    refused(dir, &["--undo", "dirty"], &["not clean"]);
+    copy("errors");
+    ok(dir, "debugfs", &["-w", "-R", "ssv state 3", "errors"]);
+    refused(dir, &["errors"], &["has errors", "e2fsck -f"]);
+
+    copy("journal");
+    ok(dir, "tune2fs", &["-j", "journal"]);
+    refused(dir, &["journal"], &["has_journal", "tune2fs -O ^has_journal journal"]);
+    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext4", "ext4", "24M"]);
+    refused(dir, &["ext4"], &["unsupported", "extent", "metadata_csum"]);
+
+    let cut = copy("cut");
+    std::fs::File::options().write(true).open(cut).unwrap().set_len(20 << 20).unwrap();
+    refused(dir, &["cut"], &["needs 25165824 bytes but the device holds 20971520"]);
+
+    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext2", "-b", "1024", "full", "8M"]);
+    let free = dump(dir, "full").lines().find_map(|l| l.strip_prefix("Free blocks:")?.trim().parse().ok());
+    let free: usize = free.unwrap();
+    // Sixty blocks are left, about thirty go into the file's map.
+    std::fs::write(dir.join("fill"), vec![1; (free - 90) * 1024]).unwrap();
+    ok(dir, "debugfs", &["-w", "-R", "write fill fill", "full"]);
+    assert!(run(dir, "e2fsck", &["-fp", "full"]).code <= 1);
+    refused(dir, &["--space", "100%", "full"], &["the replica table needs", "free", "--table"]);
+
+    copy("wrong");
+    ok(dir, "debugfs", &["-w", "-R", "set_bg 1 free_blocks_count 17", "wrong"]);
+    refused(dir, &["wrong"], &["block bitmap of group 1", "its descriptor says 17", "e2fsck -f"]);
+
+    refused(dir, &["--undo", "good"], &["no replica table"]);
+    copy("twice");
+    ok(dir, MKFS2, &["twice"]);
+    refused(dir, &["twice"], &["already has a replica table", "mkfs2 --undo twice"]);
+    refused(dir, &["--table", "t", "twice"], &["already has a replica table"]);
+    assert!(!dir.join("t").exists(), "a file made for a table that was refused is left");
+
+    std::fs::write(dir.join("precious"), vec![7; 1 << 20]).unwrap();
+    let before = hash(&dir.join("precious"));
+    refused(dir, &["--table", "precious", "good"], &["holds something else"]);
+    refused(dir, &["--undo", "--table", "precious", "good"], &["cannot be used"]);
+    assert_eq!(hash(&dir.join("precious")), before);
+    std::fs::write(dir.join("small"), vec![0; 8192]).unwrap();
+    refused(dir, &["--table", "small", "good"], &["the table needs", "has 8192"]);
+    refused(dir, &["--table", "good", "good"], &["in use by"]);
+
+    let said = run(dir, MKFS2, &["nowhere"]);
+    assert!(said.code == 1 && said.err.contains("nowhere does not exist"), "{said:?}");
+    let said = run(dir, MKFS2, &["--json", "zero"]);
+    assert_eq!(said.code, 1);
+    assert!(said.json()["error"].as_str().unwrap().contains("not an ext2 volume"));
+    for args in [&["--space", "0.05%", "good"][..], &[], &["--spice", "good"]] {
+        assert_eq!(run(dir, MKFS2, args).code, 2, "{args:?}");
+    }
+    assert!(ok(dir, MKFS2, &["--help"]).out.contains("Examples:"));
+}
+
+#[test]
+fn a_damaged_table_can_be_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    let before = dump(dir, "v");
+    ok(dir, MKFS2, &["v"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let layout = fs2_ext2::Layout::read(&mut bytes).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut bytes).unwrap().unwrap();
+    for e in file.extent_of(0, 8192) {
+        bytes[e.offset() as usize..e.end() as usize].fill(0xEE);
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let said = ok(dir, MKFS2, &["--undo", "v"]);
+    assert!(said.out.contains("the table was damaged"), "{said:?}");
+    assert_eq!(dump(dir, "v"), before);
+    e2fsck_clean(dir, "v");
+}
+
+#[test]
+fn a_tebibyte_takes_little_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=1", "v", "1T"]);
+    // It takes less than 4 MiB. What it had resident would say little: the kernel counts what its parent had.
+    let limited = ["-c", "ulimit -d 65536; exec \"$0\" \"$@\"", MKFS2, "--json", "v"];
+    let said = ok(dir, "sh", &limited).json();
+    assert!(said["replicas_max"].as_u64().unwrap() >= (1 << 28) / 20);
+    assert!(Session::start(&dir.join("v"), None).is_active());
+}
+
+#[test]
+fn replicas_by_hand() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    ok(dir, MKFS2, &["v"]);
+    std::fs::write(dir.join("list"), "large\n\n/sub/file7\n").unwrap();
+    let said = ok(dir, MKFS2, &["replicate", "v", "--files", "list", "--near", "20000", "--json"]).json();
+    let blocks: u64 = said["copied_blocks"].as_u64().unwrap();
+    // 900,000 bytes in 879 blocks, five of their map, and file7's 2317 bytes in three.
+    assert_eq!((blocks, &said["places"][0]), (879 + 5 + 3, &"20000-20886".into()));
+    e2fsck_clean(dir, "v");
+    let mut session = Session::start(&path, None);
+    assert!(session.is_active());
+    assert_eq!((session.report.verified as u64, session.report.unverified), (blocks, 0));
+    // A read of a stretch is served from the copy, and says the same.
+    let bytes = std::fs::read(&path).unwrap();
+    let range = data_blocks(&path).into_iter().max_by_key(|r| r.len()).unwrap();
+    let part = fs2_block::BlockRange::new(range.start(), range.start() + 8);
+    let extent = part.extent(session.volume.block_size());
+    assert_eq!(session.read(part), bytes[extent.offset() as usize..extent.end() as usize]);
+    assert_eq!(session.volume.stats().reads_from_replica, 1);
+    session.kill();
+
+    let one = format!("{}-{}", range.start(), range.start() + 3);
+    let said = ok(dir, MKFS2, &["replicate", "v", "--blocks", &one, "--near", "15000"]);
+    assert!(said.out.contains("4 blocks copied to 15000-15003"), "{said:?}");
+    assert!(said.out.contains("4 replicas elsewhere dropped"), "{said:?}");
+    for (args, word) in [
+        (&["--blocks", "99999999", "--near", "1"][..], "block 99999999 cannot be copied"),
+        (&["--files", "nolist", "--near", "1"], "nolist: reading the list"),
+        (&["--files", "list2", "--near", "1"], "/nothing: no such file"),
+    ] {
+        std::fs::write(dir.join("list2"), "nothing/here\n").unwrap();
+        let before = hash(&path);
+        let said = run(dir, MKFS2, &[&["replicate", "v"], args].concat());
+        assert!(said.code == 1 && said.err.contains(word), "{said:?}");
+        assert_eq!(hash(&path), before);
+    }
+    for args in
+        [&["--near", "1"][..], &["--blocks", "1", "--files", "list", "--near", "1"], &["--blocks", "1"]]
+    {
+        assert_eq!(run(dir, MKFS2, &[&["replicate", "v"], args].concat()).code, 2, "{args:?}");
+    }
+}

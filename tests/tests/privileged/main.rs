@@ -1,0 +1,16 @@
+//! The programs in the kernel, and in a guest's: the tests that bear others beside them on the machine, in one program, so that they run at
+//! the same time.
+
+mod demo;
+mod enospc;
+mod fsbench;
+mod fsbench_paper;
+mod guest;
+mod in_use;
+mod io_flusher;
+mod kill9;
+mod mount;
+mod sigterm;
+mod suites;
+mod top;
+mod xfstests;
