@@ -96,14 +96,14 @@ impl Guest {
         Guest {
             share,
             modules: modules.to_vec(),
-            seconds: 240,
+            seconds: 600,
             memory_mib: 1024,
             waits: false,
             tolerated: Vec::new(),
         }
     }
 
-    /// Killed after this many seconds, which guards against hangs; 240 unless told.
+    /// Killed after this many seconds, which guards against hangs; 600 unless told.
     pub fn seconds(mut self, seconds: u64) -> Guest {
         self.seconds = seconds;
         self

@@ -96,6 +96,8 @@ echo '# made up' > fstab; touch /etc/fstab; mount --bind fstab /etc/fstab
 mount --bind tmp /tmp
 trap - ERR; set +eEu +o pipefail
 cd /
+# Who types the next command does it when what was killed is gone.
+kill() { builtin kill "$@"; while [ -e "/proc/${!#}" ]; do sleep 0.01; done; }
 step() { eval "$2" > /run/said 2>&1 < /dev/null; local code=$?; { echo "@@ $1 $code"; cat /run/said; echo; } >&8; }
 "#;
 

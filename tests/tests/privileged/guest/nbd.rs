@@ -23,9 +23,7 @@ fn guest(tools: &[&'static str], modules: &[&'static str], script: &str) {
     if !(needs(&[Need::Root, Need::Guest]) && needs(&programs)) {
         return;
     }
-    let guest = tools
-        .iter()
-        .fold(Guest::new(modules).seconds(300), |g, t| g.file(&tool(t).expect("it was found before")));
+    let guest = tools.iter().fold(Guest::new(modules), |g, t| g.file(&tool(t).expect("it was found before")));
     let left = guest.run(&script.replacen("VOLUME", VOLUME, 1));
     println!("{}", left.log());
 }
@@ -192,7 +190,7 @@ fn a_daemon_that_stands_still_for_long_lets_programs_fail() {
         "#;
     let guest = Guest::new(&["nbd"])
         .waits()
-        .seconds(600)
+        .seconds(900)
         .tolerates("EXT4-fs error")
         .tolerates("blocked for more than");
     println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());
@@ -299,6 +297,6 @@ fn a_daemon_that_cannot_live_fails_the_device() {
         fs2 umount /tmp/m || [ $? = 4 ]
         left
         "#;
-    let guest = Guest::new(&["nbd"]).seconds(300).tolerates("EXT4-fs error");
+    let guest = Guest::new(&["nbd"]).tolerates("EXT4-fs error");
     println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());
 }

@@ -4,7 +4,7 @@
 use fs2_tests::{Guest, Need, needs, tool};
 
 fn guest() -> Option<Guest> {
-    needs(&[Need::Root, Need::Guest]).then(|| Guest::new(&["ublk_drv"]).seconds(240))
+    needs(&[Need::Root, Need::Guest]).then(|| Guest::new(&["ublk_drv"]))
 }
 
 /// A volume on the guest's disk, mounted by `auto`; `pid` tells the daemon's process.
