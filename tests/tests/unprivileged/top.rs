@@ -33,14 +33,17 @@ fn it_draws_and_leaves_the_terminal_as_it_was() {
         OnTerminal::start(&mut command, columns, rows)
     };
     let back = |top: &OnTerminal| {
-        // What it wrote last may be read after its end was seen.
+        // What it wrote last may be read after its end was seen, and not all at once.
         let patience = Instant::now() + Duration::from_secs(30);
-        while !top.shown().contains(NORMAL) && Instant::now() < patience {
+        loop {
+            let shown = top.shown();
+            let (left, last) = (shown.rfind(NORMAL), shown.rfind(ALTERNATE));
+            let back = left.is_some() && left > last && shown.rfind(CURSOR) > last;
+            if back || Instant::now() > patience {
+                return back;
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let shown = top.shown();
-        let (left, last) = (shown.rfind(NORMAL), shown.rfind(ALTERNATE));
-        left.is_some() && left > last && shown.rfind(CURSOR) > last
     };
 
     let mut full = top(80, 24);
