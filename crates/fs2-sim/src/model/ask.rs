@@ -55,6 +55,8 @@ pub enum Meta {
 pub enum Ask {
     /// Read a block.
     Read(Tracked),
+    /// Read one of a block's parts.
+    ReadPart(Tracked, usize),
     /// Read a block and its neighbour.
     ReadTwo(Tracked),
     /// Fill a block.
@@ -99,6 +101,7 @@ impl Ask {
     pub fn blocks(self) -> Range<Tracked> {
         match self {
             Ask::Read(b)
+            | Ask::ReadPart(b, _)
             | Ask::Write(b, _)
             | Ask::WritePart(b, _, _)
             | Ask::Zero(b)
@@ -119,8 +122,17 @@ impl Ask {
 
     /// Which of its blocks `block` is, if it reads that.
     pub(super) fn reads(self, block: Tracked) -> Option<usize> {
-        let reads = matches!(self, Ask::Read(_) | Ask::ReadTwo(_));
-        (reads && self.touches(block)).then(|| block - self.blocks().start)
+        (self.is_read() && self.touches(block)).then(|| block - self.blocks().start)
+    }
+
+    /// Whether it is a read.
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Ask::Read(_) | Ask::ReadPart(..) | Ask::ReadTwo(_))
+    }
+
+    /// The parts of its blocks that it brings, if it is a read.
+    pub(super) fn parts(self) -> Range<usize> {
+        if let Ask::ReadPart(_, part) = self { part..part + 1 } else { 0..2 }
     }
 
     /// Whether it writes to `block`.

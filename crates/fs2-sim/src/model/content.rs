@@ -67,6 +67,11 @@ impl Content {
         }
     }
 
+    /// The value that these bytes, a block's part, are filled with.
+    pub fn part_from_bytes(bytes: &[u8]) -> Option<Value> {
+        uniform(bytes)
+    }
+
     /// Fills `to`, a block's bytes.
     pub fn put(&self, to: &mut [u8], grain: Grain) {
         match self {

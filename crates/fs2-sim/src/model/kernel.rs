@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 
 pub use super::ask::{Ask, Meta, Role};
 use super::content::Value;
@@ -276,7 +277,7 @@ impl Kernel {
             held.extend(*now);
         }
         match ask {
-            Ask::Read(_) | Ask::ReadTwo(_) => {
+            _ if ask.is_read() => {
                 for (block, sectors) in ask.blocks().zip(&mut o.sectors) {
                     for (s, cell) in sectors.iter_mut().zip(&self.cells[block]) {
                         *s = Sector { values: cell.possible(), quiet: cell.in_flight.is_empty() };
@@ -331,7 +332,7 @@ impl Kernel {
         }
     }
 
-    /// A request is answered; `data` is what a read brought, block by block.
+    /// A request is answered; `data` is what a read brought, block by block: of a part, in its place.
     ///
     /// # Errors
     /// What is wrong with the answer.
@@ -343,11 +344,11 @@ impl Kernel {
             return Err(Wrong(format!("an answer to request {id}, which nobody awaits")));
         };
         match o.ask {
-            Ask::Read(_) | Ask::ReadTwo(_) if o.late => {}
-            Ask::Read(_) | Ask::ReadTwo(_) if ok => {
+            _ if o.ask.is_read() && o.late => {}
+            _ if o.ask.is_read() && ok => {
                 for (i, block) in o.ask.blocks().enumerate() {
                     let got = data.get(i).copied().flatten();
-                    self.read_answered(block, &o.sectors[i], &o.held[i], got)?;
+                    self.read_answered(block, o.ask.parts(), &o.sectors[i], &o.held[i], got)?;
                 }
             }
             Ask::Flush if ok => self.flush_answered(&o),
@@ -359,21 +360,23 @@ impl Kernel {
     fn read_answered(
         &mut self,
         block: Tracked,
+        parts: Range<usize>,
         sectors: &[Sector; 2],
         held: &BTreeSet<Content0>,
         got: Option<Content0>,
     ) -> Result<(), Wrong> {
         let name = self.names[block];
-        if !self.is_live(block) || sectors.iter().all(|s| s.values.is_none()) {
+        if !self.is_live(block) || sectors[parts.clone()].iter().all(|s| s.values.is_none()) {
             return Ok(());
         }
         let Some(got) = got else {
             return Err(Wrong(format!("a read of {name} brought what nobody wrote")));
         };
-        if !held.contains(&got) {
+        if !held.iter().any(|h| h[parts.clone()] == got[parts.clone()]) {
             return Err(Wrong(format!("a read of {name} brought {got:x?}, but it held {held:x?}")));
         }
-        for (s, value) in got.into_iter().enumerate() {
+        for s in parts {
+            let value = got[s];
             let cell = &mut self.cells[block][s];
             let allowed = if sectors[s].quiet { &cell.settled } else { &sectors[s].values };
             if let Some(allowed) = allowed

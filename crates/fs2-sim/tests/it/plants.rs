@@ -62,3 +62,19 @@ fn hashing_off_alone_breaks_nothing() {
         assert!(found.violation.is_none() && found.complete, "{name}: {:?}", found.violation);
     }
 }
+
+/// What a client reads in part comes from a copy only if all of the block is as it was copied.
+#[test]
+fn reads_of_parts_are_hashed_whole_and_hold_what_they_read() {
+    let breaks = |name: &str, plants: &[Plant]| {
+        let scenario = fs2_sim::model::scenarios::by_name(name).unwrap();
+        explore(&scenario.start(plants), &Limits::default()).violation
+    };
+    let unhashed = Plant::ReplicaNotHashed;
+    for plants in
+        [&[Plant::WriteKeepsOriginal][..], &[unhashed, Plant::WriteKeepsReplica], &[unhashed, Plant::NoPin]]
+    {
+        assert!(breaks("parts", plants).is_some(), "{plants:?}");
+    }
+    assert!(breaks("part-lost", &[unhashed]).is_some());
+}

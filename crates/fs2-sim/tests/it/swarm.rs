@@ -18,6 +18,7 @@ fn walks_break_nothing_and_see_everything() {
         ("copies published", 300),
         ("copies in vain", 20),
         ("reads from replicas", 200),
+        ("reads of parts", 2_000),
         ("replicas invalidated", 200),
         ("replicas reclaimed", 50),
         ("entries verified", 50),

@@ -29,6 +29,21 @@ pub(super) fn all() -> Vec<Scenario> {
             ],
         },
         Scenario {
+            name: "large-blocks-parts",
+            about: "blocks of 4 KiB: parts of a block are read and written while it is copied again",
+            setup: Setup { grain: Grain::LARGE_BY_1K, ..Setup::default() },
+            before: &[FRESH, LOAD, MOUNT, UNLIKE, COPY],
+            menu: &[
+                (READ_PART_COPY, 2),
+                (Action::ReadPart(O, 0, From::Original), 1),
+                (Action::WritePart(O, 1), 1),
+                (Action::Fetch(O), 1),
+                (BG, 1),
+                (Action::Alloc(R), 1),
+                (Action::WritePart(R, 0), 1),
+            ],
+        },
+        Scenario {
             name: "large-blocks-copy",
             about: "blocks of 4 KiB: a copy races with writes of parts of its original and of its target",
             setup: large(),

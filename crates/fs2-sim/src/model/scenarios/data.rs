@@ -70,6 +70,22 @@ pub(super) fn all() -> Vec<Scenario> {
             ],
         },
         Scenario {
+            name: "parts",
+            about: "parts of a block are read, from it and from its copy, while both are written",
+            setup: memory(),
+            before: &[FRESH, LOAD, MOUNT, UNLIKE, COPY],
+            menu: &[
+                (READ_PART_COPY, 1),
+                (Action::ReadPart(O, 0, From::Replica), 1),
+                (Action::ReadPart(O, 1, From::Original), 1),
+                (Action::WritePart(O, 0), 1),
+                (Action::Write(O), 1),
+                (Action::Alloc(R), 1),
+                (Action::WritePart(R, 1), 1),
+                (Action::Evict(R), 1),
+            ],
+        },
+        Scenario {
             name: "two",
             about: "two blocks are copied in one write while each of the four is written",
             setup: memory(),

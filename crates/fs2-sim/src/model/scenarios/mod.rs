@@ -42,6 +42,7 @@ const READ_X: Action = Action::Read(X, From::Original);
 const READ_TWO: Action = Action::ReadTwo(O, From::Original);
 const READ_TWO_COPIES: Action = Action::ReadTwo(O, From::Replica);
 const READ_COPY: Action = Action::Read(O, From::Replica);
+const READ_PART_COPY: Action = Action::ReadPart(O, 1, From::Replica);
 const BG: Action = Action::Background;
 
 /// Attached; the mark stands, the group's bitmap is not loaded.
@@ -50,6 +51,8 @@ const FRESH: &[Action] = &[Action::Attach, Action::Target(R)];
 const LOAD: &[Action] = &[BG];
 /// Mounted, the mark erased in both slots.
 const MOUNT: &[Action] = &[Action::Mount, BG];
+/// O's parts hold different values.
+const UNLIKE: &[Action] = &[Action::WritePart(O, 1)];
 /// O is copied to R.
 const COPY: &[Action] = &[READ, BG, Action::Expect(R)];
 /// The same as the first change of the session: the mark is erased before, in both slots after.

@@ -232,6 +232,20 @@ pub(super) fn all() -> Vec<Scenario> {
             ],
         },
         Scenario {
+            name: "part-lost",
+            about: "the same where parts of the block are read",
+            setup: memory(),
+            before: &[FRESH, LOAD, FIRST_COPY, TABLE],
+            menu: &[
+                (Action::PowerLoss(0), 1),
+                (Action::Check, 1),
+                (Action::Attach, 1),
+                (READ, 1),
+                (READ_PART_COPY, 2),
+                (BG, 2),
+            ],
+        },
+        Scenario {
             name: "elsewhere",
             about: "between two sessions the volume is mounted elsewhere",
             setup: memory(),

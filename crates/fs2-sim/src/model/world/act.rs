@@ -27,12 +27,18 @@ impl World {
 
     pub(super) fn act(&mut self, action: Action) -> Result<(), Violation> {
         match action {
-            Action::Read(b, from) | Action::ReadFree(b, from) | Action::ReadTwo(b, from) => {
+            Action::Read(b, from)
+            | Action::ReadFree(b, from)
+            | Action::ReadPart(b, _, from)
+            | Action::ReadTwo(b, from) => {
                 self.policy.prefer = from == From::Replica;
                 self.policy.capture = from == From::Original;
                 self.set_policy();
-                let two = matches!(action, Action::ReadTwo(..));
-                self.send(if two { Ask::ReadTwo(b) } else { Ask::Read(b) });
+                self.send(match action {
+                    Action::ReadTwo(..) => Ask::ReadTwo(b),
+                    Action::ReadPart(_, part, _) => Ask::ReadPart(b, part),
+                    _ => Ask::Read(b),
+                });
             }
             Action::Write(b) | Action::WriteToo(b) => {
                 let v = self.kernel.fresh_value(b);
@@ -225,6 +231,7 @@ impl World {
         let write = |extent: Extent, bytes: Vec<u8>| (Op::Write, extent, Some(bytes));
         match ask {
             Ask::Read(b) => (Op::Read, self.extent(b), None),
+            Ask::ReadPart(b, which) => (Op::Read, part(b, which), None),
             Ask::ReadTwo(b) => (Op::Read, self.extent_of_two(b), None),
             Ask::WriteTwo(b, v, w) => write(
                 self.extent_of_two(b),

@@ -31,6 +31,8 @@ pub enum Action {
     Read(Tracked, From),
     /// The client reads a block that is nobody's.
     ReadFree(Tracked, From),
+    /// The client reads one of a block's parts.
+    ReadPart(Tracked, usize, From),
     /// The client reads a block and its neighbour in one request.
     ReadTwo(Tracked, From),
     /// The client writes a new value.

@@ -48,7 +48,7 @@ impl World {
 
     pub(super) fn enqueue(&mut self, io: Io) {
         let device = usize::from(io.target == Target::Table);
-        debug_assert!(!matches!(io.data, IoData::Around { .. }), "clients read whole blocks here");
+        let asked = self.asked(&io.data);
         let client = io.data.request().map(|id| id.0);
         // A discard has no memory of its own; a client's never lands on a live block either.
         let own = client.is_none() && !matches!(io.op, IoOp::WriteZeroes { .. } | IoOp::Flush);
@@ -66,10 +66,20 @@ impl World {
             op: io.op,
             extent: io.extent,
             client,
+            asked,
             bytes,
             covers,
             excused: false,
         });
+    }
+
+    /// Where in the whole blocks that are read for a request lies what it asks for.
+    fn asked(&self, data: &IoData) -> Option<Range<usize>> {
+        let IoData::Around { request, lead } = data else { return None };
+        let lead = *lead as usize;
+        // Nobody looks at what is read for a client that is gone.
+        let len = self.kernel.outstanding.get(&request.0).map_or(0, |o| self.request(o.ask).1.len());
+        Some(lead..lead + len as usize)
     }
 
     /// The device does, or fails, an I/O.
@@ -100,7 +110,8 @@ impl World {
             (_, None) => {}
         }
         if let (Some(id), IoOp::Read, false) = (q.client, q.op, fails) {
-            self.buffers.insert(id, read[..].into());
+            let asked = q.asked.clone().unwrap_or(0..read.len());
+            self.buffers.insert(id, read[asked].into());
         }
         if let (Some(io), Some(volume)) = (q.io, &mut self.volume) {
             let outcome = if fails { Outcome::failed(5) } else { Outcome { result: Ok(()), data: &read } };
@@ -168,7 +179,13 @@ impl World {
         let grain = self.grain();
         let size = grain.block();
         let cells = |b: &[u8]| (b.len() == size).then(|| Content::from_bytes(b, grain).cells()).flatten();
-        let data: Vec<_> = buffer.iter().flat_map(|b| b.chunks(size)).map(cells).collect();
+        let data = match self.kernel.outstanding.get(&id).map(|o| o.ask) {
+            Some(Ask::ReadPart(..)) => {
+                let value = buffer.as_deref().and_then(Content::part_from_bytes);
+                vec![value.map(|v| [v; 2])]
+            }
+            _ => buffer.iter().flat_map(|b| b.chunks(size)).map(cells).collect(),
+        };
         let ask = self.kernel.answered(id, result.is_ok(), &data).map_err(|Wrong(what)| {
             let oracle = if what.starts_with("an answer") { Oracle::Answer } else { Oracle::Read };
             violation(oracle, what)

@@ -65,7 +65,7 @@ impl World {
             writer && !waits && !self.bitmap_sent.contains_key(&group) && self.claiming.is_none()
         };
         match action {
-            Action::Read(b, _) => client && (k.is_live(b) || TABLE.contains(&b)),
+            Action::Read(b, _) | Action::ReadPart(b, ..) => client && (k.is_live(b) || TABLE.contains(&b)),
             Action::ReadFree(..) => client,
             Action::ReadTwo(b, _) => client && self.neighbours(b) && k.is_live(b) && k.is_live(b + 1),
             Action::WriteTwo(b) => {

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
@@ -94,6 +95,8 @@ struct Queued {
     op: IoOp,
     extent: Extent,
     client: Option<u64>,
+    /// Where in what it reads lies what the client asked for, if not all of it is that.
+    asked: Option<Range<usize>>,
     bytes: Arc<[u8]>,
     /// What a flush covers.
     covers: u32,

@@ -15,6 +15,10 @@ impl World {
             Action::Read(b, From::Replica) | Action::ReadFree(b, From::Replica) => {
                 format!("read {} from its replica", name(b))
             }
+            Action::ReadPart(b, s, From::Original) => format!("read part {s} of {}", name(b)),
+            Action::ReadPart(b, s, From::Replica) => {
+                format!("read part {s} of {} from its replica", name(b))
+            }
             Action::Write(b) | Action::WriteToo(b) => format!("write {}", name(b)),
             Action::ReadTwo(b, From::Original) => format!("read {} and {}", name(b), name(b + 1)),
             Action::ReadTwo(b, From::Replica) => {
