@@ -230,6 +230,12 @@ pub trait Policy: Send + Sync {
         copies: &[BlockNo],
     ) -> Option<usize>;
 
+    /// Whether a read of what begins at `first` rather goes to its copy than to the original, wherever the head is, because others'
+    /// requests move it: what waits for the drive is then compared by its copies alone.
+    fn prefers_copy(&self, _first: BlockNo, _copy: BlockNo) -> bool {
+        false
+    }
+
     /// What the last choice of a copy saves, as predicted when it was made.
     fn saving(&self) -> Nanos {
         Nanos(0)

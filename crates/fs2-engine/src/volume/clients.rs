@@ -380,13 +380,16 @@ impl Volume {
             Scheduler::CLook => at.0.wrapping_sub(self.swept.0),
             Scheduler::Sptf => self.head.positioning_ns(now, op, at, p.request.extent.len()),
         };
-        let mut least = cost(p.request.extent.sector());
-        if self.may_read_copy(p) && !self.control.sends_home() && self.gate_open() {
-            for copy in self.copies_of(p.blocks) {
-                least = least.min(cost(copy.sector(self.block_size)));
-            }
+        let original = p.request.extent.sector();
+        if !self.may_read_copy(p) || self.control.sends_home() || !self.gate_open() {
+            return cost(original);
         }
-        least
+        let (mut least, mut by_copies) = (u64::MAX, false);
+        for copy in self.copies_of(p.blocks) {
+            least = least.min(cost(copy.sector(self.block_size)));
+            by_copies |= self.policy.prefers_copy(p.blocks.first(), copy);
+        }
+        if by_copies { least } else { least.min(cost(original)) }
     }
 
     /// Whether a read may be served by a copy of all its blocks: not where it goes on behind the file system's end,

@@ -12,7 +12,7 @@ use fs2_engine::{
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::image::Shape;
 
-use crate::session::{BLOCK, DATA, Session, config, image, image_of};
+use crate::session::{BLOCK, DATA, Probe, Session, config, image, image_of};
 
 fn plain(config: EngineConfig) -> Session {
     let mut s = Session::plain(config);
@@ -491,6 +491,19 @@ fn the_nearest_goes_first_or_the_next_upwards() {
     let mut s = scheduled(Scheduler::CLook);
     order(&mut s, &[1100, 1102]);
     assert_eq!(order(&mut s, &[1100, 2900, 1101]), [1101, 2900, 1100]);
+}
+
+/// 1100 to 1103 have copies from 1300 on.
+#[test]
+fn what_is_rather_read_from_its_copy_is_compared_by_that() {
+    for (rather_copied, expected) in [(vec![], [1103, 1120]), (vec![BlockNo(1103)], [1120, 1103])] {
+        let mut s = Session::copied(EngineConfig { scheduler: Scheduler::Sstf, ..config() });
+        s.idle(1000);
+        s.volume.set_policy(Box::new(Probe { rather_copied, ..Probe::default() }));
+        // Three blocks behind the first of them.
+        order(&mut s, &[1105]);
+        assert_eq!(order(&mut s, &[1120, 1103]), expected);
+    }
 }
 
 #[test]

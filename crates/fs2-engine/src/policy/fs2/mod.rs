@@ -231,6 +231,23 @@ impl Fs2 {
         self.copied += (f64::from(u8::from(copied)) - self.copied) * CROWD_RATE;
     }
 
+    /// Whether most requests are for what has a copy, so that who serves them all is among the copies.
+    fn among_copies(&self) -> bool {
+        self.copied > AMONG_COPIES && !self.without.has(Part::Crowds)
+    }
+
+    /// The chance that reads go on from this copy, or come back to its place.
+    fn goes_on(&self, copy: BlockNo) -> f64 {
+        let comes_back = if self.without.has(Part::Returns) { 0.0 } else { self.returns.of(copy) };
+        if self.without.has(Part::Lookahead) { 0.0 } else { self.copies_go_on.of(copy).max(comes_back) }
+    }
+
+    /// The same of an original.
+    fn original_goes_on(&self, first: BlockNo) -> f64 {
+        let without = self.without.has(Part::Lookahead) || self.without.has(Part::OriginalsChance);
+        if without { 0.0 } else { self.originals_go_on.of(first) }
+    }
+
     /// Whether reads go on where the ones before them ended.
     fn learn(&mut self, seen: &ReadSeen<'_>) {
         if let Some(last) = self.last_copy {
@@ -448,34 +465,24 @@ impl Policy for Fs2 {
         // Of a copy whole blocks are read.
         let whole = original.end().next_multiple_of(block_bytes) - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
-        let (slow, lookahead) = (!self.without.has(Part::SlowPlaces), !self.without.has(Part::Lookahead));
+        let slow = !self.without.has(Part::SlowPlaces);
         let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
         let sector = |copy: BlockNo| Sector(u64::from(copy.0) * block_bytes / SECTOR_BYTES);
         let cost = |copy: BlockNo| head.read_cost_ms(now, sector(copy), whole) + more(copy);
-        let returns = !self.without.has(Part::Returns);
-        if returns {
+        if !self.without.has(Part::Returns) {
             self.returns.asked(first, copies);
         }
-        let comes_back = |copy: BlockNo| if returns { self.returns.of(copy) } else { 0.0 };
-        let goes_on = |copy: BlockNo| match lookahead {
-            true => self.copies_go_on.of(copy).max(comes_back(copy)),
-            false => 0.0,
-        };
-        let original_goes_on = match lookahead && !self.without.has(Part::OriginalsChance) {
-            true => self.originals_go_on.of(first),
-            false => 0.0,
-        };
         let mut choice = None;
-        if head.in_company() && self.copied > AMONG_COPIES && !self.without.has(Part::Crowds) {
+        if head.in_company() && self.among_copies() {
             let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));
-            let nearest = nearest.filter(|&i| goes_on(copies[i]) >= original_goes_on);
+            let nearest = nearest.filter(|&i| self.prefers_copy(first, copies[i]));
             choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
-            let mut best = plain - original_goes_on * positioning;
+            let mut best = plain - self.original_goes_on(first) * positioning;
             for (i, &copy) in copies.iter().enumerate() {
                 let cost = cost(copy);
-                let ahead = cost - goes_on(copy) * positioning;
+                let ahead = cost - self.goes_on(copy) * positioning;
                 if ahead < best {
                     (best, choice) = (ahead, Some((i, cost)));
                 }
@@ -492,6 +499,10 @@ impl Policy for Fs2 {
             bytes_max: head.segment_bytes() / 4 * 3,
         };
         choice.map(|(i, _)| i)
+    }
+
+    fn prefers_copy(&self, first: BlockNo, copy: BlockNo) -> bool {
+        self.among_copies() && self.goes_on(copy) >= self.original_goes_on(first)
     }
 
     fn saving(&self) -> Nanos {

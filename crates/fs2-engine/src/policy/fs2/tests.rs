@@ -198,20 +198,24 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
         head.goes_in_company(others);
         policy.choose(Nanos(0), &head, original, BlockNo(320), &copies)
     };
+    let prefers = |policy: &Fs2| policy.prefers_copy(BlockNo(320), BlockNo(2320));
     assert_eq!(
-        (chosen(&mut policy, false), chosen(&mut policy, true)),
-        (None, None),
+        (chosen(&mut policy, false), chosen(&mut policy, true), prefers(&policy)),
+        (None, None, false),
         "the others are elsewhere"
     );
     let ground = Ground { twice: Vec::new(), room: 100 };
     (0..150).for_each(|_| drop(after(&mut policy, &ground, &[(320, 2, 6), (900, 2, 6)])));
     assert_eq!((chosen(&mut policy, false), chosen(&mut policy, true)), (None, Some(1)));
+    // Also before anything is at the drive, of what waits for it.
+    assert!(prefers(&policy));
+    assert!(!prefers(&policy.clone().without([Part::Crowds].into_iter().collect())));
     // Reads go on from the original as often as from the copy, and more often.
     policy.copies_go_on.learn(BlockNo(2320), true, 0.5);
     policy.originals_go_on.learn(BlockNo(320), true, 0.5);
     assert_eq!(chosen(&mut policy, true), Some(1));
     policy.originals_go_on.learn(BlockNo(320), true, 0.5);
-    assert_eq!(chosen(&mut policy, true), None);
+    assert_eq!((chosen(&mut policy, true), prefers(&policy)), (None, false));
     let mut copies_alone = policy.clone().without([Part::OriginalsChance].into_iter().collect());
     assert_eq!(chosen(&mut copies_alone, true), Some(1));
     policy.copies_go_on.learn(BlockNo(2320), true, 1.0);

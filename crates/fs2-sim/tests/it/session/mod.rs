@@ -308,6 +308,8 @@ pub(crate) struct Probe {
     pub(crate) captured: Arc<Mutex<Vec<bool>>>,
     /// Whether a read that has copies went to a drive with others to serve.
     pub(crate) in_company: Arc<Mutex<Vec<bool>>>,
+    /// Originals whose copies are rather read.
+    pub(crate) rather_copied: Vec<BlockNo>,
     /// Read to nowhere after each read.
     pub(crate) trail: Option<BlockRange>,
 }
@@ -319,6 +321,9 @@ impl Policy for Probe {
     fn choose(&mut self, _: Nanos, head: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
         self.in_company.lock().unwrap().push(head.in_company());
         None
+    }
+    fn prefers_copy(&self, first: BlockNo, _: BlockNo) -> bool {
+        self.rather_copied.contains(&first)
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
         self.captured.lock().unwrap().push(!seen.hashes.is_empty());
