@@ -496,14 +496,19 @@ fn the_nearest_goes_first_or_the_next_upwards() {
 /// 1100 to 1103 have copies from 1300 on.
 #[test]
 fn what_is_rather_read_from_its_copy_is_compared_by_that() {
-    for (rather_copied, expected) in [(vec![], [1103, 1120]), (vec![BlockNo(1103)], [1120, 1103])] {
+    let first = |rather_copied: &[u32], others: usize| {
+        let rather_copied = rather_copied.iter().map(|&b| BlockNo(b)).collect();
         let mut s = Session::copied(EngineConfig { scheduler: Scheduler::Sstf, ..config() });
         s.idle(1000);
         s.volume.set_policy(Box::new(Probe { rather_copied, ..Probe::default() }));
         // Three blocks behind the first of them.
         order(&mut s, &[1105]);
-        assert_eq!(order(&mut s, &[1120, 1103]), expected);
-    }
+        let far = (0..others as u32).map(|n| 2000 + n);
+        order(&mut s, &[1120, 1103].into_iter().chain(far).collect::<Vec<_>>())[0]
+    };
+    assert_eq!((first(&[], 0), first(&[1103], 0)), (1103, 1120));
+    // Of many, one is near the arm wherever that is.
+    assert_eq!((first(&[1103], 62), first(&[1103], 63)), (1120, 1103));
 }
 
 #[test]
