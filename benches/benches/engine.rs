@@ -93,7 +93,7 @@ impl Policy for Everything {
         PolicyKind::None
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
         None
     }
 
@@ -306,7 +306,14 @@ fn hooks(c: &mut Criterion) {
         copies.clear();
         copies.extend(t.copy_of_run(range).map(|c| c.first));
         if !copies.is_empty() {
-            choice = policy.choose(now, &head, Extent::new(u64::from(block.0) * 4096, 4096), block, &copies);
+            choice = policy.choose(
+                now,
+                &head,
+                Extent::new(u64::from(block.0) * 4096, 4096),
+                block,
+                &copies,
+                false,
+            );
         }
         times.add(Nanos(u64::from(block.0 & 0xffff)));
         let record = Record::new(now, Op::Read, Extent::new(u64::from(block.0) * 4096, 4096));

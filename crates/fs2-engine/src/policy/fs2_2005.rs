@@ -93,11 +93,12 @@ impl Policy for Fs2Of2005 {
         original: Extent,
         _: BlockNo,
         copies: &[BlockNo],
+        only_copies: bool,
     ) -> Option<usize> {
         let per_block = self.shape.block_sectors();
         let at = |b: &BlockNo| head.distance(Sector(u64::from(b.0) * per_block));
         let nearest = (0..copies.len()).min_by_key(|&i| at(&copies[i]))?;
-        (at(&copies[nearest]) < head.distance(original.sector())).then_some(nearest)
+        (only_copies || at(&copies[nearest]) < head.distance(original.sector())).then_some(nearest)
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
@@ -285,7 +286,7 @@ mod tests {
         let original = BlockNo(901).extent(fs2_block::BlockSize::B1024);
         let pick = |p: &mut Fs2Of2005, c: &[u32]| {
             let c: Vec<_> = c.iter().map(|&b| BlockNo(b)).collect();
-            p.choose(Nanos(0), &head, original, BlockNo(901), &c)
+            p.choose(Nanos(0), &head, original, BlockNo(901), &c, false)
         };
         assert_eq!(pick(&mut p, &[1200, 950]), Some(1));
         assert_eq!(pick(&mut p, &[1200]), None);

@@ -220,7 +220,8 @@ pub trait Policy: Send + Sync {
     fn kind(&self) -> PolicyKind;
 
     /// Chooses a copy for a read of `original`: an index into `copies` (first blocks of whole,
-    /// contiguous, trusted copies of all its blocks; never empty), or `None` for the original.
+    /// contiguous, trusted copies of all its blocks; never empty), or `None` for the original. With `only_copies` the original is
+    /// out of the arm's way.
     fn choose(
         &mut self,
         now: Nanos,
@@ -228,6 +229,7 @@ pub trait Policy: Send + Sync {
         original: Extent,
         first: BlockNo,
         copies: &[BlockNo],
+        only_copies: bool,
     ) -> Option<usize>;
 
     /// Whether a read of what begins at `first` rather goes to its copy than to the original, wherever the head is, because others'

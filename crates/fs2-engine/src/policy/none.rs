@@ -15,7 +15,7 @@ impl Policy for NoCopies {
         PolicyKind::None
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
         None
     }
 

@@ -31,8 +31,9 @@ impl Policy for StaticCopies {
         original: Extent,
         block: BlockNo,
         copies: &[BlockNo],
+        only_copies: bool,
     ) -> Option<usize> {
-        self.rule.choose(now, head, original, block, copies)
+        self.rule.choose(now, head, original, block, copies, only_copies)
     }
 
     fn read_seen(&mut self, _: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {}

@@ -59,7 +59,15 @@ impl Policy for Torture {
         PolicyKind::Torture
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, copies: &[BlockNo]) -> Option<usize> {
+    fn choose(
+        &mut self,
+        _: Nanos,
+        _: &Head,
+        _: Extent,
+        _: BlockNo,
+        copies: &[BlockNo],
+        _: bool,
+    ) -> Option<usize> {
         copies.len().checked_sub(1)
     }
 

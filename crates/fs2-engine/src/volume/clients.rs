@@ -316,7 +316,7 @@ impl Volume {
                 continue;
             }
             // Whatever starts or ends leaves the queue.
-            if let Some(io) = self.start(now, seq) {
+            if let Some(io) = self.start(now, seq, None) {
                 return Some(io);
             }
         }
@@ -347,6 +347,8 @@ impl Volume {
     fn dispatch_scheduled(&mut self, now: Nanos, longest: Nanos) -> Option<Io> {
         loop {
             let mut best: Option<(u64, u64)> = None;
+            // What the next of them costs: a sweep may go as far without passing anybody over.
+            let mut reach = (self.config.scheduler == Scheduler::CLook).then_some(u64::MAX);
             let mut seen = 0;
             for seq in self.waiting.keys() {
                 if seen == WINDOW {
@@ -360,17 +362,19 @@ impl Volume {
                 if self.overdue.may_go_first() && now.since(p.arrived) > longest {
                     self.overdue.goes_first();
                     self.waited_for = Some(seq);
-                    best = Some((0, seq));
+                    (best, reach) = (Some((0, seq)), None);
                     break;
                 }
                 seen += 1;
                 let cost = self.scheduled_cost(now, p);
-                if best.is_none_or(|(least, _)| cost < least) {
+                let least = best.map_or(u64::MAX, |(least, _)| least);
+                reach = reach.map(|next| next.min(cost.max(least)));
+                if best.is_none() || cost < least {
                     best = Some((cost, seq));
                 }
             }
             let (_, seq) = best?;
-            if let Some(io) = self.start(now, seq) {
+            if let Some(io) = self.start(now, seq, reach) {
                 self.swept = Sector(io.extent.sector().0 + io.extent.sectors());
                 return Some(io);
             }
@@ -431,7 +435,9 @@ impl Volume {
         !self.held(p.lock, changes) && !self.queued_before(seq, p.lock, changes)
     }
 
-    fn start(&mut self, now: Nanos, seq: u64) -> Option<Io> {
+    /// One that may start goes to the device, or ends without it. Of a read's places those the sweep reaches only behind `reach` are out
+    /// of question.
+    fn start(&mut self, now: Nanos, seq: u64, reach: Option<u64>) -> Option<Io> {
         let p = &self.requests[seq];
         let (kind, request, lock) = (p.kind, p.request, p.lock);
         if kind != Kind::Read && self.mark.erase_failed() {
@@ -440,7 +446,7 @@ impl Volume {
             return None;
         }
         match kind {
-            Kind::Read => Some(self.start_read(now, seq)),
+            Kind::Read => Some(self.start_read(now, seq, reach)),
             Kind::Write => {
                 let op = IoOp::Write { fua: request.flags.fua };
                 Some(self.start_on(now, seq, op, request.extent, IoData::Client(request.id), lock))
@@ -485,7 +491,7 @@ impl Volume {
             let mut before = self.forced.iter().copied().take_while(|&seq| seq < self.flush_behind);
             let seq = before.find(|&seq| self.may_start(seq))?;
             // Whatever starts or ends leaves the queue.
-            if let Some(io) = self.start(now, seq) {
+            if let Some(io) = self.start(now, seq, None) {
                 return Some(io);
             }
         }
@@ -495,7 +501,7 @@ impl Volume {
         self.config.without.has(Part::Gate) || self.ghost.as_ref().is_none_or(|g| g.is_open())
     }
 
-    fn start_read(&mut self, now: Nanos, seq: u64) -> Io {
+    fn start_read(&mut self, now: Nanos, seq: u64, reach: Option<u64>) -> Io {
         let p = &self.requests[seq];
         let (request, lock, blocks) = (p.request, p.lock, p.blocks);
         if self.may_read_copy(p) {
@@ -503,11 +509,15 @@ impl Volume {
             copies.clear();
             copies.extend(self.copies_of(blocks));
             let (arm, counts) = if copies.is_empty() { (Arm::Chosen, false) } else { self.control.next() };
+            let within = |at: Sector| reach.is_none_or(|reach| at.0.wrapping_sub(self.swept.0) <= reach);
+            copies.retain(|copy| within(copy.sector(self.block_size)));
+            let (original, first) = (request.extent, blocks.first());
+            let only_copies = !within(original.sector());
             let others = self.in_flight.values().any(|io| matches!(io.purpose, Purpose::Client { .. }));
             self.head.goes_in_company(others);
             let choice = match copies.is_empty() || arm == Arm::Home || !self.gate_open() {
                 true => None,
-                false => self.policy.choose(now, &self.head, request.extent, blocks.first(), &copies),
+                false => self.policy.choose(now, &self.head, original, first, &copies, only_copies),
             };
             self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {

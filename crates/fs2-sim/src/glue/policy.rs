@@ -49,7 +49,15 @@ impl Policy for Scripted {
         PolicyKind::None
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, copies: &[BlockNo]) -> Option<usize> {
+    fn choose(
+        &mut self,
+        _: Nanos,
+        _: &Head,
+        _: Extent,
+        _: BlockNo,
+        copies: &[BlockNo],
+        _: bool,
+    ) -> Option<usize> {
         if self.prefer { copies.len().checked_sub(1) } else { None }
     }
 

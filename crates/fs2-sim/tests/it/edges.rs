@@ -308,7 +308,7 @@ impl Policy for Fetches {
     fn kind(&self) -> PolicyKind {
         PolicyKind::None
     }
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
         None
     }
     fn read_seen(&mut self, _: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {}
@@ -509,6 +509,33 @@ fn what_is_rather_read_from_its_copy_is_compared_by_that() {
     assert_eq!((first(&[], 0), first(&[1103], 0)), (1103, 1120));
     // Of many, one is near the arm wherever that is.
     assert_eq!((first(&[1103], 62), first(&[1103], 63)), (1120, 1103));
+}
+
+/// 1100 to 1103 have copies from 1300 on.
+#[test]
+fn a_sweep_passes_nobody_over_for_the_place_a_read_would_rather_have() {
+    let order = |reads_copies, from, other| {
+        let mut s = Session::copied(EngineConfig { scheduler: Scheduler::CLook, ..config() });
+        s.idle(1000);
+        s.volume.set_policy(Box::new(Probe { reads_copies, ..Probe::default() }));
+        order(&mut s, &[from, from + 1]);
+        order(&mut s, &[other, 1103])
+    };
+    // Somebody waits between original and copy; somebody waits behind both; the original is behind the arm.
+    assert_eq!(order(true, 1090, 1200), [1103, 1200]);
+    assert_eq!(
+        (order(true, 1090, 1400), order(false, 1090, 1400)),
+        ([1303, 1400].into(), [1103, 1400].into())
+    );
+    assert_eq!(
+        (order(true, 1110, 1400), order(false, 1110, 1400)),
+        ([1303, 1400].into(), [1303, 1400].into())
+    );
+    // Alone it is read wherever it is best.
+    assert_eq!(
+        (order(true, 1110, 1200), order(false, 1110, 1200)),
+        ([1200, 1303].into(), [1200, 1103].into())
+    );
 }
 
 #[test]

@@ -17,7 +17,7 @@ impl Policy for AlwaysCopies {
     fn kind(&self) -> PolicyKind {
         self.0.kind()
     }
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
         Some(0)
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {

@@ -460,6 +460,7 @@ impl Policy for Fs2 {
         original: Extent,
         first: BlockNo,
         copies: &[BlockNo],
+        only_copies: bool,
     ) -> Option<usize> {
         let block_bytes = u64::from(self.shape.block_bytes);
         // Of a copy whole blocks are read.
@@ -476,10 +477,11 @@ impl Policy for Fs2 {
         let mut choice = None;
         if head.in_company() && self.among_copies() {
             let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));
-            let nearest = nearest.filter(|&i| self.prefers_copy(first, copies[i]));
+            let nearest = nearest.filter(|&i| only_copies || self.prefers_copy(first, copies[i]));
             choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
-            let mut best = plain - self.original_goes_on(first) * positioning;
+            let original = plain - self.original_goes_on(first) * positioning;
+            let mut best = if only_copies { f64::INFINITY } else { original };
             for (i, &copy) in copies.iter().enumerate() {
                 let cost = cost(copy);
                 let ahead = cost - self.goes_on(copy) * positioning;

@@ -182,7 +182,7 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_reads_come_back_to_is_read()
             }
             (4..20).for_each(|other| policy.returns.read(BlockRange::at(BlockNo(other), 1), None));
         }
-        policy.choose(Nanos(0), &Head::new(None), original, BlockNo(320), &copies)
+        policy.choose(Nanos(0), &Head::new(None), original, BlockNo(320), &copies, false)
     };
     assert_eq!((chosen(&[]), chosen(&[Part::Returns])), (Some(1), None));
 }
@@ -194,10 +194,13 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     // The head is right before the original; whether it still is when the read is served, nobody can know in company.
     head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
     let mut policy = policy();
-    let mut chosen = |policy: &mut Fs2, others: bool| {
+    let mut asked = |policy: &mut Fs2, others: bool, only_copies: bool| {
         head.goes_in_company(others);
-        policy.choose(Nanos(0), &head, original, BlockNo(320), &copies)
+        policy.choose(Nanos(0), &head, original, BlockNo(320), &copies, only_copies)
     };
+    // Where it is out of the arm's way a copy is read: the one that costs less.
+    assert_eq!(asked(&mut policy, false, true), Some(0));
+    let mut chosen = |policy: &mut Fs2, others: bool| asked(policy, others, false);
     let prefers = |policy: &Fs2| policy.prefers_copy(BlockNo(320), BlockNo(2320));
     assert_eq!(
         (chosen(&mut policy, false), chosen(&mut policy, true), prefers(&policy)),
@@ -216,6 +219,8 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     assert_eq!(chosen(&mut policy, true), Some(1));
     policy.originals_go_on.learn(BlockNo(320), true, 0.5);
     assert_eq!((chosen(&mut policy, true), prefers(&policy)), (None, false));
+    assert_eq!(asked(&mut policy.clone(), true, true), Some(1));
+    let mut chosen = |policy: &mut Fs2, others: bool| asked(policy, others, false);
     let mut copies_alone = policy.clone().without([Part::OriginalsChance].into_iter().collect());
     assert_eq!(chosen(&mut copies_alone, true), Some(1));
     policy.copies_go_on.learn(BlockNo(2320), true, 1.0);
@@ -234,7 +239,7 @@ fn a_copy_where_reads_take_longer_is_not_read() {
     // The head is right before the copy.
     head.completed(Op::Read, Sector(2312), 4096, Nanos(0), Nanos::from_millis(1));
     let mut policy = policy();
-    let chosen = |policy: &mut Fs2| policy.choose(Nanos(0), &head, original, BlockNo(320), &copies);
+    let chosen = |policy: &mut Fs2| policy.choose(Nanos(0), &head, original, BlockNo(320), &copies, false);
     assert_eq!(chosen(&mut policy), Some(0));
     // As long as predicted.
     after(&mut policy, &ground, &[(320, 2, 6)]);

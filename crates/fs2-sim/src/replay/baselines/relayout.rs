@@ -214,13 +214,14 @@ impl<P: Planner> Policy for Relayout<P> {
         original: Extent,
         _: BlockNo,
         copies: &[BlockNo],
+        only_copies: bool,
     ) -> Option<usize> {
         if !self.planner.nearest_only() {
             return (!copies.is_empty()).then_some(0);
         }
         let at = |b: &BlockNo| head.distance(Sector(u64::from(b.0) * self.shape.block_sectors()));
         let nearest = (0..copies.len()).min_by_key(|&i| at(&copies[i]))?;
-        (at(&copies[nearest]) < head.distance(original.sector())).then_some(nearest)
+        (only_copies || at(&copies[nearest]) < head.distance(original.sector())).then_some(nearest)
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {

@@ -88,11 +88,13 @@ impl Policy for SrArray {
         original: Extent,
         first: BlockNo,
         copies: &[BlockNo],
+        only_copies: bool,
     ) -> Option<usize> {
         let bytes = u64::from(self.shape.block_bytes);
         let within = original.offset() - u64::from(first.0) * bytes;
         let cost = |at: u64| head.read_cost_ms(now, Sector(at / SECTOR_BYTES), original.len());
-        let (mut best, mut choice) = (cost(original.offset()), None);
+        let mut best = if only_copies { f64::INFINITY } else { cost(original.offset()) };
+        let mut choice = None;
         for (i, copy) in copies.iter().enumerate() {
             let copy = cost(u64::from(copy.0) * bytes + within);
             if copy < best {

@@ -310,6 +310,8 @@ pub(crate) struct Probe {
     pub(crate) in_company: Arc<Mutex<Vec<bool>>>,
     /// Originals whose copies are rather read.
     pub(crate) rather_copied: Vec<BlockNo>,
+    /// Whether reads are served from copies, though originals are as good.
+    pub(crate) reads_copies: bool,
     /// Read to nowhere after each read.
     pub(crate) trail: Option<BlockRange>,
 }
@@ -318,9 +320,17 @@ impl Policy for Probe {
     fn kind(&self) -> PolicyKind {
         PolicyKind::None
     }
-    fn choose(&mut self, _: Nanos, head: &Head, _: Extent, _: BlockNo, _: &[BlockNo]) -> Option<usize> {
+    fn choose(
+        &mut self,
+        _: Nanos,
+        head: &Head,
+        _: Extent,
+        _: BlockNo,
+        _: &[BlockNo],
+        only_copies: bool,
+    ) -> Option<usize> {
         self.in_company.lock().unwrap().push(head.in_company());
-        None
+        (self.reads_copies || only_copies).then_some(0)
     }
     fn prefers_copy(&self, first: BlockNo, _: BlockNo) -> bool {
         self.rather_copied.contains(&first)
