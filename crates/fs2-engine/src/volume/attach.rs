@@ -36,6 +36,9 @@ pub(crate) const NO_MARK: &str = "the last session did not end cleanly, or trust
 /// Entries whose originals are hashed soon after the attach, as an alarm.
 const SAMPLE: usize = 256;
 
+/// More than the generations of two headers are ever apart: each try to write one takes one.
+const UNREAD_JUMP: u64 = 1 << 10;
+
 /// Bytes of one read of the table: with the pieces that indirect blocks cut it into, less than a read for each MiB.
 const READ_BYTES: usize = 2 << 20;
 
@@ -482,6 +485,8 @@ impl Volume {
             volume_id: 0,
             generation: 0,
             slot: 0,
+            jump: 0,
+            sole: false,
             owned: true,
         };
         let slot = |s| home.geometry.header_slot_offset(s);
@@ -492,7 +497,10 @@ impl Volume {
         // One that cannot be read counts as damaged, and is what an erasure overwrites first.
         let (a, b) = match [0, 1].map(|s| read_file(backings.home(), &home, slot(s), page)) {
             [Err(e), Err(_)] => return Err(NotFound::Unread(e)),
-            [a, b] => (a.unwrap_or(vec![0xff; page]), b.unwrap_or(vec![0xff; page])),
+            [a, b] => {
+                home.jump = if a.is_err() || b.is_err() { UNREAD_JUMP } else { 0 };
+                (a.unwrap_or(vec![0xff; page]), b.unwrap_or(vec![0xff; page]))
+            }
         };
         let found = Header::recover(&a, &b);
         // Nothing of it is touched, its mark not either: how one is erased in that format is not known. That program
@@ -507,6 +515,9 @@ impl Volume {
         // A file that grew since has pages nobody emptied: those of the header count.
         home.pages = header.pages;
         (home.volume_id, home.generation, home.slot) = (header.volume_id, header.generation, found.slot);
+        // What was read there, that is.
+        let foreign = found.report.slots[1 - found.slot] == Err(fs2_table::Damage::NotAHeader);
+        home.sole = foreign && home.jump == 0;
         Ok(Found { home, header, file })
     }
 

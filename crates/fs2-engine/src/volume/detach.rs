@@ -148,8 +148,11 @@ impl Volume {
                     let d = self.detach.as_mut().expect("detaching");
                     d.marked = d.why_not.is_none();
                     d.phase = Phase::Done;
-                    if d.marked {
+                    if self.mark != MarkState::Stuck {
                         self.mark = MarkState::Stands;
+                    }
+                    if self.distrusted {
+                        self.want_mark_erased();
                     }
                 }
                 Phase::Done => return,
@@ -176,6 +179,13 @@ impl Volume {
         let d = self.detach.as_mut().expect("detaching");
         if d.why_not.is_none() {
             d.why_not = Some(why.into());
+        }
+    }
+
+    /// Trust ended while the session does: no mark.
+    pub(super) fn detach_frozen(&mut self, why: &Freeze) {
+        if self.detach.as_ref().is_some_and(|d| !matches!(d.phase, Phase::Start | Phase::Done)) {
+            self.give_up(&format!("the session was frozen: {why}"));
         }
     }
 
@@ -219,8 +229,8 @@ impl Volume {
         let d = self.detach.as_ref().expect("detaching");
         let live = self.live.as_ref().expect("an active volume has a notion of liveness");
         if d.why_not.is_none() && d.descriptors != live.descriptors() {
-            self.freeze(Freeze::ForeignWriter, true);
             self.give_up("the group descriptors on disk are not those the client wrote");
+            self.freeze(Freeze::ForeignWriter, true);
         }
         self.set_phase(Phase::Pages);
     }
@@ -313,8 +323,8 @@ impl Volume {
             Step::Superblock => {
                 let live = self.live.as_ref().expect("an active volume has a notion of liveness");
                 if outcome.brought.bytes() != &live.superblock()[..] {
-                    self.freeze(Freeze::ForeignWriter, true);
                     self.give_up("the superblock on disk is not the one the client wrote");
+                    self.freeze(Freeze::ForeignWriter, true);
                 }
             }
             Step::Descriptors(at) => {

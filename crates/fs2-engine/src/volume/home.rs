@@ -27,6 +27,10 @@ pub(super) struct Home {
     /// Generation and slot of the header that stands.
     pub(super) generation: u64,
     pub(super) slot: usize,
+    /// Added to the next generation: the slot that could not be read may hold a header with a higher one than what was.
+    pub(super) jump: u64,
+    /// The other slot holds what is no header: a client may have written it in a session that was killed (R7).
+    pub(super) sole: bool,
     /// R7: no client has touched the table's blocks in this session.
     pub(super) owned: bool,
 }
@@ -106,12 +110,15 @@ impl Volume {
         self.write_unmarked();
     }
 
-    /// Writes a header without a mark over the slot that does not stand; after a failure that is the other.
+    /// Writes a header without a mark over the slot that does not stand, if it is ours; after a failure that is the other. Over the one that
+    /// stands it may be torn, which costs the table.
     fn write_unmarked(&mut self) {
         self.mark = MarkState::Erasing { failed: false };
         let Some(home) = &mut self.home else { return };
-        home.generation += 1;
-        home.slot = 1 - home.slot;
+        home.generation += 1 + std::mem::take(&mut home.jump);
+        if !home.sole {
+            home.slot = 1 - home.slot;
+        }
         let header = home.unmarked(home.generation, self.block_size);
         let offset = home.geometry.header_slot_offset(home.slot);
         self.urge_table_write(offset, &header.encode(), || Purpose::EraseMark);
@@ -178,6 +185,8 @@ pub(super) mod tests {
             volume_id: 7,
             generation: 1,
             slot: 0,
+            jump: 0,
+            sole: false,
             owned: true,
         }
     }

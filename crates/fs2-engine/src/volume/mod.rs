@@ -605,6 +605,7 @@ impl Volume {
         if self.standing == Standing::Active {
             self.standing = Standing::Frozen(why.clone());
         }
+        self.detach_frozen(&why);
         if let Some(live) = &mut self.live {
             live.freeze(why);
         }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fs2_block::{BlockNo, BlockRange, Op};
-use fs2_engine::{EIO, EngineConfig, IoOp, Standing, Target};
+use fs2_engine::{AttachOptions, EIO, EngineConfig, IoOp, Standing, Target, Volume};
 use fs2_sim::glue::Scripted;
 use fs2_table::{Header, PAGE_BYTES};
 
@@ -168,4 +168,112 @@ fn a_detach_whose_page_fails_leaves_no_mark() {
     assert_eq!(s.volume.table().dirty_pages(), 1);
     let found = Header::recover(&s.table[..PAGE_BYTES], &s.table[PAGE_BYTES..2 * PAGE_BYTES]);
     assert!(found.header.unwrap().mark.is_none());
+}
+
+/// R7 across a restart. A client took the blocks of a header slot, and the daemon is killed before inode 5 on disk says so: the next one's
+/// erasure of the mark, also one that is tried again, goes over the other slot.
+#[test]
+fn what_a_client_took_of_the_table_stays_the_clients_behind_a_kill() {
+    let mut s = Session::attach(image(&DATA, &[], 0), config());
+    s.policy(Scripted::default()).write(1500, 1, 1).unwrap();
+    let layout = fs2_ext2::Layout::read(&mut s.device).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut s.device).unwrap().unwrap();
+    let both = headers(&s.device);
+    let standing = usize::from(both[1] > both[0]);
+    let at = file.extents[0].1.offset() + (1 - standing) as u64 * PAGE;
+    s.write((at / BLOCK as u64) as u32, (PAGE / BLOCK as u64) as u32, 0xee).unwrap();
+    // Killed.
+    let mut s = Session::attach(s.device, config());
+    assert!(matches!(s.volume.standing(), Standing::Inactive(_)), "{:?}", s.volume.standing());
+    let id = s.submit(Op::Write, 1501 * BLOCK as u64, BLOCK as u64, Some(&[2; BLOCK]));
+    let erasure = s.dispatch().unwrap();
+    s.fail = |_| Some(EIO);
+    s.complete(erasure);
+    s.fail = |_| None;
+    assert_eq!(s.run(), [(id, Ok(vec![2; BLOCK]))]);
+    let taken = &s.device[at as usize..][..PAGE_BYTES];
+    assert!(taken.iter().all(|&b| b == 0xee), "the daemon wrote over what the client had written");
+}
+
+/// A foreign writer is noticed between the pages of a detach and its mark, or behind that.
+#[test]
+fn no_mark_behind_a_foreign_writer_noticed_in_a_detach() {
+    for before in 0..12 {
+        let mut s = Session::copied(config());
+        s.policy(Scripted::default()).write(1500, 1, 1).unwrap();
+        s.volume.begin_detach(s.now);
+        let mut told = false;
+        let mut n = 0;
+        while let Some(io) = s.dispatch() {
+            if n == before {
+                s.volume.foreign_writer(s.now);
+                told = true;
+            }
+            n += 1;
+            s.complete(io);
+        }
+        let report = s.volume.detached().expect("it ended");
+        let stands = headers(&s.device).into_iter().flatten().max().unwrap().1;
+        assert!(!told || !report.marked && !stands, "after {before} of {n}: {report:?}, on disk {stands}");
+    }
+}
+
+/// A device of which some bytes cannot be read.
+struct Unreadable<'a>(&'a mut Vec<u8>, std::ops::Range<u64>);
+
+impl fs2_block::ReadAt for Unreadable<'_> {
+    fn size_bytes(&mut self) -> std::io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        if offset < self.1.end && offset + buf.len() as u64 > self.1.start {
+            return Err(std::io::Error::from_raw_os_error(EIO));
+        }
+        self.0.read_at(offset, buf)
+    }
+}
+
+/// The newest header, which bears the mark, cannot be read for a while, nor written. The mark's erasure goes to the other slot, with a
+/// number that has to be higher than what was not read.
+#[test]
+fn a_mark_that_could_not_be_read_is_not_believed_behind_its_erasure() {
+    // 1100 to 1103 have replicas. The overwriting of the old slot fails.
+    let mut s = Session::copied(config());
+    s.policy(Scripted { eager: true, ..Scripted::default() });
+    let before = headers(&s.device);
+    let old = usize::from(before[1] > before[0]);
+    let id = s.submit(Op::Write, 1500 * BLOCK as u64, BLOCK as u64, Some(&[1; BLOCK]));
+    while let Some(io) = s.dispatch() {
+        let sorted = headers(&s.device);
+        let erased = sorted[1 - old] > sorted[old];
+        let header = matches!(io.op, IoOp::Write { .. }) && io.extent.len() == PAGE && erased;
+        s.fail = if header { |_| Some(EIO) } else { |_| None };
+        s.complete(io);
+        s.fail = |_| None;
+    }
+    assert_eq!(s.volume.poll_reply().map(|r| r.request.0), Some(id));
+    let (marked, mut device) = s.detach();
+    assert!(marked);
+    let newest = 1 - old;
+    let layout = fs2_ext2::Layout::read(&mut device).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut device).unwrap().unwrap();
+    let at = file.extents[0].1.offset() + newest as u64 * PAGE;
+    // The next session cannot read it.
+    let mut bad = Unreadable(&mut device, at..at + PAGE);
+    let (volume, _) = Volume::attach(&mut bad, None, config(), &AttachOptions::default()).unwrap();
+    assert!(matches!(volume.standing(), Standing::Inactive(_)));
+    let mut s = Session::of(volume, device);
+    // Nor write it, the first time.
+    let id = s.submit(Op::Write, 1100 * BLOCK as u64, BLOCK as u64, Some(&[0x77; BLOCK]));
+    while let Some(io) = s.dispatch() {
+        s.fail = if io.extent.offset() == at { |_| Some(EIO) } else { |_| None };
+        s.complete(io);
+    }
+    let reply = s.volume.poll_reply().unwrap();
+    assert_eq!((reply.request.0, reply.result), (id, Ok(())));
+    // Killed; and it can be read again.
+    let mut s = Session::attach(s.device, config());
+    s.reading_copies();
+    assert_eq!(s.value(1100), 0x7777, "{:?}", s.volume.standing());
 }
