@@ -76,7 +76,7 @@ impl Head {
     /// Belief before the first completion: head at sector 0, angle unknown, mean positioning time
     /// half the mean random seek and half a turn (guess: files are not spread at random).
     pub fn new(profile: DriveProfile, knowledge: Knowledge) -> Head {
-        let mean_positioning = (profile.mean_seek().0 + profile.turn().0) as f64 / 2.0;
+        let mean_positioning = (profile.mean_seek() + profile.turn()).0 as f64 / 2.0;
         let belief = Disk::new(profile);
         let turns_per_second = belief.fixed.geometry.as_ref().map_or(0.0, |g| g.turns_per_ns() * 1e9);
         Head {

@@ -37,6 +37,12 @@ pub enum SeekCurve {
     },
 }
 
+/// Longer than any arm has ever taken: what is added up from seeks stays a time.
+pub(crate) const SEEK_MAX_MS: f64 = 10_000.0;
+
+/// Distances at which a curve is looked at, besides its ends.
+const SEEK_STEPS: u128 = 512;
+
 impl SeekCurve {
     /// Milliseconds to move `distance` sectors.
     pub fn millis(&self, distance: u64) -> f64 {
@@ -54,6 +60,19 @@ impl SeekCurve {
             SeekCurve::Table { points } => interpolate(points, x),
         };
         ms.max(0.0)
+    }
+
+    /// What is wrong with it over so many sectors or cylinders, if it takes longer than [`SEEK_MAX_MS`] anywhere.
+    pub(crate) fn takes_too_long(&self, full: u64) -> Option<String> {
+        let knee = match self {
+            SeekCurve::CubicLinear { knee, .. } | SeekCurve::SqrtLinear { knee, .. } => *knee as u64,
+            SeekCurve::Table { .. } => 0,
+        };
+        let steps = (1..=SEEK_STEPS).map(|i| (u128::from(full) * i / SEEK_STEPS) as u64);
+        let halves = (0..u64::BITS).map(|n| full >> n);
+        let ends = [knee.min(full), knee.saturating_sub(1).min(full)];
+        let x = steps.chain(halves).chain(ends).find(|&x| self.millis(x) > SEEK_MAX_MS)?;
+        Some(format!("a seek over {x} takes {:.0} ms, expected at most {SEEK_MAX_MS}", self.millis(x)))
     }
 
     /// The curve with every time multiplied by `factor` (a deliberately wrong belief, a slower arm).

@@ -10,7 +10,7 @@ pub(super) fn curve(m: &Block, cylinders: u32, parser: &mut Parser<'_>) -> Resul
     let (place, kind) = word(m, "Seek type")?;
     let ms = |name: &str| number(m, name, 0.0..=10_000.0);
     let full = f64::from(cylinders.max(2) - 1);
-    Ok(match kind {
+    let curve = match kind {
         // The parameter itself sets the type.
         _ if m.find("Full seek curve").is_some() => extracted(m, parser)?,
         "constant" => SeekCurve::Table { points: vec![(1.0, ms("Constant seek time")?)] },
@@ -41,7 +41,11 @@ pub(super) fn curve(m: &Block, cylinders: u32, parser: &mut Parser<'_>) -> Resul
                 format!("seek type `{other}`, expected extracted, linear, curve, constant, hpl or hplplus10");
             return Err(place.error(what));
         }
-    })
+    };
+    match curve.takes_too_long(cylinders.into()) {
+        Some(what) => Err(place.error(what)),
+        None => Ok(curve),
+    }
 }
 
 /// A file of measured distances and times.

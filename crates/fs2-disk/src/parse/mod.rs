@@ -12,7 +12,7 @@ pub(crate) use render::to_toml;
 
 use crate::controller::ReadAhead;
 use crate::profile::{DiskSpec, DriveProfile, FlashSpec, Mechanism, Power, ProfileError, Zone};
-use crate::seek::SeekCurve;
+use crate::seek::{SEEK_MAX_MS, SeekCurve};
 
 /// 2⁵³ sectors (4 EiB): whole numbers up to here are exact in the floating point of seek curves.
 const MAX_SECTORS: u64 = 1 << 53;
@@ -209,7 +209,7 @@ impl Source<'_> {
             cylinder_skew_ms,
             tracks_per_cylinder,
             zones,
-            seek: self.seek(&raw.seek)?,
+            seek: self.seek(&raw.seek, platter.as_ref().map_or(capacity, |p| p.cylinders().into()))?,
             same_track_ms: self.optional(&raw.same_track_ms, "same_track_ms", 0.0..=1000.0)?,
             write_settle_ms: self.number(&raw.write_settle_ms, "write_settle_ms", settle_min..=1000.0)?,
             overhead_us,
@@ -315,7 +315,16 @@ impl Source<'_> {
         Ok(zones)
     }
 
-    fn seek(&self, raw: &Spanned<RawSeek>) -> Result<SeekCurve, ProfileError> {
+    /// A curve over as many sectors, or cylinders, as there are.
+    fn seek(&self, raw: &Spanned<RawSeek>, full: u64) -> Result<SeekCurve, ProfileError> {
+        let curve = self.curve(raw)?;
+        match curve.takes_too_long(full) {
+            Some(what) => Err(self.error(raw.span().start, what)),
+            None => Ok(curve),
+        }
+    }
+
+    fn curve(&self, raw: &Spanned<RawSeek>) -> Result<SeekCurve, ProfileError> {
         let distance = 1.0..=MAX_SECTORS as f64;
         match raw.get_ref() {
             RawSeek { cubic_linear: Some(c), sqrt_linear: None, table: None } => {
@@ -357,7 +366,7 @@ impl Source<'_> {
             let (x, ms) = *point.get_ref();
             let before = points.last().map_or(0.0, |p| p.0);
             // Written so that a NaN fails.
-            if !(x > before && x <= MAX_SECTORS as f64 && (0.0..=10_000.0).contains(&ms)) {
+            if !(x > before && x <= MAX_SECTORS as f64 && (0.0..=SEEK_MAX_MS).contains(&ms)) {
                 let what = format!(
                     "point [{x}, {ms}], expected a distance above {before} sectors and a time of 0 to 10000 ms"
                 );

@@ -153,6 +153,25 @@ fn each_fault_is_reported_with_its_line_and_what_was_expected() {
 }
 
 #[test]
+fn an_arm_that_takes_for_ever_is_refused() {
+    let text = profile("wd800-repaired").to_toml();
+    let linear = text.lines().find(|l| l.starts_with("linear")).unwrap();
+    let cubic = text.lines().find(|l| l.starts_with("cubic")).unwrap();
+    for (line, instead) in [
+        (linear, "linear = [1e6, 4.16]"),
+        (linear, "linear = [0, 10001]"),
+        // Between the ends, which are within it.
+        (cubic, "cubic = [0, -1e-6, 11, 0]"),
+        (cubic, "cubic = [1e6, 0, 0, 0]"),
+        (cubic, "cubic = [0, 0, 0, 10001]"),
+    ] {
+        let message = refused(&text.replace(line, instead)).1;
+        assert!(message.contains("a seek over ") && message.contains("expected at most 10000"), "{message}");
+    }
+    DriveProfile::parse(&text.replace(linear, "linear = [0, 10000]"), "x.toml").unwrap();
+}
+
+#[test]
 fn faults_without_a_place_of_their_own() {
     assert!(refused("").1.contains("missing field"));
     assert!(refused("\n\nname = ").1.contains("line 3"));

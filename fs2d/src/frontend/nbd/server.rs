@@ -84,6 +84,9 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     refusals: Seldom,
+    /// Of connections that come and go: anybody who may connect may do so as often as it likes.
+    arrivals: Seldom,
+    departures: Seldom,
 }
 
 impl Shared {
@@ -119,6 +122,8 @@ impl Server {
             state: Mutex::default(),
             changed: Condvar::new(),
             refusals: Seldom::default(),
+            arrivals: Seldom::default(),
+            departures: Seldom::default(),
         });
         let (ours, theirs) = UnixStream::pair()?;
         let thread = {
@@ -237,7 +242,7 @@ fn serve(shared: &Arc<Shared>, outbox: Arc<Outbox>, peer: &str) {
         }
     }
     let _disconnect = Disconnect(shared, id);
-    tracing::info!("NBD connection {} of {peer}", id.0);
+    shared.arrivals.line(|more| tracing::info!("NBD connection {} of {peer}{more}", id.0));
     let connection = Connection {
         outbox,
         service: shared.service.clone(),
@@ -245,15 +250,16 @@ fn serve(shared: &Arc<Shared>, outbox: Arc<Outbox>, peer: &str) {
         handshake_timeout: shared.options.handshake_timeout,
         patience: shared.options.patience,
     };
+    let departed = |write: &dyn Fn(&str)| shared.departures.line(write);
     match connection.run() {
         end @ (End::TakesNothing | End::SendsNoMore) => {
             shared.service.client_cut();
-            tracing::warn!("NBD connection {} of {peer} closed: {end}", id.0);
+            departed(&|more| tracing::warn!("NBD connection {} of {peer} closed: {end}{more}", id.0));
         }
         end @ End::Session(CloseReason::Violation(_)) => {
-            tracing::warn!("NBD connection {} of {peer} closed: {end}", id.0);
+            departed(&|more| tracing::warn!("NBD connection {} of {peer} closed: {end}{more}", id.0));
         }
-        end => tracing::info!("NBD connection {} of {peer} ended: {end}", id.0),
+        end => departed(&|more| tracing::info!("NBD connection {} of {peer} ended: {end}{more}", id.0)),
     }
 }
 
