@@ -269,11 +269,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     if serve.frontend == FrontendKind::Ublk {
         resume(serve, &mut settings)?;
     }
-    let given = serve.hand_over.and_then(|fd| {
-        Given::receive(fd)
-            .inspect_err(|why| tracing::warn!("the former daemon's session does not go on: {why}"))
-            .ok()
-    });
+    let given = serve.hand_over.map(Given::receive);
     let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
     // Of a device that programs wait for, the lock is waited for also by who is asked to end meanwhile: it serves until they are done. Where
     // nobody supervises, no other would come.

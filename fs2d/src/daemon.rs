@@ -243,6 +243,18 @@ fn refuse_over(trace: &Path, device: &Path, table: Option<&Path>) -> Result<(), 
     Err(DaemonError::Setting(format!("trace {}: that is {what}; give another file", trace.display())))
 }
 
+/// Programs wait for what was served; what the path names by now would get their writes.
+fn refuse_another(file: &FileStore, served: &str) -> Result<(), DaemonError> {
+    let path = file.path().display();
+    let found = file.identity().map_err(|source| DaemonError::Io { what: path.to_string(), source })?;
+    if found == served {
+        return Ok(());
+    }
+    let what =
+        format!("{path} is not what was served: another file or disk has its name; bring back the former");
+    Err(DaemonError::Setting(what))
+}
+
 /// Whether a flush failed in a session that this one goes on with.
 fn lost_before(device: &Path, settings: &Settings) -> bool {
     let lost = settings.again && runtime::is_lost(device);
@@ -264,11 +276,11 @@ fn remember_lost(device: &Path) {
     }
 }
 
-/// As [`open`], or goes on with what a former daemon has left, where that fits.
+/// As [`open`], or goes on with what a former daemon has left, where that can be read and fits.
 pub(crate) fn open_with(
     device: &Path,
     settings: &Settings,
-    given: Option<Given>,
+    given: Option<Result<Given, String>>,
     stop: &Stop,
 ) -> Result<Served, DaemonError> {
     if let Some(trace) = &settings.trace {
@@ -276,12 +288,21 @@ pub(crate) fn open_with(
     }
     let wait = Duration::from_secs(settings.lock_wait);
     let file = claim(device, how_direct(device, settings), wait, stop)?;
+    if let Some(served) = &settings.instead_of {
+        refuse_another(&file, served)?;
+    }
     let cached = !file.is_direct() && !file.is_device();
     let settle = file.is_direct();
     let was_given = given.is_some();
     // Under the lock: nobody has written since, or it says so.
-    let given = given.and_then(|g| g.for_store(&file));
-    // An active session keeps no stamp in a file, but its hand-over has one.
+    let given = given.and_then(|given| match given {
+        Ok(given) => given.for_store(&file),
+        Err(why) => {
+            tracing::warn!("the former daemon's session does not go on: {why}");
+            None
+        }
+    });
+    // An active session keeps no stamp in a file, but its hand-over has one; if that cannot be read, nobody knows.
     let written_since = runtime::written_since(device, &file) || was_given && given.is_none();
     let flush_failed = lost_before(device, settings);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());

@@ -169,6 +169,10 @@ pub struct Settings {
     #[arg(long, hide = true)]
     pub again: bool,
 
+    /// The backing that a former daemon served, by its [identity](fs2_store::FileStore::identity): what the path names by now may be another.
+    #[arg(long, hide = true, value_name = "IDENTITY")]
+    pub instead_of: Option<String>,
+
     /// I/Os at the device at a time [default: on a drive that turns as many as its own queue takes, at most 16, and 1 where
     /// it is modelled; else 128].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -237,6 +241,9 @@ impl Settings {
         if let Some(drive) = &self.drive {
             put("--drive=", absolute_if_file(drive));
             put("--time-scale=", self.time_scale.to_string().into());
+        }
+        if let Some(identity) = &self.instead_of {
+            put("--instead-of=", identity.into());
         }
         if let Some(belief) = &self.belief {
             put("--belief=", absolute_if_file(belief));
@@ -383,7 +390,7 @@ mod tests {
         use clap::Parser;
         let args = "x --policy torture --drive wd800-repaired --time-scale 0.25 --space 2.5% --watermarks 20,12,3.5 \
                     --table /a/t --trust verify --discard pass --host-reserve 0 --trace /b/c --record /d --require-active \
-                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid --again \
+                    --depth 3 --rotational yes --direct on --io threads --degree 2 --lock-wait 0 --paranoid --again --instead-of file-1-2-3 \
                     --metrics unix:/e/f --metrics-remote --control-sample 1/2 --keep-cpus-awake off";
         let one = Only::try_parse_from(args.split_whitespace()).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(one.settings.to_args());

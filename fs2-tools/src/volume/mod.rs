@@ -130,7 +130,8 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         active: false,
         path: place("mount"),
     };
-    record.again = text_of(daemon_args(plan, frontend, &record, &supervisor::again(&plan.settings)))?;
+    let again = supervisor::again(&plan.settings, &device).map_err(io_error(device.display().to_string()))?;
+    record.again = text_of(daemon_args(plan, frontend, &record, &again))?;
     let _ = std::fs::remove_file(record.failure_file());
     let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
     record.is_served_by(daemon.pid());

@@ -21,6 +21,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fs2_store::FileStore;
 use fs2d::frontend::ublk;
 use fs2d::runtime::{Ending, begin_ending};
 use fs2d::settings::Settings;
@@ -50,9 +51,14 @@ fn flag_of(record: &MountRecord) -> PathBuf {
 /// PR_SET_IO_FLUSHER of linux/prctl.h.
 const SET_IO_FLUSHER: i32 = 57;
 
-/// What a later daemon is told, of what the first was.
-pub(super) fn again(settings: &Settings) -> Settings {
-    Settings { record: None, trace: None, require_active: false, again: true, ..settings.clone() }
+/// What a later daemon is told, of what the first was, which serves what the path names now.
+///
+/// # Errors
+/// What the system says of the path.
+pub(super) fn again(settings: &Settings, device: &Path) -> io::Result<Settings> {
+    let instead_of = Some(FileStore::identity_at(device)?);
+    let (record, trace) = (None, None);
+    Ok(Settings { record, trace, require_active: false, again: true, instead_of, ..settings.clone() })
 }
 
 /// Leaves a supervisor beside the daemon of a volume whose record is written. What is not mounted yet it lets alone as long as
@@ -296,7 +302,6 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
     }
     let mut args: Vec<OsString> = record.again.iter().map(OsString::from).collect();
     let ublk = ublk::device_of(&record.block_device);
-    // What the volume's path names may be another file by now.
     args.extend(ublk.map(|n| format!("--take-over={n}").into()));
     let mut daemon = Daemon::start(record, &args)?;
     let pid = daemon.pid();

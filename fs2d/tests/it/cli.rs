@@ -55,10 +55,14 @@ struct Daemon(Child);
 impl Daemon {
     /// It serves zeros by NBD, all of it in `dir`.
     fn start(dir: &Path, args: &[&str]) -> Daemon {
-        let image = dir.join("image");
-        std::fs::File::create(&image).unwrap().set_len(64 << 10).unwrap();
+        std::fs::File::create(dir.join("image")).unwrap().set_len(64 << 10).unwrap();
+        Daemon::at(dir, args)
+    }
+
+    /// Of the image that is there.
+    fn at(dir: &Path, args: &[&str]) -> Daemon {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fs2d"));
-        command.arg("serve").arg(&image).args(["--passive", "--control"]).arg(dir.join("control"));
+        command.arg("serve").arg(dir.join("image")).args(["--passive", "--control"]).arg(dir.join("control"));
         command.arg("--listen").arg(format!("unix:{}", dir.join("nbd").display())).args(args);
         // As a log on a full file system.
         let log = std::fs::File::options().write(true).open("/dev/full").unwrap();
@@ -145,4 +149,25 @@ fn a_daemon_without_a_mount_ends_once_nobody_is_mounting() {
     });
     drop(mounting);
     assert_eq!(daemon.ended(), Some(0));
+}
+
+/// What programs wait for is known by itself, not by its name.
+#[test]
+fn a_file_that_took_the_name_of_what_was_served_is_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, other) = (dir.path().join("image"), dir.path().join("other"));
+    for file in [&image, &other] {
+        std::fs::File::create(file).unwrap().set_len(64 << 10).unwrap();
+    }
+    let served = fs2_store::FileStore::identity_at(&image).unwrap();
+    let mut daemon = Daemon::at(dir.path(), &["--again", "--instead-of", &served]);
+    let control = dir.path().join("control");
+    let mut client = within_reason("it does not answer", || fs2_control::Client::connect(&control).ok());
+    client.ask(&fs2_control::Command::Detach).unwrap();
+    assert_eq!(daemon.ended(), Some(0));
+    std::fs::rename(&other, &image).unwrap();
+    let at = image.to_str().unwrap();
+    let (code, _, err) = fs2d(&["serve", at, "--passive", "--again", "--instead-of", &served]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("is not what was served: another file or disk has its name"), "{err}");
 }

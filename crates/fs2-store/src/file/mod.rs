@@ -220,6 +220,23 @@ impl FileStore {
         &self.path
     }
 
+    /// A name that no other file or disk of this boot has, also one that is found by the same path later, or is given the number of this
+    /// one: a file is known by when it was made, too, where its file system says that, a disk by the kernel's count of disks.
+    ///
+    /// # Errors
+    /// What the system says of it.
+    pub fn identity(&self) -> io::Result<String> {
+        sys::identity_of(&self.file)
+    }
+
+    /// The same of what is opened for reading alone, and not claimed.
+    ///
+    /// # Errors
+    /// As [`FileStore::identity`], and of opening it.
+    pub fn identity_at(path: &Path) -> io::Result<String> {
+        sys::identity_of(&File::open(path)?)
+    }
+
     /// Whether the page cache is bypassed.
     pub fn is_direct(&self) -> bool {
         self.align > 1

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
@@ -274,6 +275,24 @@ pub(super) fn queue_depth(dir: &Path) -> Option<u32> {
     least
 }
 
+/// 0 where the kernel has none.
+fn diskseq(file: &File) -> u64 {
+    let mut number = 0;
+    // SAFETY: BLKGETDISKSEQ writes one u64, or nothing.
+    let _ = unsafe { ioctls::blkgetdiskseq(file.as_raw_fd(), &mut number) };
+    number
+}
+
+/// See [`FileStore::identity`](super::FileStore::identity).
+pub(super) fn identity_of(file: &File) -> io::Result<String> {
+    let m = file.metadata()?;
+    if m.rdev() != 0 {
+        return Ok(format!("dev-{}-{}", m.rdev(), diskseq(file)));
+    }
+    let made = m.created().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
+    Ok(format!("file-{}-{}-{}", m.dev(), m.ino(), made.map_or(0, |d| d.as_nanos())))
+}
+
 /// What a foreign writer would move.
 pub(super) fn stamp_of(file: &File, is_device: bool) -> Option<StampOf> {
     let m = file.metadata().ok()?;
@@ -293,13 +312,10 @@ pub(super) fn stamp_of(file: &File, is_device: bool) -> Option<StampOf> {
     }
     let stat = fs::read_to_string(sysfs(m.rdev()).join("stat")).ok()?;
     let field = |n: usize| stat.split_ascii_whitespace().nth(n)?.parse::<u64>().ok();
-    let mut diskseq = 0;
-    // SAFETY: BLKGETDISKSEQ writes one u64; where the kernel has none, it stays 0.
-    let _ = unsafe { ioctls::blkgetdiskseq(file.as_raw_fd(), &mut diskseq) };
     Some(StampOf::Device {
         major: libc::major(m.rdev()),
         minor: libc::minor(m.rdev()),
-        diskseq,
+        diskseq: diskseq(file),
         sectors_written: field(6)?,
         sectors_discarded: field(13).unwrap_or(0),
     })

@@ -417,3 +417,18 @@ fn pipes_are_written() {
     assert!(got == [9; 4096] && pipe.is_empty() && !memory.takes_pipe(0, 4096));
     assert_eq!(pipe.take_out(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
 }
+
+#[test]
+fn a_file_is_known_whatever_its_name_and_what_has_its_name_is_another() {
+    let dir = scratch();
+    let (one, two) = (file_of(dir.path(), "one", 4096), file_of(dir.path(), "two", 4096));
+    let store = FileStore::open(&one, RW).unwrap();
+    let known = store.identity().unwrap();
+    assert_eq!(FileStore::identity_at(&one).unwrap(), known);
+    store.write_at(0, &[1; 4096], false).unwrap();
+    std::fs::rename(&one, dir.path().join("three")).unwrap();
+    std::fs::rename(&two, &one).unwrap();
+    assert_eq!(FileStore::identity_at(&dir.path().join("three")).unwrap(), known);
+    assert_eq!(store.identity().unwrap(), known);
+    assert_ne!(FileStore::identity_at(&one).unwrap(), known);
+}

@@ -300,3 +300,30 @@ fn a_daemon_that_cannot_live_fails_the_device() {
     let guest = Guest::new(&["nbd"]).tolerates("EXT4-fs error");
     println!("{}", guest.run(&script.replacen("VOLUME", VOLUME, 1)).log());
 }
+
+/// The one that was served has no name any more: it is not that one's name that the next daemon goes by.
+#[test]
+fn an_image_that_was_replaced_is_not_served_in_its_place_by_nbd() {
+    if !needs(&[Need::Root, Need::Guest]) {
+        return;
+    }
+    let left = Guest::new(&["nbd"]).tolerates("EXT4-fs error").run(
+        r#"
+        truncate -s 64M /tmp/disk /tmp/other
+        mke2fs -q -t ext2 /tmp/disk; mkfs2 /tmp/disk > /dev/null
+        mke2fs -q -t ext2 /tmp/other; mkfs2 /tmp/other > /dev/null
+        md5sum < /tmp/other > /tmp/sum
+        mkdir /tmp/m; fs2 mount --frontend nbd --lock-wait 1 /tmp/disk /tmp/m
+        echo x > /tmp/m/x; sync
+        mv /tmp/other /tmp/disk
+        pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' /run/fs2/*.mount)
+        kill -KILL "$pid"
+        code=0; dd if=/dev/zero of=/tmp/m/y bs=64k count=20 conv=fsync || code=$?; [ $code = 1 ]
+        grep 'another file or disk has its name' /run/fs2/*.log
+        fs2 umount /tmp/m || [ $? = 4 ]
+        # Nothing of the old mount has reached the other volume.
+        md5sum < /tmp/disk | cmp - /tmp/sum
+        "#,
+    );
+    left.says("Input/output error").says("another file or disk has its name");
+}
