@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use fs2_block::BlockSize;
+
 /// Exit code of mkfs: refused or failed.
 const FAILED: u8 = 1;
 
@@ -49,21 +51,25 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
                 parsed.ours.push(args.next().ok_or("an option lacks its value")?);
             }
         } else if let Some(letters) = text.strip_prefix('-').filter(|l| !l.is_empty()) {
-            parsed.force |= letters == "F";
-            parsed.quiet |= letters == "q";
-            let last = letters.chars().next_back().unwrap_or_default();
-            let bad = match (letters.as_bytes()[0], letters) {
-                (b'j' | b'J', _) => Some("a journal"),
-                (b't', _) => Some("another type"),
-                _ => None,
-            };
-            if let Some(what) = bad {
-                return Err(format!("{text}: FS2 takes no ext2 with {what}"));
+            let (mut option, mut value) = ('-', None);
+            for (at, letter) in letters.char_indices() {
+                parsed.force |= letter == 'F';
+                parsed.quiet |= letter == 'q';
+                option = letter;
+                if WITH_VALUE.contains(letter) {
+                    value = Some(letters[at + letter.len_utf8()..].to_owned());
+                    break;
+                }
+                refuse(letter, "")?;
             }
-            let lacks_value = letters.len() == 1 && WITH_VALUE.contains(last);
             parsed.theirs.push(arg);
-            if lacks_value {
-                parsed.theirs.push(args.next().ok_or("an option lacks its value")?);
+            if let Some(mut value) = value {
+                if value.is_empty() {
+                    let next = args.next().ok_or("an option lacks its value")?;
+                    value = next.to_string_lossy().into_owned();
+                    parsed.theirs.push(next);
+                }
+                refuse(option, &value)?;
             }
         } else {
             places.push(arg);
@@ -76,6 +82,31 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
         Some(more) => Err(format!("{}: what is that?\n{USAGE}", more.display())),
         None => Ok(parsed),
     }
+}
+
+/// What of mke2fs makes no volume that FS2 takes.
+fn refuse(option: char, value: &str) -> Result<(), String> {
+    let what = match option {
+        'j' | 'J' => "a journal".into(),
+        't' => "another type".into(),
+        'b' => match value.trim_start_matches('-').parse() {
+            Ok(bytes) if BlockSize::new(bytes).is_none() => format!("blocks of {bytes} bytes"),
+            _ => return Ok(()),
+        },
+        'E' if value.split(',').any(|o| o.starts_with("offset")) => "an offset".into(),
+        'O' => {
+            let known = fs2_ext2::ALLOWED.names();
+            let odd = value.split(',').find(|f| {
+                !f.is_empty() && *f != "none" && !f.starts_with('^') && !known.iter().any(|k| k == f)
+            });
+            match odd {
+                Some(feature) => format!("the feature {feature}"),
+                None => return Ok(()),
+            }
+        }
+        _ => return Ok(()),
+    };
+    Err(format!("-{option} {value}: FS2 takes no ext2 with {what}"))
 }
 
 /// What a device holds.
@@ -137,7 +168,15 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
             ));
         }
     };
+    let mut line: Vec<OsString> = vec!["mkfs2".into()];
+    line.extend(args.quiet.then(|| "--quiet".into()));
+    line.extend(args.ours);
+    line.extend(["--".into(), args.device.clone().into()]);
     if new {
+        // mke2fs asks for no lock of a file. A device it claims itself.
+        let claimed = crate::mkfs2::open(&args.device, true).map_err(|e| e.to_string())?;
+        crate::mkfs2::check(&line)?;
+        let _held = Some(claimed).filter(|c| !c.is_device());
         let mut mke2fs = Command::new("mke2fs");
         mke2fs.args(["-t", "ext2"]).args(&args.theirs).arg(&args.device).args(&args.blocks);
         let made = mke2fs.status().map_err(|e| format!("mke2fs: {e}; install e2fsprogs"))?;
@@ -148,10 +187,6 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
             return Ok(0);
         }
     }
-    let mut line: Vec<OsString> = vec!["mkfs2".into()];
-    line.extend(args.quiet.then(|| "--quiet".into()));
-    line.extend(args.ours);
-    line.extend(["--".into(), args.device.into()]);
     let code = crate::mkfs2::run(line, &mut crate::output::Words::new(), &mut std::io::stderr());
     Ok(u8::try_from(code).unwrap_or(FAILED))
 }
@@ -171,7 +206,23 @@ mod tests {
         assert_eq!(a.theirs, ["-b", "1024", "-Lname", "-q"]);
         assert_eq!((a.device.to_str(), a.blocks), (Some("/dev/sdb1"), Some("5000".into())));
         assert!(a.quiet && !a.force);
-        for bad in ["", "-b", "-j x", "-t ext4 x", "--spce 1 x", "a 1 2", "--space"] {
+        let a = parsed("-qFO none,filetype -b -1024 x").unwrap();
+        assert!(a.quiet && a.force);
+        assert_eq!(a.theirs, ["-qFO", "none,filetype", "-b", "-1024"]);
+        for bad in [
+            "",
+            "-b",
+            "-j x",
+            "-t ext4 x",
+            "--spce 1 x",
+            "a 1 2",
+            "--space",
+            "-qj x",
+            "-Ohas_journal x",
+            "-FO ^dir_index,extent x",
+            "-b 65536 x",
+            "-E offset=1 x",
+        ] {
             assert!(parsed(bad).is_err(), "{bad}");
         }
     }

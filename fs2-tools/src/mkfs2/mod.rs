@@ -18,7 +18,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use fs2_block::Permille;
 use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
 use fs2_ext2::Problem;
-use fs2_store::{FileStore, Lock, OpenError, OpenOptions, StoreIo};
+use fs2_store::{FileStore, Lock, OpenError, OpenOptions, Store, StoreIo};
 
 pub(crate) use bar::Bar;
 pub(crate) use percent::bytes;
@@ -169,6 +169,26 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
     }
 }
 
+/// Zeros at the start of a table's place, as [`offline::create`] wants them.
+const ZEROS_BYTES: u64 = 128 << 10;
+
+/// What can be known of a command line before there is a volume: why [`run`] would refuse it.
+pub(crate) fn check(args: &[OsString]) -> Result<(), String> {
+    let cli = Cli::try_parse_from(args).map_err(|e| {
+        let said = e.to_string();
+        let first = said.lines().next().unwrap_or_default();
+        first.strip_prefix("error: ").unwrap_or(first).to_owned()
+    })?;
+    let Some(path) = cli.args.as_ref().and_then(|args| args.table.as_deref()) else { return Ok(()) };
+    let table = TablePlace::open(path, ZEROS_BYTES).map_err(|refusal| refusal.what)?;
+    let mut start = vec![0; ZEROS_BYTES.min(table.store.size_bytes()) as usize];
+    table.store.read_at(0, &mut start).map_err(|e| format!("{}: {e}", path.display()))?;
+    match start.iter().all(|&byte| byte == 0) {
+        true => Ok(()),
+        false => Err(format!("{}: not empty; give a new file or an empty device", path.display())),
+    }
+}
+
 /// Prints what clap says: help and version are no errors.
 pub(crate) fn usage(e: &clap::Error, out: &mut dyn Write, err: &mut dyn Write, code: i32) -> i32 {
     if e.use_stderr() {
@@ -219,7 +239,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         table.keep();
     }
     forget_stamp(&args.device)?;
-    say_created(args, &made, fs2_store::Store::size_bytes(&volume), out);
+    say_created(args, &made, volume.size_bytes(), out);
     Ok(())
 }
 

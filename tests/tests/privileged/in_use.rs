@@ -1,6 +1,7 @@
 //! Volumes that the kernel uses are left alone, by every program.
 
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,6 +13,10 @@ fn refused_by_all(scratch: &Scratch, volume: &Path, says: &str) {
     let dir = scratch.make_dir("dir");
     scratch.run("mkfs2", [volume]).ended(1).says(says);
     scratch.run("mkfs2", [Path::new("--undo"), volume]).ended(1).says(says);
+    for force in ["-q", "-qF"] {
+        let mut mkfs = scratch.command("fs2");
+        run(mkfs.arg0("mkfs.fs2").arg(force).arg(volume)).ended(1).says(says);
+    }
     scratch.run("chkfs2", [Path::new("-p"), volume]).ended(8).says(says);
     scratch
         .run("fs2d", ["serve", "--lock-wait", "0"].map(Path::new).into_iter().chain([volume]))

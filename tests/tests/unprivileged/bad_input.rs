@@ -3,9 +3,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
-use fs2_tests::{Need, Rng, Scratch, Served, debugfs, dump, file_digest, mke2fs, needs};
+use fs2_tests::{Need, Rng, Scratch, Served, debugfs, dump, file_digest, mke2fs, needs, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -279,4 +280,34 @@ fn served_by_another_daemon() {
     scratch.run("fs2d", ["serve", "--lock-wait", "0", image.to_str().unwrap()]).ended(2).says(&says);
     served.stop().ended(0);
     Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
+}
+
+/// mke2fs had wiped the volume by then.
+#[test]
+fn mkfs_refuses_before_it_makes_a_file_system() {
+    let Some((scratch, image)) = ready() else { return };
+    mke2fs(&image, 16 * MIB, &["-t", "ext2"]);
+    fs::write(scratch.path("full"), [1; 4096]).unwrap();
+    let before = file_digest(&image);
+    let mkfs = |line: &str| {
+        let mut mkfs = scratch.command("fs2");
+        mkfs.arg0("mkfs.fs2").args(line.split(' ')).arg(&image).current_dir(scratch.dir());
+        run(&mut mkfs)
+    };
+    for (line, says) in [
+        ("-F -q --space 5.05%", "finer than 0.1%"),
+        ("-F -q --space=0", "a share like 5%"),
+        ("-F -q --table none/t", "none/t: making the table: No such file"),
+        ("-F -q --table .", "a directory"),
+        ("-F -q --table full", "full: not empty"),
+        ("-F -q --table image", "is in use by"),
+        ("-F -O has_journal", "with the feature has_journal"),
+        ("-Fqj", "with a journal"),
+    ] {
+        let done = mkfs(line).ended(1).says(says);
+        assert!(done.err.starts_with("mkfs.fs2: ") && done.err.lines().count() == 1, "{}", done.err);
+        assert_eq!(file_digest(&image), before, "{line}");
+    }
+    mkfs("-F -q -O ^dir_index -b 1024 --table t").ended(0);
+    assert!(scratch.path("t").exists() && file_digest(&image) != before);
 }
