@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use fs2_control::{Command, ControlServer, Reply};
 use fs2_engine::DetachReport;
 
-use crate::daemon::{DaemonError, Served, open_with};
+use crate::daemon::{DaemonError, Served, next_trace, open_with};
 use crate::frontend::{fuse, nbd, ublk};
 use crate::memory;
 use crate::metrics::{Bound, Place};
@@ -269,6 +269,10 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     if serve.frontend == FrontendKind::Ublk {
         resume(serve, &mut settings)?;
     }
+    let manager = Manager::find();
+    if manager.is_there() {
+        settings.trace = settings.trace.map(|trace| next_trace(&trace));
+    }
     let given = serve.hand_over.map(Given::receive);
     let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
     // Of a device that programs wait for, the lock is waited for also by who is asked to end meanwhile: it serves until they are done. Where
@@ -331,7 +335,6 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         let stop = stop.clone();
         fuse.when_unused(move || stop.look());
     }
-    let manager = Manager::find();
     manager.ready(&format!("{} by {place}", serve.device.display()));
     let every = manager.watchdog.map_or(LOOK_EVERY, |w| w.min(LOOK_EVERY));
     // Held to the end: whoever unmounts or mounts the volume waits for it.

@@ -104,13 +104,61 @@ struct Recorder {
     path: PathBuf,
 }
 
+/// A file that was not there, and goes again unless it is kept.
+struct NewFile {
+    file: File,
+    path: Option<PathBuf>,
+}
+
+impl NewFile {
+    /// Never over anything, whatever it is.
+    fn create(what: &str, path: &Path) -> Result<NewFile, DaemonError> {
+        match File::options().write(true).create_new(true).open(path) {
+            Ok(file) => Ok(NewFile { file, path: Some(path.to_owned()) }),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(DaemonError::Setting(format!(
+                "{what} {}: File exists; remove it or name another",
+                path.display()
+            ))),
+            Err(source) => Err(DaemonError::Io { what: format!("{what} {}", path.display()), source }),
+        }
+    }
+
+    fn keep(mut self) {
+        self.path = None;
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Where a trace goes that nobody is there to name anew, as each time that a service manager starts a daemon: to `trace.1`, `trace.2` ...
+/// where there is one.
+pub fn next_trace(trace: &Path) -> PathBuf {
+    if !trace.is_file() {
+        return trace.to_owned();
+    }
+    let numbered = (1_u64..).map(|n| {
+        let mut name = trace.as_os_str().to_owned();
+        name.push(format!(".{n}"));
+        PathBuf::from(name)
+    });
+    let mut free = numbered.filter(|path| path.symlink_metadata().is_err());
+    free.next().expect("numbers do not end")
+}
+
 impl Recorder {
-    fn begin(file: FileStore, path: &Path) -> Result<Recorder, DaemonError> {
+    /// With the file, to be kept where the volume is served.
+    fn begin(store: FileStore, path: &Path) -> Result<(Recorder, NewFile), DaemonError> {
+        let new = NewFile::create("--record", path)?;
         let io = |source| DaemonError::Io { what: format!("--record {}", path.display()), source };
-        // Never over anything: a log is as long as what it logs.
-        let to = File::options().write(true).create_new(true).open(path).map_err(io)?;
-        let log = LogStore::new(file, BufWriter::new(to)).map_err(io)?;
-        Ok(Recorder { log: Arc::new(log), path: path.to_owned() })
+        let to = new.file.try_clone().map_err(io)?;
+        let log = LogStore::new(store, BufWriter::new(to)).map_err(io)?;
+        Ok((Recorder { log: Arc::new(log), path: path.to_owned() }, new))
     }
 
     fn end(&self) {
@@ -283,9 +331,14 @@ pub(crate) fn open_with(
     given: Option<Result<Given, String>>,
     stop: &Stop,
 ) -> Result<Served, DaemonError> {
-    if let Some(trace) = &settings.trace {
-        refuse_over(trace, device, settings.table.as_deref())?;
-    }
+    // What cannot be had is told of before anything begins.
+    let new_trace = match &settings.trace {
+        Some(trace) => {
+            refuse_over(trace, device, settings.table.as_deref())?;
+            Some(NewFile::create("trace", trace)?)
+        }
+        None => None,
+    };
     let wait = Duration::from_secs(settings.lock_wait);
     let file = claim(device, how_direct(device, settings), wait, stop)?;
     if let Some(served) = &settings.instead_of {
@@ -314,12 +367,12 @@ pub(crate) fn open_with(
     }
     let modelled = settings.drive.is_some();
     let drive_name = belief.as_ref().map(|p| p.name().to_owned());
-    let (file, record): (Arc<dyn Store>, _) = match &settings.record {
+    let (file, record, new_record): (Arc<dyn Store>, _, _) = match &settings.record {
         Some(path) => {
-            let recorder = Recorder::begin(file, path)?;
-            (recorder.log.clone(), Some(recorder))
+            let (recorder, new) = Recorder::begin(file, path)?;
+            (recorder.log.clone(), Some(recorder), Some(new))
         }
-        None => (on_rings(file, settings.io)?, None),
+        None => (on_rings(file, settings.io)?, None, None),
     };
     let store: Arc<dyn Store> = match (&belief, modelled) {
         (Some(p), true) => Arc::new(DelayStore::new(file, Disk::new(p.clone()), settings.time_scale)),
@@ -455,8 +508,11 @@ pub(crate) fn open_with(
         record,
         ended: AtomicBool::new(false),
     };
-    if let Some(path) = &settings.trace {
-        served.start_trace(path)?;
+    if let (Some(path), Some(new)) = (&settings.trace, new_trace) {
+        served.trace_into(new, path)?;
+    }
+    if let Some(new) = new_record {
+        new.keep();
     }
     Ok(served)
 }
@@ -465,15 +521,22 @@ impl Served {
     /// Begins to write a trace.
     ///
     /// # Errors
-    /// Where one is being written, the file cannot be made, or is what is served.
+    /// Where one is being written, the file is there or cannot be made, or is what is served.
     pub fn start_trace(&self, path: &Path) -> Result<(), DaemonError> {
         refuse_over(path, &self.device, self.table.as_deref())?;
+        if let Some(t) = self.trace_path() {
+            return Err(DaemonError::Setting(format!("a trace is being written to {t}")));
+        }
+        self.trace_into(NewFile::create("trace", path)?, path)
+    }
+
+    fn trace_into(&self, new: NewFile, path: &Path) -> Result<(), DaemonError> {
         let io = |source| DaemonError::Io { what: format!("trace {}", path.display()), source };
         let mut slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(t) = &*slot {
             return Err(DaemonError::Setting(format!("a trace is being written to {}", t.path.display())));
         }
-        let file = BufWriter::new(std::fs::File::create(path).map_err(io)?);
+        let file = new.file.try_clone().map_err(io)?;
         let header = fs2_trace::Header {
             volume_bytes: self.server.store().size_bytes(),
             block_size: self.server.with_volume(|v| v.layout().map(|l| l.block_size())),
@@ -498,6 +561,7 @@ impl Served {
             .map_err(io)?;
         self.server.trace_to(Some(ring.tap()));
         *slot = Some(Tracing { ring, thread, path: path.to_owned() });
+        new.keep();
         Ok(())
     }
 
@@ -645,6 +709,28 @@ mod tests {
                 format!("trace {}: that is the volume; give another file", path.display())
             );
         }
+        std::fs::write(&trace, "earlier").unwrap();
+        std::os::unix::fs::symlink(dir.path().join("absent"), dir.path().join("dangling")).unwrap();
+        for path in [&*trace, dir.path(), "/dev/null".as_ref(), &dir.path().join("dangling")] {
+            let e = open(&image, &settings(&format!("--passive --trace {}", path.display()))).err().unwrap();
+            let says = format!("trace {}: File exists; remove it or name another", path.display());
+            assert_eq!(e.to_string(), says);
+        }
+        assert_eq!(std::fs::read(&trace).unwrap(), b"earlier");
+        assert_eq!(next_trace(&trace), dir.path().join("trace.1"));
+        std::fs::write(dir.path().join("trace.1"), "").unwrap();
+        assert_eq!(next_trace(&trace), dir.path().join("trace.2"));
+        for path in [dir.path(), "/dev/null".as_ref()] {
+            assert_eq!(next_trace(path), path);
+        }
+        std::fs::remove_file(&trace).unwrap();
+        // Of what is not served nothing is left.
+        let (t, r) = (trace.display(), dir.path().join("record"));
+        assert!(
+            open(&image, &settings(&format!("--trace {t} --record {}", r.display()))).is_err(),
+            "no ext2"
+        );
+        assert!(!trace.exists() && !r.exists());
         let served = open(&image, &settings("--passive")).unwrap();
         assert!(served.start_trace(&link).is_err());
         assert!(std::fs::read(&image).unwrap() == content);

@@ -29,6 +29,11 @@ impl Manager {
         Manager { to, watchdog: watchdog.map(|us: u64| Duration::from_micros(us / 2)) }
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_there(&self) -> bool {
+        self.to.is_some()
+    }
+
     /// It serves.
     pub(crate) fn ready(&self, status: &str) {
         self.say(&format!("READY=1\nSTATUS={status}\n"));

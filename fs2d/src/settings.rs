@@ -140,7 +140,8 @@ pub struct Settings {
     #[arg(long, default_value = "10%", value_name = "SHARE", value_parser = parse_share)]
     pub host_reserve: Permille,
 
-    /// Write a trace of every access to this file.
+    /// Write a trace of every access to this new file. Started by a service manager or mount(8), where it is there, to FILE.1,
+    /// FILE.2 ...
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 

@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use fs2d::daemon::next_trace;
+
 use super::options::{Sorted, sort};
 use super::{Helper, USAGE};
 use crate::kernel::{MountOptions, remount};
@@ -27,7 +29,7 @@ fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
         return Err(usage("usage: mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]; mount -t fs2 calls it".into()));
     };
     let options = sort(&helper.options, helper.has('s')).map_err(usage)?;
-    let args = options.args(source.clone(), dir.clone()).map_err(usage)?;
+    let mut args = options.args(source.clone(), dir.clone()).map_err(usage)?;
     if options.remount {
         return change_options(dir.as_ref(), options);
     }
@@ -37,6 +39,8 @@ fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
     if mounted_already(&args.device, &args.dir)? || helper.has('f') {
         return Ok(0);
     }
+    // The next boot mounts it by the same line.
+    args.settings.trace = args.settings.trace.map(|trace| next_trace(&trace));
     let say = if helper.has('v') { Say::All } else { Say::Odd };
     Ok(run_mount(args, say))
 }

@@ -295,6 +295,7 @@ fn one_run(
     let after = system.status()?;
     settle(system)?;
     let records = read_trace(&trace)?;
+    std::fs::remove_file(&trace).map_err(step(trace.display()))?;
     let reads: Vec<&Record> = records.iter().filter(|r| is_client_read(r)).collect();
     let mut times: Vec<f64> = reads.iter().filter_map(|r| r.service).map(|t| t.as_millis_f64()).collect();
     times.sort_by(f64::total_cmp);

@@ -137,6 +137,12 @@ pub fn run_workload(
             plan.dir.display()
         )));
     }
+    if let Some(path) = record.filter(|path| path.symlink_metadata().is_ok()) {
+        return Err(BenchError::Refused(format!(
+            "{}: File exists; remove it or name another",
+            path.display()
+        )));
+    }
     let mut session = Session::of(name, workload, plan)?;
     if let (Some(path), Some(daemon)) = (record, &session.daemon) {
         write_back(&session.site)?;

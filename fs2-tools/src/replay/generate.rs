@@ -8,9 +8,9 @@ use fs2_block::{BlockSize, Nanos, Op, Permille};
 use fs2_trace::synth::{Shape, Synth, Workload};
 use fs2_trace::{Header, Writer};
 
-use super::Failure;
 use super::info::thousands;
 use super::run::parse_time;
+use super::{Failure, outputs};
 use crate::mkfs2::parse_share;
 use crate::new_file::NewFile;
 
@@ -33,6 +33,9 @@ pub(super) struct Args {
     /// The file to write, or - for standard output
     #[arg(value_name = "OUT")]
     out: PathBuf,
+    /// Replace the file where it is there already
+    #[arg(long)]
+    force: bool,
     /// Requests in the trace
     #[arg(long, value_name = "N", default_value = "100000")]
     requests: u64,
@@ -119,6 +122,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    outputs::refuse_there(&args.out, args.force)?;
     let trace = args.generate()?;
     let header =
         Header { volume_bytes: trace.volume_bytes(), block_size: BlockSize::new(4096), start_unix_ns: 0 };

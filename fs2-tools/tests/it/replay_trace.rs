@@ -282,7 +282,7 @@ fn generate_makes_the_same_trace_twice() {
     let dir = dir.path();
     for kind in ["cvs", "zipf", "sequential", "write-heavy", "read-after-write", "uniform", "mixed"] {
         let args = ["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "5"];
-        let (code, out, err) = run(dir, &[&args[..], &["a.fs2trace"]].concat(), b"");
+        let (code, out, err) = run(dir, &[&args[..], &["--force", "a.fs2trace"]].concat(), b"");
         assert_eq!((code, out.len(), err.as_str()), (0, 0, "2,000 requests made up\n"));
         let again = ok(dir, &[&args[..], &["-"]].concat(), b"");
         assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), again, "{kind}");
@@ -292,6 +292,10 @@ fn generate_makes_the_same_trace_twice() {
         let other = ok(dir, &["generate", kind, "--requests", "2000", "--gib", "1", "--seed", "6", "-"], b"");
         assert_ne!(other, again, "{kind}");
     }
+    let before = fs::read(dir.join("a.fs2trace")).unwrap();
+    let (code, _, err) = run(dir, &["generate", "cvs", "a.fs2trace"], b"");
+    assert!(code == 1 && err.contains("a.fs2trace: there already") && err.contains("--force"), "{err}");
+    assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), before);
     let (code, _, err) = run(dir, &["generate", "sequential", "--writes", "50%", "b.fs2trace"], b"");
     assert_eq!((code, err.as_str()), (1, "fs2-replay: sequential takes --writes 0% or 100%, no mixture\n"));
     // Found: these two took any --writes and wrote as ever.

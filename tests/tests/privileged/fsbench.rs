@@ -150,12 +150,16 @@ fn a_run_is_recorded_for_the_replay() {
     let dir = scratch.path("mnt");
     let trace = scratch.path("cvs.fs2trace");
     let mounted = Mounted::new(&scratch, &image, &dir, &["--policy", "none"]);
-    let mut command = scratch.command("fsbench");
-    command
-        .args(["run", "cvs-update", "--scale", "0.05", "--cold", "remount", "--record"])
-        .arg(&trace)
-        .arg(&dir);
-    run(&mut command).ended(0).says("as written");
+    let record = || {
+        let mut command = scratch.command("fsbench");
+        command.args(["run", "cvs-update", "--scale", "0.05", "--cold", "remount", "--record"]);
+        run(command.arg(&trace).arg(&dir))
+    };
+    std::fs::write(&trace, "earlier").expect("a file");
+    record().ended(1).says("cvs.fs2trace: File exists");
+    assert_eq!(std::fs::read(&trace).expect("the file"), b"earlier");
+    std::fs::remove_file(&trace).expect("a file of ours");
+    record().ended(0).says("as written");
     mounted.umount().ended(0);
     let info = run(scratch.command("fs2-replay").args(["info", "--json"]).arg(&trace)).ended(0).json();
     assert!(info.to_string().contains("read"), "{info}");

@@ -41,12 +41,19 @@ END
         # The clean end left the mark, and the file is there.
         mount -t fs2 -o frontend=fuse,require-active image m
         grep kept m/file; umount "$here/m"; left image
+        # By the same line again, the trace of before stays.
+        for trace in t t.1; do
+            mount -t fs2 -o "frontend=fuse,trace=$PWD/t" image m; umount m; left image; [ -s $trace ]
+        done
         # Without a line, without nofail, with an option nobody knows, and only tried.
         code=0; mount -t fs2 absent m 2> said || code=$?; [ $code = 32 ]; grep -q 'absent: No such file' said
         code=0; mount -t fs2 -o polcy=none image m 2> said || code=$?; [ $code = 1 ]
         grep -q "unknown option 'polcy=none'.*policy=.*noatime" said
         code=0; mount -t fs2 -o policy=best image m 2> said || code=$?; [ $code = 1 ]; grep -q best said
         mount -f -t fs2 image m; left image
+        # By hand a name is asked for.
+        cp t kept; code=0; fs2 mount --trace t image m 2> said || code=$?; [ $code = 32 ]; cmp t kept
+        grep -q 'trace .*/t: File exists; remove it or name another' said
         "#,
     );
 }

@@ -53,6 +53,9 @@ fn a_manager_is_told_of_its_start_its_life_and_its_end() {
     };
     let mut daemon = scratch.command("fs2d");
     daemon.arg("serve").arg(&image).arg("--listen").arg(format!("unix:{}", scratch.path("nbd").display()));
+    // It would not come up again beside the trace of before.
+    std::fs::write(scratch.path("trace"), "earlier").unwrap();
+    daemon.arg("--trace").arg(scratch.path("trace"));
     daemon.env("NOTIFY_SOCKET", &place).env("WATCHDOG_USEC", "200000").stderr(Stdio::null());
     let daemon = Running(daemon.spawn().unwrap());
     let first = hear();
@@ -68,6 +71,8 @@ fn a_manager_is_told_of_its_start_its_life_and_its_end() {
         last = hear();
     }
     assert!(last.starts_with("STOPPING=1"), "{last}");
+    assert_eq!(std::fs::read(scratch.path("trace")).unwrap(), b"earlier");
+    assert!(std::fs::metadata(scratch.path("trace.1")).is_ok_and(|trace| trace.len() > 0));
     // Nothing hurries the end.
     assert_eq!(hear(), "WATCHDOG_USEC=18446744073709551615\n");
 }
