@@ -5,7 +5,7 @@ use std::io::{self, BufWriter};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
@@ -94,6 +94,8 @@ pub struct Served {
     /// How bytes reach the backing, for people: page cache or direct, io_uring or threads, how many at a time.
     pub data_path: String,
     trace: Mutex<Option<Tracing>>,
+    /// Of the trace that is or was written last.
+    trace_failed: Mutex<Arc<OnceLock<String>>>,
     record: Option<Recorder>,
     ended: AtomicBool,
 }
@@ -505,6 +507,7 @@ pub(crate) fn open_with(
         modelled,
         data_path,
         trace: Mutex::new(None),
+        trace_failed: Mutex::default(),
         record,
         ended: AtomicBool::new(false),
     };
@@ -527,7 +530,11 @@ impl Served {
         if let Some(t) = self.trace_path() {
             return Err(DaemonError::Setting(format!("a trace is being written to {t}")));
         }
-        self.trace_into(NewFile::create("trace", path)?, path)
+        let new = NewFile::create("trace", path)?;
+        if self.trace_failed().is_some() {
+            let _ = self.stop_trace();
+        }
+        self.trace_into(new, path)
     }
 
     fn trace_into(&self, new: NewFile, path: &Path) -> Result<(), DaemonError> {
@@ -544,21 +551,29 @@ impl Served {
         };
         let mut writer = fs2_trace::Writer::new(file, header).map_err(io)?;
         let ring = Arc::new(TraceRing::new(TRACE_QUEUE));
-        let theirs = ring.clone();
+        let (theirs, failed) = (ring.clone(), Arc::new(OnceLock::new()));
+        let (their_failed, named) = (failed.clone(), path.display().to_string());
         let thread = std::thread::Builder::new()
             .name("trace".into())
             .spawn(move || {
                 let mut records = 0;
-                theirs.drain(|record| {
-                    parts(record).try_for_each(|part| {
-                        records += 1;
-                        writer.push(&part)
-                    })
-                })?;
-                io::Write::flush(&mut writer.finish()?)?;
-                Ok(records)
+                let write = || {
+                    theirs.drain(|record| {
+                        parts(record).try_for_each(|part| {
+                            records += 1;
+                            writer.push(&part)
+                        })
+                    })?;
+                    writer.finish().map(drop)
+                };
+                let written = write().inspect_err(|e| {
+                    tracing::error!("trace {named}: {e}; it ends here");
+                    let _ = their_failed.set(format!("{named}: {e}"));
+                });
+                written.map(|()| records)
             })
             .map_err(io)?;
+        *self.trace_failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
         self.server.trace_to(Some(ring.tap()));
         *slot = Some(Tracing { ring, thread, path: path.to_owned() });
         new.keep();
@@ -590,7 +605,12 @@ impl Served {
     /// The file a trace is being written to.
     pub fn trace_path(&self) -> Option<String> {
         let slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.as_ref().map(|t| t.path.display().to_string())
+        slot.as_ref().filter(|_| self.trace_failed().is_none()).map(|t| t.path.display().to_string())
+    }
+
+    /// Which trace could not be written, and why; until another begins.
+    pub fn trace_failed(&self) -> Option<String> {
+        self.trace_failed.lock().unwrap_or_else(PoisonError::into_inner).get().cloned()
     }
 
     /// How the volume is doing, as the control socket tells it; `frontend` is its name and place.

@@ -154,6 +154,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
     status.data_path = served.data_path.clone();
     status.uptime_s = served.server.now().as_secs_f64();
     status.trace = served.trace_path();
+    status.trace_failed = served.trace_failed();
     status.detach = detach.map(|d| DetachInfo {
         marked: d.marked,
         why_not: d.why_not.clone(),

@@ -458,6 +458,8 @@ pub struct Status {
     pub uptime_s: f64,
     /// The file a trace is being recorded in.
     pub trace: Option<String>,
+    /// Which trace could not be written, and why: it ends there.
+    pub trace_failed: Option<String>,
     /// How the session ended, in the answer to a detach.
     pub detach: Option<DetachInfo>,
     /// The daemon's process.
@@ -589,6 +591,7 @@ pub(crate) mod tests {
                     },
                     energy_j: EnergyJ { value: t.0, source: Source::None },
                     uptime_s,
+                    trace_failed: remedy.clone(),
                     trace: remedy,
                     detach: detach.map(|(marked, why_not, replicas)| DetachInfo {
                         marked,
@@ -642,7 +645,7 @@ pub(crate) mod tests {
             "control": { "every": 0, "copies": { "reads": 0, "mean_ms": null, "error_ms": null },
                 "originals": { "reads": 0, "mean_ms": null, "error_ms": null } },
             "energy_j": { "value": null, "source": "none" },
-            "uptime_s": 0.0, "trace": null,
+            "uptime_s": 0.0, "trace": null, "trace_failed": null,
             "detach": { "marked": false, "why_not": "x", "replicas": 3 },
             "pid": 0, "version": ""
         }"#;

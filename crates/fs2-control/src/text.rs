@@ -235,6 +235,9 @@ impl Status {
         if let Some(trace) = &self.trace {
             page.row("trace", &format!("being recorded in {trace}"));
         }
+        if let Some(why) = &self.trace_failed {
+            page.warning(&format!("The trace ended early: {why}"));
+        }
 
         page.heading("space");
         self.space(&mut page);

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use fs2_control::Liveness;
 use fs2d::settings::{FrontendKind, Settings};
 
-use super::{Plan, SERVED_INACTIVE, VolumeError, best_frontend, io_error, mount, umount_how};
+use super::{Plan, SERVED_INACTIVE, Unmounted, VolumeError, best_frontend, io_error, mount, umount_how};
 use crate::signals;
 
 /// Exit code: not mounted, not unmounted.
@@ -118,7 +118,11 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
 
 /// Unmounts; the exit code.
 pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
-    match umount_how(dir, lazy) {
+    let unmounted = umount_how(dir, lazy);
+    if let Ok(Unmounted { trace_failed: Some(why), .. }) = &unmounted {
+        eprintln!("fs2: the trace ended early: {why}");
+    }
+    match unmounted {
         Ok(u) if u.in_use => {
             eprintln!(
                 "fs2: {} is unmounted; {} is used elsewhere, and its daemon ends with its last user",

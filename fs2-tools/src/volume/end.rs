@@ -43,6 +43,8 @@ pub struct Unmounted {
     pub clean: bool,
     /// Why not.
     pub why_not: Option<String>,
+    /// Which trace could not be written, and why.
+    pub trace_failed: Option<String>,
     /// Others use the volume: it is unmounted here, and its daemon ends with the last of them.
     pub in_use: bool,
 }
@@ -84,7 +86,7 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     let until = Instant::now() + if lazy { Duration::ZERO } else { BUSY_PATIENCE };
     while is_used(&record) {
         if Instant::now() > until {
-            return Ok(Unmounted { record, clean: false, why_not: None, in_use: true });
+            return Ok(Unmounted { record, clean: false, why_not: None, trace_failed: None, in_use: true });
         }
         std::thread::sleep(NAP);
     }
@@ -195,8 +197,10 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         // signal.
         let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM);
     }
+    let mut trace_failed = None;
     let (clean, why_not) = match asked {
         Ok(Reply::Status(status)) => {
+            trace_failed = status.trace_failed;
             // Another than the record's, where that one was replaced meanwhile.
             if pid != status.pid {
                 (pid, began) = (status.pid, None);
@@ -229,7 +233,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         (None, why) => why,
     };
     record.forget();
-    Ok(Unmounted { record, clean, why_not, in_use: false })
+    Ok(Unmounted { record, clean, why_not, trace_failed, in_use: false })
 }
 
 /// A ublk device that its daemon took not along, since it died: nobody will serve it, and whoever looks into it would wait for ever.

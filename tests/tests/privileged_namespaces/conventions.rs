@@ -58,6 +58,30 @@ END
     );
 }
 
+/// Its status went on saying that it was being recorded.
+#[test]
+fn a_trace_whose_disk_is_full_says_so() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m small
+        mkfs -t fs2 -q image
+        mount -t tmpfs -o size=4k none small
+        fs2 mount --frontend fuse -o sync --trace small/trace image m
+        fs2 status m | grep -q 'being recorded in .*small/trace'
+        failed() { fs2 status m | grep -q 'The trace ended early:'; }
+        until failed; do for i in {1..200}; do echo $i >> m/file; done; done
+        ! fs2 status m | grep 'being recorded'
+        fs2 status --json m | grep -q '"trace":null,"trace_failed":"[^"]*small/trace: No space left'
+        fs2 umount m 2> said; grep -q 'the trace ended early: .*small/trace: No space left' said; left image
+        # Where nothing can be written, nothing is left.
+        for option in --trace --record; do
+            code=0; fs2 mount --frontend fuse $option small/new image m 2> said || code=$?; [ $code = 32 ]
+            grep -q 'small/new: No space left' said; [ ! -e small/new ]
+        done
+        "#,
+    );
+}
+
 #[test]
 fn whatever_unmounts_it_the_daemon_ends_with_the_last_user() {
     script(
