@@ -32,6 +32,8 @@ pub(super) struct Accesses {
     pub(super) unplaced: u64,
     /// What failed; counted nowhere else.
     pub(super) failed: u64,
+    /// Clients' accesses of which the trace does not say how long they took; counted nowhere else.
+    pub(super) untimed: u64,
     /// One past the last sector that was touched.
     head: u64,
     /// Where the next read from a replica was.
@@ -78,7 +80,11 @@ impl Accesses {
             self.moved(r.extent);
             return;
         }
-        let took = r.service.unwrap_or_default();
+        let Some(took) = r.service else {
+            self.untimed += 1;
+            self.moved(r.extent);
+            return;
+        };
         let replica = r.flags.contains(RecordFlags::REPLICA);
         let place =
             place.filter(|(at, service)| replica && at.len() == r.extent.len() && *service == r.service);
@@ -179,6 +185,17 @@ pub(super) mod tests {
         assert_eq!((a.own, a.unplaced, a.failed, a.seen), (1, 1, 1, 5));
         assert_eq!(a.reads(), [(2, Some(3.0)), (2, Some(2.5))]);
         assert_eq!(a.last, Nanos::from_millis(124));
+    }
+
+    /// They were drawn as 0 ms.
+    #[test]
+    fn what_has_no_service_time_is_not_drawn() {
+        let timed = record(Op::Read, 100, 10, 0, RecordFlags::NONE);
+        let mut untimed = record(Op::Write, 105, 20, 0, RecordFlags::NONE);
+        untimed.service = None;
+        let (a, _) = Accesses::of([timed, untimed].into_iter().map(Ok)).unwrap();
+        assert_eq!((a.seen, a.untimed, a.dots.len(), a.writes.count()), (1, 1, 1, 0));
+        assert_eq!(a.reads()[0], (1, Some(0.0)));
     }
 
     #[test]

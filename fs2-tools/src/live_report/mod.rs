@@ -73,7 +73,7 @@ fn run(options: &Options) -> Result<String, String> {
             let (accesses, volume_bytes, cut) = read(trace)?;
             let name = trace.display().to_string();
             let material = Material { name: &name, accesses: &accesses, volume_bytes, cut, asked: None };
-            (page(&material), accesses.seen)
+            (page(&material), accesses.seen + accesses.untimed)
         }
         None => {
             let places = top::places(options.place.as_deref(), options.control.as_deref())?;

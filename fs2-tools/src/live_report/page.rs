@@ -81,7 +81,9 @@ pub(super) fn page(m: &Material<'_>) -> String {
     let panels = [panel];
     let sections = [addresses(&panels), distances(&panels), times(a), estimate(m)];
     out.extend(sections.into_iter().flatten().map(figure_of));
-    if a.seen == 0 {
+    if a.seen == 0 && a.untimed > 0 {
+        out += "<p>The trace has no service times: there is nothing to draw.</p>\n";
+    } else if a.seen == 0 {
         out += "<p>No request came while it was looked at: there is nothing to draw.</p>\n";
     }
     out += &notes(m);
@@ -208,6 +210,10 @@ fn facts(m: &Material<'_>) -> Vec<(&'static str, String)> {
     }
     if a.failed > 0 {
         out.push(("failed", format!("{} accesses, left out", fs2_control::count(a.failed))));
+    }
+    if a.untimed > 0 {
+        let n = fs2_control::count(a.untimed);
+        out.push(("times", format!("{n} requests left out: the trace has no service times of them")));
     }
     if m.cut {
         out.push(("cut off", "the trace ends without its end mark: what is whole of it is here".into()));
@@ -413,6 +419,18 @@ mod tests {
             html.contains("8.00 ± 0.30 ms (30 reads); 95 % intervals") && !html.contains("a prediction"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn a_trace_without_service_times_says_so() {
+        let mut one = record(Op::Read, 1, 1, 0, RecordFlags::NONE);
+        one.service = None;
+        let (accesses, _) = Accesses::of([Ok(one)].into_iter()).unwrap();
+        let material =
+            Material { name: "t", accesses: &accesses, volume_bytes: 1 << 30, cut: false, asked: None };
+        let html = page(&material);
+        assert!(html.contains("1 requests left out") && html.contains("no service times: there is nothing"));
+        assert!(!html.contains("<figure"), "{html}");
     }
 
     #[test]
