@@ -82,6 +82,11 @@ EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica unt
         program: Option<PathBuf>,
     },
     /// Tell the daemon of all free blocks of a mounted volume; without a directory, of all of them.
+    #[command(after_help = "EXAMPLES:
+  fs2 trim /srv             one volume, mounted without `discard`
+  fs2 trim                  all of them
+
+EXIT CODES: 0 done, 1 wrong usage, or the kernel says no, 2 no such volume, or its daemon does not answer")]
     Trim {
         /// Where it is mounted.
         dir: Option<PathBuf>,
@@ -129,14 +134,14 @@ fn main() -> ExitCode {
         What::Report(options) => fs2_tools::live_report::main(&options),
         What::Upgrade { dir, program } => upgrade(&dir, program),
         What::Trim { dir: Some(place) } => match volume::mounted_at(&place) {
-            Some(dir) => trim(&dir),
+            Some(dir) => trim(&place, &dir),
             None => {
                 eprintln!("{}", not_served(&place));
                 ExitCode::from(2)
             }
         },
         What::Trim { dir: None } => {
-            let codes = volume::all_records().into_iter().map(|r| trim(&r.dir));
+            let codes = volume::all_records().into_iter().map(|r| trim(&r.dir, &r.dir));
             codes.fold(ExitCode::SUCCESS, |all, one| if one == ExitCode::SUCCESS { all } else { one })
         }
         What::Generate(options) => {
@@ -167,7 +172,11 @@ fn ublk_owner(node: &std::path::Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn trim(dir: &std::path::Path) -> ExitCode {
+fn trim(place: &std::path::Path, dir: &std::path::Path) -> ExitCode {
+    // The kernel would say that it is done.
+    if let Some(Err(e)) = volume::daemon_of(place).map(|found| found.status()) {
+        return failed(&VolumeError::Other(format!("{}: {e}", dir.display())), 2);
+    }
     match volume::trim(dir) {
         Ok(bytes) => {
             println!("{}: the file system discarded {bytes} bytes", dir.display());

@@ -125,7 +125,10 @@ fn a_killed_daemon_is_cleared_away() {
         truncate -s 64M image; mkdir m
         mkfs -t fs2 -q image
         on() { mount -t fs2 -o frontend=fuse image m; }
-        on; kill -9 "$(daemon image)"
+        on; pid=$(daemon image); kill -9 "$pid"; gone() { ! kill -0 "$pid"; }; within gone
+        for place in m image ''; do
+            code=0; fs2 trim $place > out 2> said || code=$?; [ $code = 2 ]; [ ! -s out ]; grep -q 'its daemon is gone' said
+        done
         code=0; on 2> said || code=$?; [ $code = 32 ]; grep -q 'its daemon is gone' said
         umount m 2> said; grep -q 'before the next mount: chkfs2 -f -p' said
         on 2> said; grep -q 'to activate it: .*chkfs2 -f -p' said
