@@ -8,8 +8,8 @@ use fs2d::daemon::next_trace;
 use super::options::{Sorted, sort};
 use super::{Helper, USAGE};
 use crate::kernel::{MountOptions, remount};
-use crate::volume::cli::{FAILED, Say, run_mount};
-use crate::volume::{all_records, is_mounted, status};
+use crate::volume::cli::{FAILED, MountArgs, Say, run_mount};
+use crate::volume::{all_records, find_record, is_mounted, status};
 
 pub(super) fn run(args: Vec<OsString>) -> u8 {
     match mount(args) {
@@ -31,7 +31,7 @@ fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
     let options = sort(&helper.options, helper.has('s')).map_err(usage)?;
     let mut args = options.args(source.clone(), dir.clone()).map_err(usage)?;
     if options.remount {
-        return change_options(dir.as_ref(), options);
+        return change_options(&args, options);
     }
     if options.nofail && !args.device.exists() {
         return Ok(0);
@@ -45,7 +45,14 @@ fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
     Ok(run_mount(args, say))
 }
 
-fn change_options(dir: &Path, options: Sorted) -> Result<u8, (String, u8)> {
+fn change_options(args: &MountArgs, options: Sorted) -> Result<u8, (String, u8)> {
+    let dir = &args.dir;
+    // mount(8) gives those of the line in fstab, too.
+    if let Some(option) = find_record(dir).and_then(|record| options.changed(args, &record)) {
+        let what =
+            format!("{option}: cannot be changed while {} is mounted; umount {0} first", dir.display());
+        return Err((what, FAILED));
+    }
     let options = MountOptions { extra: options.kernel, ..MountOptions::default() };
     remount(dir, &options).map(|()| 0).map_err(|e| (e.to_string(), FAILED))
 }

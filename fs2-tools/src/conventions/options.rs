@@ -5,6 +5,7 @@ use std::ffi::OsString;
 
 use clap::{Args, Parser};
 
+use crate::volume::MountRecord;
 use crate::volume::cli::MountArgs;
 
 #[derive(Parser, Debug)]
@@ -172,6 +173,22 @@ impl Sorted {
         line.extend(["--".into(), device, dir]);
         let parsed = Wrapped::try_parse_from(line).map_err(|e| e.to_string())?;
         Ok(parsed.args)
+    }
+
+    /// The first of FS2's own that is not as a volume was mounted with; `args` are these options. What concerns only the beginning of a
+    /// session is not among them.
+    pub(super) fn changed(&self, args: &MountArgs, record: &MountRecord) -> Option<String> {
+        let name = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
+        let wanted: Vec<_> =
+            args.settings.to_args().into_iter().filter_map(|a| a.into_string().ok()).collect();
+        let mut now = record.again.clone();
+        now.extend([format!("--frontend={}", record.frontend), "--frontend=auto".into()]);
+        now.push(format!("--connections={}", record.connections));
+        let changed = self.ours.iter().find(|given| {
+            let written = wanted.iter().find(|w| name(w) == name(given)).unwrap_or(given);
+            !["--trace", "--record", "--require-active"].contains(&&*name(given)) && !now.contains(written)
+        });
+        changed.map(|option| option.trim_start_matches('-').to_owned())
     }
 }
 

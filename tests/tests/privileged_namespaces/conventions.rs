@@ -36,6 +36,11 @@ END
         [ "$pid" = "$(daemon image)" ]
         mount -T fstab -o remount,ro m; findmnt -no OPTIONS m | grep -q ^ro
         ! touch m/other 2> /dev/null
+        mount.fs2 image m -o remount,ro,policy=none,space=4.0%
+        for option in policy=fs2 space=5% frontend=ublk drive=wd800-repaired; do
+            code=0; mount.fs2 image m -o remount,ro,$option 2> said || code=$?; [ $code = 32 ]
+            grep -q "${option%%%}.*: cannot be changed while m is mounted" said
+        done
         umount m
         left image; ! kill -0 "$pid" 2> /dev/null; ! grep m /run/mount/utab
         # The clean end left the mark, and the file is there.
