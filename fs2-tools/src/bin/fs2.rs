@@ -38,11 +38,13 @@ enum What {
     /// Mount a volume with its daemon.
     Mount(volume::cli::MountArgs),
     /// Unmount a volume and end its daemon cleanly.
-    #[command(
-        after_help = "Where something else uses the volume's device, such as a second mount, the daemon ends with the last user.
+    #[command(after_help = "EXAMPLES:
+  fs2 umount /srv
+  fs2 umount /dev/sdb1      by its device
 
-EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted"
-    )]
+Where something else uses the volume's device, such as a second mount, the daemon ends with the last user.
+
+EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted")]
     Umount {
         /// Where it is mounted, or the image or device.
         dir: PathBuf,
@@ -69,11 +71,13 @@ EXIT CODES: 0 told, 1 wrong usage, 2 no such volume, or a daemon does not answer
     /// A running volume as one page of HTML.
     Report(fs2_tools::live_report::Options),
     /// Replace the daemon's program while the volume stays mounted (ublk only).
-    #[command(
-        after_help = "Programs that use the volume wait a moment. The next daemon goes on with the replicas as they are.
+    #[command(after_help = "EXAMPLES:
+  fs2 upgrade /srv                              after a newer package was installed
+  fs2 upgrade /srv --program /opt/fs2/bin/fs2
 
-EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica until chkfs2 was run"
-    )]
+Programs that use the volume wait a moment. The next daemon goes on with the replicas as they are.
+
+EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica until chkfs2 was run")]
     Upgrade {
         /// Where it is mounted, or the image or device.
         dir: PathBuf,

@@ -15,6 +15,16 @@ use crate::kernel::unescape;
 /// Exit code of fsck: it could not be looked at.
 const OPERATIONAL: u8 = 8;
 
+pub(super) const HELP: &str = "\
+usage: fsck.fs2 [-apynfrv] [-C FD] [--table PATH] DEVICE; fsck(8) calls it
+It is chkfs2; a plain ext2 volume is checked by e2fsck. A table kept apart is found by the line in /etc/fstab.
+
+EXAMPLES:
+  fsck -t fs2 -p /dev/sdb1
+  fsck -A -a                as when the machine starts
+
+EXIT CODES: those of fsck(8): 0 clean, 1 mended, 4 left as it is, 8 failed, 16 wrong usage";
+
 pub(super) fn run(args: Vec<OsString>) -> u8 {
     // -r asks questions, as is done without; -v would have e2fsck say more.
     let args: Vec<OsString> = args.into_iter().filter(|a| a != "-r" && a != "-v").collect();

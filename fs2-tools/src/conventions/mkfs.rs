@@ -12,12 +12,23 @@ use fs2_block::BlockSize;
 /// Exit code of mkfs: refused or failed.
 const FAILED: u8 = 1;
 
-const USAGE: &str = "\
+pub(super) const HELP: &str = "\
 usage: mkfs.fs2 [--space SHARE] [--table PATH] [OPTIONS OF mke2fs] DEVICE [BLOCKS]
   --space SHARE, --table PATH   as of mkfs2
   -F                            make a new file system, whatever the device holds
   others                        go to mke2fs: -b -i -I -L -m -N -T -U -E -O -q -v ...
-An ext2 volume is converted as it is, with its files, unless -F is given.";
+An ext2 volume is converted as it is, with its files, unless -F is given.
+
+EXAMPLES:
+  mkfs -t fs2 -L archive /dev/sdb1
+  mkfs.fs2 --space 10% -b 4096 disk.img
+
+EXIT CODES: 0 made, 1 refused or failed";
+
+/// The line of it that is said to a wrong command line.
+fn usage() -> &'static str {
+    HELP.lines().next().unwrap_or_default()
+}
 
 /// Options of mke2fs that take a value.
 const WITH_VALUE: &str = "bCdeEgGiILlmMNoOrtTUz";
@@ -43,7 +54,7 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
         if let Some(name) = text.strip_prefix("--") {
             let known = ["space", "table"].contains(&name.split('=').next().unwrap_or_default());
             if !known {
-                return Err(format!("there is no option {text}\n{USAGE}"));
+                return Err(format!("there is no option {text}\n{}", usage()));
             }
             let valued = name.contains('=');
             parsed.ours.push(arg);
@@ -76,10 +87,10 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
         }
     }
     let mut places = places.into_iter();
-    parsed.device = places.next().ok_or(USAGE)?.into();
+    parsed.device = places.next().ok_or_else(usage)?.into();
     parsed.blocks = places.next();
     match places.next() {
-        Some(more) => Err(format!("{}: what is that?\n{USAGE}", more.display())),
+        Some(more) => Err(format!("{}: what is that?\n{}", more.display(), usage())),
         None => Ok(parsed),
     }
 }

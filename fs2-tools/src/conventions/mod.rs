@@ -16,14 +16,19 @@ use std::path::Path;
 pub fn run_by_name(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let mut args = args.into_iter();
     let first = args.next()?;
-    let run = match Path::new(&first).file_name()?.to_str()? {
-        "mount.fs2" => mount::run,
-        "umount.fs2" => umount::run,
-        "fsck.fs2" => fsck::run,
-        "mkfs.fs2" => mkfs::run,
+    let (run, help): (fn(Vec<OsString>) -> u8, &str) = match Path::new(&first).file_name()?.to_str()? {
+        "mount.fs2" => (mount::run, mount::HELP),
+        "umount.fs2" => (umount::run, umount::HELP),
+        "fsck.fs2" => (fsck::run, fsck::HELP),
+        "mkfs.fs2" => (mkfs::run, mkfs::HELP),
         _ => return None,
     };
-    Some(run(args.collect()))
+    let args: Vec<OsString> = args.collect();
+    if args.iter().any(|arg| arg == "--help") {
+        println!("{help}");
+        return Some(0);
+    }
+    Some(run(args))
 }
 
 /// Exit code of mount(8) and umount(8): the command line makes no sense.

@@ -11,6 +11,17 @@ use crate::kernel::{MountOptions, remount};
 use crate::volume::cli::{FAILED, MountArgs, Say, run_mount};
 use crate::volume::{all_records, find_record, is_mounted, status};
 
+pub(super) const HELP: &str = "\
+usage: mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]; mount -t fs2 calls it
+OPTIONS are those of fs2 mount without dashes, and any of mount(8) and ext2.
+
+EXAMPLES:
+  mount -t fs2 -o policy=fs2,noatime /dev/sdb1 /srv
+  /dev/sdb1  /srv  fs2  noatime,nofail,space=10%  0  2      a line of /etc/fstab
+  mount -o remount,ro /srv
+
+EXIT CODES: 0 mounted, 1 wrong usage, 32 not mounted";
+
 pub(super) fn run(args: Vec<OsString>) -> u8 {
     match mount(args) {
         Ok(code) => code,

@@ -8,6 +8,16 @@ use crate::kernel::{MountOptions, forget_helper, remount, unmount};
 use crate::volume::cli::{FAILED, UNCLEAN, run_umount};
 use crate::volume::find_record;
 
+pub(super) const HELP: &str = "\
+usage: umount.fs2 DIR [-flnrv]; umount(8) calls it
+  -l  take it out of the tree though it is in use
+  -r  where it is in use, mount it read-only
+
+EXAMPLES:
+  umount /srv
+
+EXIT CODES: 0 unmounted, 1 wrong usage, 32 not unmounted";
+
 pub(super) fn run(args: Vec<OsString>) -> u8 {
     let helper = match Helper::parse(args).and_then(|h| h.odd("flnrv").map(|()| h)) {
         Ok(helper) => helper,

@@ -76,6 +76,9 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum What {
     /// What there is to run; with a name, its parameters
+    #[command(after_help = "Examples:
+  fsbench list
+  fsbench list cvs-update")]
     List {
         /// A workload
         name: Option<String>,
@@ -85,6 +88,9 @@ enum What {
     Paper(Box<paper::Args>),
     Sweep(sweep::Args),
     /// Run a real program's workload; skipped with the reason where it is not installed
+    #[command(after_help = "Examples:
+  fsbench real git /mnt
+  fsbench real postgres /mnt --runs 3 --cold remount")]
     Real {
         /// Which
         #[arg(value_parser = ["git", "cvs", "postmark", "postgres", "postgres+nginx"])]
@@ -94,6 +100,10 @@ enum What {
         rest: Vec<OsString>,
     },
     /// Remove what a run that was killed has left in a directory
+    #[command(after_help = "Examples:
+  fsbench clean /mnt
+
+Exit codes: 0 done, or there was nothing; 1 failed; 2 usage, or there is no such directory.")]
     Clean {
         /// The directory that was given to `run`
         dir: PathBuf,
@@ -329,6 +339,9 @@ fn describe(name: &str, out: &mut dyn Write) -> Result<(), BenchError> {
 }
 
 fn clean(dir: &std::path::Path, out: &mut dyn Write) -> Result<(), BenchError> {
+    if !dir.exists() {
+        return Err(BenchError::Usage(format!("{} does not exist", dir.display())));
+    }
     let found = site::clean(dir)? | compare::clean(dir)?;
     let what = if found { "removed" } else { "there is nothing of fsbench in it" };
     writeln!(out, "{}: {what}", dir.display()).map_err(printing)

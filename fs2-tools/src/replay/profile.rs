@@ -9,7 +9,16 @@ use fs2_disk::{DriveProfile, Extended};
 use super::Failure;
 use crate::mkfs2::bytes;
 
+const EXAMPLES: &str = "\
+Examples:
+  fs2-replay profile list
+  fs2-replay profile show nearline-hc310 > mine.toml    to be changed by hand
+  fs2-replay profile import disk.diskspecs > disk.toml
+
+A command takes FILE where it takes a drive's name.";
+
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     #[command(subcommand)]
     what: What,

@@ -12,7 +12,13 @@ use fs2_disk::{Disk, Split};
 use super::profile::{load, told};
 use super::{Failure, outputs};
 
+const EXAMPLES: &str = "\
+Examples:
+  fs2-replay validate disk.diskspecs disk.trace.zst
+  fs2-replay validate cheetah-15k5 measured.trace --each times.csv";
+
 #[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
     /// A built-in drive's name, or a profile in a file (.toml, .diskspecs, .parv)
     #[arg(value_name = "PROFILE")]

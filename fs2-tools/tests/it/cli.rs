@@ -1,5 +1,6 @@
 //! The programs themselves: help, version, and the exit codes of a command line that makes no sense.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 fn run(program: &str, args: &[&str]) -> (i32, String, String) {
@@ -28,6 +29,26 @@ fn help_and_version_go_to_standard_output() {
         let (code, out, err) = run(program, args);
         assert_eq!((code, err.as_str()), (0, ""), "{program} {args:?}");
         assert!(out.contains(says), "{program} {args:?}: {out}");
+    }
+}
+
+/// README promises it.
+#[test]
+fn every_command_has_examples() {
+    for name in ["demo", "calibrate", "mount", "umount", "status", "top", "report", "upgrade", "trim"] {
+        assert!(run(FS2, &[name, "--help"]).1.contains("EXAMPLES:\n"), "fs2 {name}");
+    }
+    for program in [fs2_tools::replay::command(), fs2_tools::fsbench::command()] {
+        for command in program.get_subcommands() {
+            let said = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(said.contains("Examples:\n"), "{} {}", program.get_name(), command.get_name());
+        }
+    }
+    for name in ["mount.fs2", "umount.fs2", "fsck.fs2", "mkfs.fs2"] {
+        let done = Command::new(FS2).arg0(name).arg("--help").output().unwrap();
+        let said = String::from_utf8(done.stdout).unwrap();
+        assert_eq!((done.status.code(), done.stderr.len()), (Some(0), 0), "{name}");
+        assert!(said.starts_with(&format!("usage: {name} ")) && said.contains("EXAMPLES:\n"), "{said}");
     }
 }
 
