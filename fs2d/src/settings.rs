@@ -369,7 +369,11 @@ fn parse_watermarks(s: &str) -> Result<Watermarks, String> {
     }
 }
 
-fn parse_time_scale(s: &str) -> Result<f64, String> {
+/// Seconds to a modelled one.
+///
+/// # Errors
+/// Which there are.
+pub fn parse_time_scale(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(f) if f.is_finite() && (0.001..=100.0).contains(&f) => Ok(f),
         _ => Err(format!("'{s}' is not a factor between 0.001 and 100")),

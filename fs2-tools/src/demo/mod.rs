@@ -7,15 +7,18 @@ mod through_kernel;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use fs2_control::Status;
+use fs2_engine::PolicyKind;
 use fs2_trace::{Reader, Record, RecordFlags};
-use fs2d::settings::Settings;
+use fs2d::settings::{Settings, parse_time_scale};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::new_file::NewFile;
 use crate::report::{self, AddressSeries, DemoReport, ImageFacts, RunRow, render_html, render_table};
 
 /// Options of `fs2 demo`.
@@ -41,11 +44,11 @@ pub struct Options {
     #[arg(long, default_value = "wd800-repaired", value_name = "PROFILE")]
     drive: String,
     /// Real seconds to one of the modelled drive's.
-    #[arg(long, default_value_t = 0.5, value_name = "FACTOR")]
+    #[arg(long, default_value_t = 0.5, value_name = "FACTOR", value_parser = parse_time_scale)]
     time_scale: f64,
     /// The policy shown against plain ext2.
-    #[arg(long, default_value = "fs2", value_name = "POLICY")]
-    policy: String,
+    #[arg(long, default_value = "fs2", value_name = "POLICY", value_parser = PolicyKind::from_str)]
+    policy: PolicyKind,
     /// Run in this process though root could go through the kernel.
     #[arg(long)]
     in_process: bool,
@@ -138,17 +141,35 @@ fn settings(options: &Options, plain: bool) -> Result<Settings, DemoError> {
         #[command(flatten)]
         settings: Settings,
     }
-    let policy = if plain { "none" } else { &options.policy };
+    let policy = if plain { "none".into() } else { options.policy.to_string() };
     let scale = options.time_scale.to_string();
-    let mut args = vec!["fs2", "--policy", policy, "--drive", &options.drive, "--time-scale", &scale];
+    let mut args = vec!["fs2", "--policy", &policy, "--drive", &options.drive, "--time-scale", &scale];
     args.push(if plain { "--passive" } else { "--require-active" });
     // The image is small and gone in a minute, and on a nearly full machine it is to show copies, too.
     args.extend(["--host-reserve", "0%"]);
     Only::try_parse_from(args).map(|o| o.settings).map_err(|e| DemoError::Step(e.to_string()))
 }
 
+/// Where the report goes.
+fn place(options: &Options) -> Result<PathBuf, DemoError> {
+    Ok(match &options.report {
+        Some(place) => place.clone(),
+        // In this project's tree the report is output of a build: nothing new lies among the sources.
+        None if Path::new("target").is_dir() || Path::new("Cargo.toml").is_file() => {
+            std::fs::create_dir_all("target").map_err(step("the directory target"))?;
+            "target/fs2-demo.html".into()
+        }
+        None => "fs2-demo.html".into(),
+    })
+}
+
 fn run(options: &Options) -> Result<(), DemoError> {
     let started = Instant::now();
+    // What cannot be is told of before anything is made.
+    fs2d::daemon::profile(&options.drive).map_err(|e| DemoError::Step(e.to_string()))?;
+    let (plain, fs2) = (settings(options, true)?, settings(options, false)?);
+    let place = place(options)?;
+    let page = NewFile::create(&place).map_err(|e| DemoError::Step(e.0))?;
     let root = nix::unistd::geteuid().is_root() && !options.in_process;
     let dir =
         tempfile::Builder::new().prefix("fs2-demo-").tempdir().map_err(step("a temporary directory"))?;
@@ -163,7 +184,6 @@ fn run(options: &Options) -> Result<(), DemoError> {
     let made = image::make(dir.path())?;
     check_interrupt()?;
     let mut notes = Vec::new();
-    let (plain, fs2) = (settings(options, true)?, settings(options, false)?);
     let open = |image: &Path, s: &Settings| -> Result<Box<dyn System>, DemoError> {
         if root { through_kernel::open(dir.path(), image, s) } else { in_process::open(image, s) }
     };
@@ -228,16 +248,7 @@ fn run(options: &Options) -> Result<(), DemoError> {
         copies_written,
         notes,
     };
-    let place = match &options.report {
-        Some(place) => place.clone(),
-        // In this project's tree the report is output of a build: nothing new lies among the sources.
-        None if Path::new("target").is_dir() || Path::new("Cargo.toml").is_file() => {
-            std::fs::create_dir_all("target").map_err(step("the directory target"))?;
-            "target/fs2-demo.html".into()
-        }
-        None => "fs2-demo.html".into(),
-    };
-    std::fs::write(&place, render_html(&report)).map_err(step(place.display()))?;
+    page.write(&render_html(&report)).map_err(|e| DemoError::Step(e.0))?;
     drop(dir);
     if options.json {
         let text = serde_json::to_string(&report).map_err(|e| DemoError::Step(e.to_string()))?;

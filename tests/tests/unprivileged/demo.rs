@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use fs2_tests::{Need, Scratch, needs, run_within};
+use fs2_tests::{Need, Scratch, needs, run, run_within};
 
 #[test]
 fn the_demo_reads_from_replicas_and_leaves_nothing() {
@@ -12,6 +12,20 @@ fn the_demo_reads_from_replicas_and_leaves_nothing() {
     }
     let scratch = Scratch::new();
     let (temporary, work) = (scratch.make_dir("tmp"), scratch.make_dir("work"));
+    let left = |dir| std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
+    // A wrong one was told of after the image was made, or after all the runs.
+    for (option, value, says) in [
+        ("--report", "/nonexistent/x", "/nonexistent/x: No such file"),
+        ("--drive", "nosuch", "no drive profile 'nosuch'"),
+        ("--policy", "nosuch", "no policy 'nosuch'"),
+        ("--time-scale", "0", "not a factor between"),
+    ] {
+        let mut demo = scratch.command("fs2");
+        demo.env("TMPDIR", &temporary).current_dir(&work).args(["demo", "--in-process", option, value]);
+        let said = run(&mut demo).ended(1).says(says);
+        assert_eq!(said.out, "", "{option}");
+        assert!(left(&temporary).is_empty() && left(&work).is_empty(), "{option}");
+    }
     let mut demo = scratch.command("fs2");
     demo.env("TMPDIR", &temporary).current_dir(&work);
     demo.args(["demo", "--in-process", "--runs", "2", "--pairs", "20", "--time-scale", "0.05", "--json"]);
@@ -30,7 +44,6 @@ fn the_demo_reads_from_replicas_and_leaves_nothing() {
     }
     let html = std::fs::read_to_string(work.join("report.html")).unwrap();
     assert!(html.contains("<svg") && html.contains("FS2"), "a page with pictures");
-    let left = |dir| std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
     assert_eq!(left(&work), ["report.html"]);
     assert!(left(&temporary).is_empty(), "{:?}", left(&temporary));
 }
