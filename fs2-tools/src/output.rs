@@ -3,6 +3,7 @@
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Stdout, Write, stderr, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Writes to the standard output; who cannot be told hears of it on the other one.
 #[doc(hidden)]
@@ -13,8 +14,17 @@ pub fn say(what: Arguments<'_>) {
     }
 }
 
+/// Whether something could not be written, though somebody listened.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Whether something could not be written: for a program that does nothing else than tell.
+pub fn is_lost() -> bool {
+    LOST.load(Ordering::Relaxed)
+}
+
 fn not_written(e: &io::Error) {
     if e.kind() != ErrorKind::BrokenPipe {
+        LOST.store(true, Ordering::Relaxed);
         complain(format_args!("standard output: {e}\n"));
     }
 }

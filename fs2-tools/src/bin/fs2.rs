@@ -55,7 +55,7 @@ EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmount
   fs2 status /srv           all there is to tell of one
   fs2 status --json /srv    the same for scripts
 
-EXIT CODES: 0 told, 1 wrong usage, 2 no such volume, or a daemon does not answer")]
+EXIT CODES: 0 told, 1 wrong usage, 2 no such volume, a daemon does not answer, or it cannot be written")]
     Status {
         /// Where it is mounted, or the image or device.
         dir: Option<PathBuf>,
@@ -133,7 +133,10 @@ fn main() -> ExitCode {
         What::Calibrate(args) => fs2_tools::calibrate::main(&args),
         What::Mount(args) => ExitCode::from(volume::cli::run_mount(args, volume::cli::Say::All)),
         What::Umount { dir } => ExitCode::from(volume::cli::run_umount(&dir, false)),
-        What::Status { dir, json, control } => status(dir, control, json),
+        What::Status { dir, json, control } => match status(dir, control, json) {
+            ExitCode::SUCCESS if fs2_tools::output::is_lost() => ExitCode::from(2),
+            code => code,
+        },
         What::Top(options) => fs2_tools::top::main(&options),
         What::Report(options) => fs2_tools::live_report::main(&options),
         What::Upgrade { dir, program } => upgrade(&dir, program),

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use fs2_trace::{BlkparseWriter, Header, Record, Stream, Writer};
 
 use super::Failure;
-use super::info::{tell_skipped, thousands};
+use super::info::{refuse_nothing, tell_skipped, thousands};
 use super::input::ReadArgs;
 use super::outputs;
 use crate::new_file::NewFile;
@@ -122,12 +122,13 @@ fn convert(args: &Args, stream: &mut Stream, target: &Path, out: &mut dyn Write)
         }
     };
     let (mut records, mut end_bytes) = (0, 0);
-    for record in stream {
+    for record in stream.by_ref() {
         let record = record.map_err(|e| Failure(e.to_string()))?;
         records += 1;
         end_bytes = end_bytes.max(record.extent.end());
         sink.push(&record).map_err(|e| Failure::at(target, e))?;
     }
+    refuse_nothing(stream, records)?;
     let header = sink.finish().map_err(|e| Failure::at(target, e))?;
     Ok(Done { records, end_bytes, header })
 }

@@ -33,11 +33,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
     let mut stream = args.read.open(&args.traces, false)?;
     let mut summariser = Summariser::new();
+    let mut records = 0;
     for record in &mut stream {
         summariser.add(&record.map_err(|e| Failure(e.to_string()))?);
+        records += 1;
     }
     let summary = summariser.finish();
     tell_skipped(&stream, err)?;
+    refuse_nothing(&stream, records)?;
     if args.json {
         let json = json(args, &stream, &summary);
         writeln!(out, "{}", serde_json::to_string_pretty(&json).map_err(io::Error::other)?)?;
@@ -45,6 +48,19 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         text(args, &stream, &summary, out)?;
     }
     Ok(())
+}
+
+/// Refuses a trace of which all that there is was left out.
+///
+/// # Errors
+/// How much it was.
+pub(super) fn refuse_nothing(stream: &Stream, records: u64) -> Result<(), Failure> {
+    match stream.skipped().count {
+        n if n > 0 && records == 0 => {
+            Err(Failure(format!("nothing was read: {} lines, records or blocks are wrong", thousands(n))))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What was left out, for people.

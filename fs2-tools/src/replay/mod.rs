@@ -103,6 +103,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         Ok(cli) => cli,
         Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
     };
+    if let What::Run(args) = &cli.what
+        && let Err(Failure(what)) = run::check_split(args)
+    {
+        let _ = writeln!(err, "fs2-replay: {what}");
+        return USAGE;
+    }
     let done = match &cli.what {
         What::Info(args) => info::run(args, out, err),
         What::Convert(args) => convert::run(args, out, err),

@@ -23,7 +23,7 @@ use fs2_trace::TraceError;
 
 use super::Failure;
 use super::html;
-use super::info::thousands;
+use super::info::{refuse_nothing, thousands};
 use super::input::{ReadArgs, refuse_once};
 use super::outputs;
 use super::profile::{load, told};
@@ -110,7 +110,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     without: Vec<Part>,
     /// Move the volume's block groups apart until it fills the drive, or so many times as far
-    #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "0")]
+    #[arg(long, value_name = "FACTOR", num_args = 0..=1, default_missing_value = "fill", value_parser = parse_stretch)]
     stretch: Option<u32>,
     /// At most so many requests of each pass
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -143,6 +143,15 @@ pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
     let value: f64 = number.trim().parse().map_err(|_| wrong())?;
     // A month at most: nothing above it can be meant.
     if (0.0..=2.7e9).contains(&(value * ms)) { Ok(Nanos::from_millis_f64(value * ms)) } else { Err(wrong()) }
+}
+
+/// 0: until it fills the drive.
+fn parse_stretch(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        _ if text == "fill" => Ok(0),
+        Ok(0) => Err("give 1 or more, or no number to fill the drive".into()),
+        n => n.map_err(|_| format!("'{text}' is no number")),
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<Nanos, String> {
@@ -244,6 +253,20 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     if args.json { report::json(&figures, out) } else { report::tables(&figures, out) }
 }
 
+/// What each value of --split cannot tell.
+pub(super) fn check_split(args: &Args) -> Result<(), Failure> {
+    if let [from] = args.split[..] {
+        let from = from.as_secs_f64();
+        return Err(Failure(format!(
+            "--split {from}: one run alone; give the time at which each begins, two at least"
+        )));
+    }
+    match args.split.windows(2).any(|w| w[0] >= w[1]) {
+        true => Err(Failure("--split: the times must ascend".into())),
+        false => Ok(()),
+    }
+}
+
 /// Replays; `pictures` says whether to keep what they are drawn from. Notes for people go to `err`.
 ///
 /// # Errors
@@ -251,15 +274,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
 pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Result<Results, Failure> {
     let mut drive = load(&args.drive)?;
     refuse_once(args.traces.iter().chain(&args.train), "a trace is read once for each run")?;
-    if let [from] = args.split[..] {
-        let from = from.as_secs_f64();
-        return Err(Failure(format!(
-            "--split {from}: one run alone; give the time at which each begins, two at least"
-        )));
-    }
-    if args.split.windows(2).any(|w| w[0] >= w[1]) {
-        return Err(Failure("--split: the times must ascend".into()));
-    }
+    check_split(args)?;
     let policies = policies(args);
     if !args.without.is_empty() && !policies.contains(&PolicyKind::Fs2.into()) {
         return Err(Failure("--without leaves parts of fs2 out, which is not among the policies".into()));
@@ -382,12 +397,12 @@ fn see(args: &Args, block_size: BlockSize, in_use: &mut InUse) -> Result<Seen, F
             continue;
         }
         let mut stream = open(args, paths)?;
-        let mut empty = true;
+        let mut all = 0;
         (seen.reads, seen.in_part) = (0, 0);
         for record in stream.by_ref().take(limit(args)) {
             let record = record.map_err(bad_trace)?;
             in_use.see(record.op, record.extent);
-            empty = false;
+            all += 1;
             if record.op == Op::Read {
                 seen.reads += 1;
                 let whole =
@@ -395,7 +410,8 @@ fn see(args: &Args, block_size: BlockSize, in_use: &mut InUse) -> Result<Seen, F
                 seen.in_part += u64::from(!whole);
             }
         }
-        if empty {
+        refuse_nothing(&stream, all)?;
+        if all == 0 {
             return Err(Failure::at(&paths[0], "no request in it; `fs2-replay info` says what there is"));
         }
         seen.devices = seen.devices.max(stream.devices().iter().filter(|d| d.requests > 0).count());

@@ -70,7 +70,7 @@ fn bad_usage_has_the_documented_code() {
     }
 }
 
-/// The code tells what was done, whoever listens.
+/// The code tells what was done, whoever listens; of what only tells, whether it could.
 #[test]
 fn words_that_nobody_takes_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn words_that_nobody_takes_change_nothing() {
             command
         };
         let code = fs2().output().unwrap().status.code();
-        assert_eq!(fs2().stdout(full()).stderr(full()).status().unwrap().code(), code, "{args:?}");
+        assert_eq!(fs2().stdout(full()).stderr(full()).status().unwrap().code(), Some(2), "{args:?}");
         // A reader that has gone.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -327,6 +327,9 @@ fn what_a_killed_comparison_leaves_can_be_removed() {
     std::fs::create_dir(&theirs).expect("a directory");
     std::fs::write(theirs.join("file"), b"theirs").expect("a file");
     ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
+    let absent = fsbench().arg("clean").arg(dir.path().join("absent")).output().expect("fsbench");
+    assert!(String::from_utf8_lossy(&absent.stderr).contains("absent does not exist"));
+    ended(&absent, 2);
     assert!(theirs.join("file").exists());
 }
 

@@ -276,6 +276,29 @@ fn what_a_stopped_daemon_left_of_a_trace_can_be_used() {
     assert_eq!(json(dir, &["info", "--json", "out"], b"")["summary"]["requests"], 16_384);
 }
 
+/// It ended well with a trace of nothing.
+#[test]
+fn of_which_nothing_was_read_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("bad.spc"), "nothing\nof\nit\n").unwrap();
+    let good =
+        "  8,0 1 1 0.5 9 D R 8 + 8 [x]\n  8,0 1 2 0.6 9 D FN 0 + 0 [x]\n  8,0 1 3 0.7 9 D W 16 + 8 [x]\n";
+    fs::write(dir.join("good.txt"), good).unwrap();
+    let bad = ["--format", "spc", "--skip-bad", "bad.spc"];
+    let beyond = ["--partition", "1000000,8", "good.txt"];
+    for (args, says) in [
+        (&bad[..], "nothing was read: 3 lines"),
+        (&beyond[..], "no request within the partition: the trace's 2 all"),
+    ] {
+        for (command, to) in [("info", &[][..]), ("convert", &["out"])] {
+            let (code, _, err) = run(dir, &[&[command][..], args, to].concat(), b"");
+            assert!(code == 1 && err.contains(says), "{command} {args:?}: {code}, {err}");
+        }
+    }
+    assert!(!dir.join("out").exists());
+}
+
 #[test]
 fn generate_makes_the_same_trace_twice() {
     let dir = tempfile::tempdir().unwrap();
