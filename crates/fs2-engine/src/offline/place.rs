@@ -134,12 +134,12 @@ pub(super) struct Stands {
 }
 
 impl Stands {
-    /// The header that counts, if it fits the place.
+    /// The header that counts, if it fits the place. Of a place that grew since the pages of the header count.
     pub(super) fn of(found: &Recovered, place: &Place) -> Result<Stands, OfflineError> {
         let Some(header) = found.header.clone() else {
             return Err(OfflineError::Damaged(found.report.to_string()));
         };
-        if header.block_size != place.geometry.block_size || header.pages != place.geometry.pages() {
+        if header.block_size != place.geometry.block_size || header.pages > place.geometry.pages() {
             return Err(OfflineError::Damaged(format!(
                 "its header is for {} pages and blocks of {} bytes, its place has {} and the volume {}",
                 header.pages,

@@ -4,7 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use fs2_block::{
-    BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, WriteAt,
+    BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId,
+    WriteAt,
 };
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{Replica, Trust, content_hash};
@@ -384,6 +385,36 @@ fn a_table_apart() {
     assert!(image == before && table.iter().all(|&b| b == 0));
 }
 
+/// A file longer than its header's pages was served, but not checked, and undone without its replicas.
+#[test]
+fn a_table_apart_that_grew_is_one_of_as_many_pages_as_before() {
+    let mut image = image();
+    let mut table = vec![0; table_bytes(&mut image, options().space).unwrap() as usize];
+    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
+    let before = table.len() / 4096;
+    // What was there before is no page.
+    table.resize(table.len() + 2 * 4096, 0xA5);
+    let devices = &mut Devices::new(&mut image, Some(&mut table));
+    let blocks = [BlockRange::one(BlockNo(data(0)))];
+    let asked = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
+    let replicated = replicate(devices, &asked, &mut |_| {}).unwrap();
+    let replica = replicated.places[0].start();
+    let report = check(devices, &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.mark.clone(), report.verified, report.to_write), (MarkFound::Valid, 1, false));
+    assert_eq!((report.table.pages as usize, report.table.is_clean()), (before - 4, true));
+    let (volume, _) =
+        Volume::attach(&mut image, Some(&mut table), EngineConfig::default(), &AttachOptions::default())
+            .unwrap();
+    assert_eq!((is_active(&volume), volume.table().len()), (true, 1));
+    let mut shorter = table[..(before - 1) * 4096].to_vec();
+    let checked = check(&mut Devices::new(&mut image, Some(&mut shorter)), &FULL, &mut |_| true, &mut |_| {});
+    assert!(matches!(checked, Err(OfflineError::Damaged(_))), "{checked:?}");
+    let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
+    assert_eq!((undone.scrubbed, undone.damaged), (1, None));
+    assert_eq!(block(&image, replica), [0; BLOCK]);
+    assert!(table.iter().all(|&b| b == 0));
+}
+
 #[test]
 fn another_format_version_is_not_touched() {
     let mut image = made();
@@ -465,10 +496,10 @@ fn replicas_by_hand() {
     let mut image = made();
     copied(&mut image, &[(data(0) + 5, 12_000)]);
     let blocks = [(data(1) + 10, 20), (data(0), 8), (data(0) + 4, 4)]
-        .map(|(first, n)| fs2_block::BlockRange::at(BlockNo(first), n));
+        .map(|(first, n)| BlockRange::at(BlockNo(first), n));
     let options = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
     let done = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
-    assert_eq!(done.places, [fs2_block::BlockRange::new(9000, 9028)]);
+    assert_eq!(done.places, [BlockRange::new(9000, 9028)]);
     assert_eq!((done.copied, done.free, done.dropped), (28, 0, 1));
     let mut volume = attach(&mut image);
     assert!(is_active(&volume));
@@ -492,8 +523,8 @@ fn replicas_by_hand() {
 fn replicas_by_hand_refused() {
     let mut image = made();
     let before = image.clone();
-    let range = fs2_block::BlockRange::new;
-    let mut refused = |blocks: &[fs2_block::BlockRange]| {
+    let range = BlockRange::new;
+    let mut refused = |blocks: &[BlockRange]| {
         let options = ReplicateOptions { blocks, near: BlockNo(9000), written_since: false };
         let e = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
         assert!(image == before, "{e}");
