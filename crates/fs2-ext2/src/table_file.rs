@@ -71,7 +71,22 @@ impl TableFile {
         Ok(table)
     }
 
-    /// `map` has no holes up to `size`.
+    /// What a damaged file on inode 5 still has, holes and all: `None` where that is no regular file, or has blocks that its size
+    /// does not explain (T3). Whether it is the table's, its content has to say.
+    ///
+    /// # Errors
+    /// As [`BlockMap::read`].
+    pub fn remains(layout: &Layout, dev: &mut dyn ReadAt) -> Result<Option<TableFile>, Problem> {
+        let inode = Inode::read(layout, dev, TABLE_INO)?;
+        if !inode.is_regular() {
+            return Ok(None);
+        }
+        let table = TableFile::from_map(layout, inode.size, &BlockMap::read(layout, dev, &inode)?);
+        let sectors = table.blocks_count() * u64::from(layout.block_size().sectors());
+        Ok((inode.file_acl == 0 && u64::from(inode.blocks) == sectors).then_some(table))
+    }
+
+    /// `map` has no holes up to `size`, or they have no extents.
     pub(crate) fn from_map(layout: &Layout, size: u64, map: &BlockMap) -> TableFile {
         let bytes = layout.block_size();
         TableFile {

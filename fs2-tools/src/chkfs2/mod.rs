@@ -257,10 +257,16 @@ impl<'a> Session<'a> {
                 Ok(report) if report.needs_full_check && !full => {
                     (full, before.marked, before.found) = (true, false, Some(report.mark));
                 }
-                Err(OfflineError::Volume(Problem::Corrupt { .. } | Problem::Dirty | Problem::Errors))
-                    if !full =>
-                {
-                    full = true
+                Err(
+                    OfflineError::Volume(Problem::Corrupt { .. } | Problem::Dirty | Problem::Errors)
+                    | OfflineError::Remains(_),
+                ) if !full => full = true,
+                Err(OfflineError::Remains(why)) if full && self.args.yes => {
+                    let undone = self.with(&volume, |devices| offline::undo(devices, &mut |_| {}));
+                    self.tell_taken_away(&why, undone.map_err(|e| self.stop(e))?.scrubbed, out);
+                    self.code |= CORRECTED;
+                    let _ = fs2d::runtime::forget_stamp(&self.args.device);
+                    return Err(self.stop(Problem::NoTable.into()));
                 }
                 Ok(report) => {
                     self.keep_stamp(&volume, &before, &report);
@@ -404,6 +410,18 @@ impl<'a> Session<'a> {
         };
         if let Err(e) = kept {
             eprintln!("chkfs2: {}: the daemon's record of it stays: {e}", self.args.device.display());
+        }
+    }
+
+    /// What was left of a table whose file is damaged is gone. Programs are told by the refusal that follows.
+    fn tell_taken_away(&self, why: &str, scrubbed: u64, out: &mut dyn Write) {
+        if !self.args.json {
+            let device = self.args.device.display();
+            let _ = writeln!(
+                out,
+                "{device}: the replica table's file was damaged ({why}) and is taken away, its blocks are free; {scrubbed} replicas \
+                 overwritten, others may be left in free space"
+            );
         }
     }
 

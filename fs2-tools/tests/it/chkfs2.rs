@@ -348,6 +348,58 @@ fn a_cleared_inode_5_is_told() {
     e2fsck_clean(dir, "v");
 }
 
+/// A damaged pointer made a hole in the table's file, and every program said that nothing of FS2's was there.
+#[test]
+fn what_is_left_of_a_damaged_table_is_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, files, replicas) = used(dir);
+    let whole = std::fs::read(&path).unwrap();
+    let kept = used_blocks_of_files(&path);
+    // Of a header slot, and of the checksums.
+    for (pointer, by_chkfs2) in [(5, true), (5, false), (9, true), (9, false)] {
+        std::fs::write(&path, &whole).unwrap();
+        ok(dir, "debugfs", &["-w", "-R", &format!("sif <5> block[{pointer}] 99999999"), "v"]);
+        if by_chkfs2 {
+            let said = run(dir, CHKFS2, &["-f", "-y", "v"]);
+            assert_eq!(said.code, 1 | 4, "{said:?}");
+            assert!(said.out.contains("is taken away") && said.err.contains("mkfs2 v"), "{said:?}");
+        } else {
+            let said = run(dir, MKFS2, &["--undo", "v"]);
+            assert!(said.code == 1 && said.err.contains("e2fsck -f"), "{said:?}");
+            assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
+            for (program, options) in [(CHKFS2, &["-f", "-p"][..]), (CHKFS2, &["-n"]), (MKFS2, &[])] {
+                let said = run(dir, program, &[options, &["v"]].concat());
+                assert_eq!(said.code, if program == CHKFS2 { 4 } else { 1 }, "{said:?}");
+                assert!(said.err.contains("of the replica table, but damaged: it has holes"), "{said:?}");
+                assert!(said.err.contains("mkfs2 --undo v && mkfs2 v"), "{said:?}");
+            }
+            let said = ok(dir, MKFS2, &["--undo", "v"]);
+            assert!(said.out.contains("the table was damaged (it has holes: "), "{said:?}");
+        }
+        e2fsck_clean(dir, "v");
+        let now = used_blocks(&path);
+        assert!(now.keys().eq(kept.keys()), "files only");
+        assert!(files.iter().flat_map(|range| range.iter()).all(|b| now[&b.0] == kept[&b.0]), "as they were");
+        let bytes = std::fs::read(&path).unwrap();
+        let left = |r: &&fs2_table::Replica| bytes[r.replica.0 as usize * 1024..][..1024] != [0; 1024];
+        assert!(pointer == 5 || replicas.iter().filter(left).count() == 0, "copies are left");
+        ok(dir, MKFS2, &["v"]);
+        assert_eq!(active(&path), (0, 0));
+    }
+    // Another's file with a hole is left to its owner.
+    let foreign = changed(&path, 0, 8192, |byte| *byte = 0xB0);
+    std::fs::write(&path, foreign).unwrap();
+    ok(dir, "debugfs", &["-w", "-R", "sif <5> block[9] 99999999", "v"]);
+    assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
+    let before = used_blocks(&path);
+    for (program, options) in [(CHKFS2, &["-f", "-y"][..]), (MKFS2, &["--undo"]), (MKFS2, &[])] {
+        let said = run(dir, program, &[options, &["v"]].concat());
+        assert!(said.code != 0 && said.err.contains("no table of FS2's is found there"), "{said:?}");
+    }
+    assert!(used_blocks(&path) == before);
+}
+
 #[test]
 fn a_moved_table_is_found() {
     let dir = tempfile::tempdir().unwrap();

@@ -107,8 +107,16 @@ fn create_inside(
     options: &CreateOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Created, OfflineError> {
-    let plan = convert::plan(&mut *volume, bytes, options.now_secs)?;
     let before = Layout::read(&mut *volume)?;
+    let plan = match convert::plan(&mut *volume, bytes, options.now_secs) {
+        Err(Problem::NotTable { why }) => {
+            return match Place::remains(&mut Devices::new(volume, None), &before)? {
+                Some(_) => Err(OfflineError::Remains(why)),
+                None => Err(Problem::NotTable { why }.into()),
+            };
+        }
+        plan => plan?,
+    };
     let mut sums = read_bitmaps(&before, &mut *volume, progress, |_, _| {})?;
     let place = Place::of_file(&plan.table, &plan.layout);
     let result = created(&plan.layout, &place);

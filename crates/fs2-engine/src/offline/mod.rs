@@ -140,6 +140,9 @@ pub enum OfflineError {
     /// Both header slots are unreadable, or say what cannot be.
     #[error("the replica table cannot be used: {0}")]
     Damaged(String),
+    /// Inode 5 is the table's file, by its header, and damaged.
+    #[error("inode 5 is the file of the replica table, but damaged: {0}")]
+    Remains(String),
     /// The volume would not be served active.
     #[error("the volume is not marked as good: {0}")]
     NotMarked(MarkFound),
@@ -210,7 +213,15 @@ impl OfflineError {
                 format!("it is an FS2 volume already; to undo that: mkfs2 --undo {device}")
             }
             OfflineError::Volume(Problem::NotTable { .. }) => {
-                format!("nothing of FS2's is there; put the table elsewhere: mkfs2 --table PATH {device}")
+                format!(
+                    "no table of FS2's is found there; e2fsck -f {device} mends a damaged one as far as can be, and beside something \
+                     else the table goes elsewhere: mkfs2 --table PATH {device}"
+                )
+            }
+            OfflineError::Remains(_) => {
+                format!(
+                    "take away what is left of it, and make it anew: mkfs2 --undo {device} && mkfs2 {device}"
+                )
             }
             OfflineError::Volume(Problem::NoTable) => format!("to make it an FS2 volume: mkfs2 {device}"),
             OfflineError::TableTooSmall { .. } => "ask for less with --space, or give a larger place".into(),

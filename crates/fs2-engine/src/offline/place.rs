@@ -4,6 +4,7 @@ use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
 use fs2_ext2::{FreeMap, Layout, Problem, TableFile};
 use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token};
 
+use super::undo::other_volume;
 use super::{Devices, OfflineError, Phase, Progress};
 
 /// The largest single read or write, in bytes.
@@ -48,8 +49,35 @@ impl Place {
             }
             (None, Ok(Some(file))) => Ok(Place::of_file(&file, layout)),
             (None, Ok(None)) => Err(Problem::NoTable.into()),
+            (None, Err(Problem::NotTable { why })) => match Place::remains(devices, layout)? {
+                Some(_) => Err(OfflineError::Remains(why)),
+                None => Err(Problem::NotTable { why }.into()),
+            },
             (_, Err(problem)) => Err(problem.into()),
         }
+    }
+
+    /// What is left of a table whose file on inode 5 is damaged, and its header: only where one of its slots is whole and of this
+    /// volume, so that nothing else's blocks are taken for the table's.
+    pub(super) fn remains(
+        devices: &mut Devices<'_>,
+        layout: &Layout,
+    ) -> Result<Option<(Place, Stands)>, OfflineError> {
+        let Some(file) = TableFile::remains(layout, &mut *devices.volume)? else { return Ok(None) };
+        let place = Place::of_file(&file, layout);
+        // A slot in a hole is no header.
+        let [a, b] = [0, 1].map(|slot| {
+            let at = place.geometry.header_slot_offset(slot);
+            place.read(devices.home(), at, PAGE_BYTES).unwrap_or(vec![0xff; PAGE_BYTES])
+        });
+        let found = Header::recover(&a, &b);
+        if let Some(version) = found.other_version() {
+            return Err(OfflineError::Newer(version));
+        }
+        let stands = Stands::of(&found, &place).ok();
+        Ok(stands
+            .filter(|stands| other_volume(&stands.header, layout).is_none())
+            .map(|stands| (place, stands)))
     }
 
     /// The stretches of the device that hold `len` bytes of the table from `offset`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, WriteAt};
-use fs2_ext2::{Layout, Liveness, Superblock, TableFile, convert, uuid_text};
+use fs2_ext2::{Layout, Liveness, Problem, Superblock, TableFile, convert, uuid_text};
 use fs2_table::{Header, Limits, PAGE_BYTES, Recovery, ReplicaTable, Report};
 
 use super::create::zero_pages;
@@ -26,7 +26,7 @@ pub struct Undone {
 /// Takes the table away: erases its mark, overwrites every free block that it calls a replica, and the
 /// table, and frees inode 5 (or leaves the place given all zero). Files are not touched.
 ///
-/// A damaged table is taken away too; where its replicas are is then not known.
+/// A damaged table is taken away too, also one whose file has holes; where its replicas are is then not known, or not of all.
 ///
 /// # Errors
 /// Before anything is written: [`OfflineError::Volume`] for a volume that is not clean or has no table;
@@ -35,7 +35,10 @@ pub struct Undone {
 pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Undone, OfflineError> {
     let layout = Layout::read(&mut *devices.volume)?;
     layout.check_usable()?;
-    let place = Place::find(devices, &layout)?;
+    let place = match Place::find(devices, &layout) {
+        Err(OfflineError::Remains(why)) => return undo_remains(devices, &layout, why, progress),
+        place => place?,
+    };
     let found = place.slots(devices.home())?;
     let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
     let stands = match Stands::of(&found, &place) {
@@ -53,26 +56,7 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
         refuse_other_volume(&stands.header, &layout)?;
     }
     let scrub = match &stands {
-        Some(stands) => {
-            let live = Liveness::new(Arc::new(layout.clone()), &place.blocks);
-            let (table, report) = load(devices, &place, stands, &live, false)?;
-            let lost = report.pages_damaged + report.pages_unread;
-            if lost > 0 {
-                undone.damaged = Some(format!("{lost} of its pages cannot be read"));
-            }
-            let mut free = Vec::new();
-            read_bitmaps(&layout, &mut *devices.volume, progress, |_, map| {
-                let here = table.replicas_in(map.blocks());
-                let all = here.len() as u64;
-                // Keeps O4.
-                let here: Vec<BlockNo> =
-                    here.into_iter().map(|r| r.replica).filter(|&r| map.is_free(r)).collect();
-                undone.in_use += all - here.len() as u64;
-                undone.scrubbed += here.len() as u64;
-                free.extend(runs(here, IO_BYTES as u32 / layout.block_size().bytes()));
-            })?;
-            free
-        }
+        Some(stands) => to_scrub(devices, &layout, &place, stands, &mut undone, progress)?,
         None => Vec::new(),
     };
     if devices.table.is_some() {
@@ -80,6 +64,55 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
     } else {
         undo_inside(&mut *devices.volume, &place, stands, &scrub, progress)?;
     }
+    Ok(undone)
+}
+
+/// The free blocks that the table calls replicas.
+fn to_scrub(
+    devices: &mut Devices<'_>,
+    layout: &Layout,
+    place: &Place,
+    stands: &Stands,
+    undone: &mut Undone,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Vec<BlockRange>, OfflineError> {
+    let live = Liveness::new(Arc::new(layout.clone()), &place.blocks);
+    let (table, report) = load(devices, place, stands, &live, false)?;
+    let lost = report.pages_damaged + report.pages_unread;
+    if lost > 0 {
+        undone.damaged = Some(format!("{lost} of its pages cannot be read"));
+    }
+    let mut free = Vec::new();
+    read_bitmaps(layout, &mut *devices.volume, progress, |_, map| {
+        let here = table.replicas_in(map.blocks());
+        let all = here.len() as u64;
+        // Keeps O4.
+        let here: Vec<BlockNo> = here.into_iter().map(|r| r.replica).filter(|&r| map.is_free(r)).collect();
+        undone.in_use += all - here.len() as u64;
+        undone.scrubbed += here.len() as u64;
+        free.extend(runs(here, IO_BYTES as u32 / layout.block_size().bytes()));
+    })?;
+    Ok(free)
+}
+
+/// Takes away what is left of a table whose file is damaged.
+fn undo_remains(
+    devices: &mut Devices<'_>,
+    layout: &Layout,
+    why: String,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Undone, OfflineError> {
+    let Some((place, stands)) = Place::remains(devices, layout)? else {
+        return Err(Problem::NotTable { why }.into());
+    };
+    let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
+    let scrub = to_scrub(devices, layout, &place, &stands, &mut undone, progress)?;
+    undone.damaged = Some(why);
+    // Its mark stays until it is overwritten with the rest: no session takes such a file for a table.
+    let mut step = |dev: &mut dyn WriteAt, _: &TableFile, layout: &Layout| {
+        zero_blocks(dev, &scrub, layout, progress).map_err(super::create::into_io)
+    };
+    convert::undo_remains(&mut *devices.volume, &mut step)?;
     Ok(undone)
 }
 

@@ -188,6 +188,26 @@ pub fn undo(dev: &mut dyn WriteAt, scrub: &mut Step<'_>) -> Result<TableFile, Pr
     let before = Layout::read(&mut *dev)?;
     before.check_usable()?;
     let table = TableFile::find(&before, &mut *dev)?.ok_or(Problem::NoTable)?;
+    give_back(dev, before, table, scrub)
+}
+
+/// As [`undo`], of a file that is damaged: what [`TableFile::remains`] of it. The caller has seen that it is the table's.
+///
+/// # Errors
+/// As [`undo`].
+pub fn undo_remains(dev: &mut dyn WriteAt, scrub: &mut Step<'_>) -> Result<TableFile, Problem> {
+    let before = Layout::read(&mut *dev)?;
+    before.check_usable()?;
+    let table = TableFile::remains(&before, &mut *dev)?.ok_or(Problem::NoTable)?;
+    give_back(dev, before, table, scrub)
+}
+
+fn give_back(
+    dev: &mut dyn WriteAt,
+    before: Layout,
+    table: TableFile,
+    scrub: &mut Step<'_>,
+) -> Result<TableFile, Problem> {
     let mut layout = before.clone();
     count(&mut layout, &table, false)?;
     let mut writer = Writer { dev, layout: &layout };
