@@ -183,7 +183,7 @@ const TRACE_QUEUE: usize = 1 << 16;
 /// How often a backing that another has is tried again. A guess: short against a daemon's end, long against the try.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// A profile by name or from a TOML file.
+/// A profile by name or from a TOML file, a regular one of 1 MiB at most.
 ///
 /// # Errors
 /// What is wrong with it, or which names there are.
@@ -199,7 +199,7 @@ pub fn profile(name: &str) -> Result<DriveProfile, DaemonError> {
             names.join(", ")
         )));
     }
-    let text = std::fs::read_to_string(name).map_err(|e| setting(format!("{name}: {e}")))?;
+    let text = crate::text::read_file(Path::new(name)).map_err(|e| setting(format!("{name}: {e}")))?;
     DriveProfile::parse(&text, name).map_err(|e| setting(e.to_string()))
 }
 

@@ -45,5 +45,6 @@ pub mod settings;
 mod signals;
 mod status;
 mod stop;
+pub mod text;
 mod upgrade;
 pub mod wakeups;

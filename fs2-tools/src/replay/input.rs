@@ -15,6 +15,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Failure;
 
+/// Bytes of a free map, or of measured requests, at most, unpacked: they are kept. A guess: a terabyte's dumpe2fs has a hundredth of it.
+pub(super) const MEASURED_BYTES_MAX: u64 = 256 << 20;
+
 /// No bar before that.
 const PATIENCE: Duration = Duration::from_secs(2);
 

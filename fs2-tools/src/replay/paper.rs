@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         return Ok(());
     }
     let text = match &args.params {
-        Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::at(path, e))?,
+        Some(path) => fs2d::text::read(path).map_err(|e| Failure::at(path, e))?,
         None => DEFAULT_PARAMS.to_owned(),
     };
     let params = Params::parse(&text).map_err(|e| match &args.params {

@@ -1,13 +1,17 @@
 //! `fs2-replay profile`: the drives there are, and those of others made ours.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use fs2_disk::{DriveProfile, Extended};
+use fs2d::text::AtMost;
 
 use super::Failure;
 use crate::mkfs2::bytes;
+
+/// Bytes of one of DiskSim's files at most. A guess: they list the seeks and zones of a drive, some each of its cylinders.
+const DISKSIM_BYTES_MAX: u64 = 16 << 20;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +79,7 @@ pub(super) fn load(name: &Path) -> Result<DriveProfile, Failure> {
     if name.extension().is_some_and(|e| e == "diskspecs" || e == "parv") {
         return import(name);
     }
-    let text = std::fs::read_to_string(name).map_err(|e| {
+    let text = fs2d::text::read(name).map_err(|e| {
         let names: Vec<_> = DriveProfile::names().collect();
         Failure::at(name, format!("{e} (nor is it a built-in drive: {})", names.join(", ")))
     })?;
@@ -91,7 +95,9 @@ pub(super) fn told(extended: &Extended) -> String {
 /// A drive in DiskSim's form; the files it names lie beside it.
 fn import(file: &Path) -> Result<DriveProfile, Failure> {
     let read = |path: &Path| {
-        let bytes = std::fs::read(path).map_err(|e| e.to_string())?;
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+        AtMost::new(file, DISKSIM_BYTES_MAX).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
         // Comments may be in any encoding.
         Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
     };

@@ -20,11 +20,12 @@ use fs2_sim::replay::{
     Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
 };
 use fs2_trace::TraceError;
+use fs2d::text::AtMost;
 
 use super::Failure;
 use super::html;
 use super::info::{refuse_nothing, thousands};
-use super::input::{ReadArgs, refuse_once};
+use super::input::{MEASURED_BYTES_MAX, ReadArgs, refuse_once};
 use super::outputs;
 use super::profile::{load, told};
 use crate::mkfs2::parse_percent;
@@ -353,6 +354,7 @@ fn free_map(args: &Args, err: &mut dyn Write) -> Result<(FreeMap, Seen), Failure
     if let Some(path) = &args.free_map {
         let file = File::open(path).map_err(|e| Failure::at(path, e))?;
         let plain = fs2_trace::unpack(Box::new(file)).map_err(|e| Failure::at(path, e))?.1;
+        let plain = AtMost::new(plain, MEASURED_BYTES_MAX);
         let mut map = FreeMap::from_dumpe2fs(BufReader::new(plain)).map_err(|e| Failure::at(path, e))?;
         let mut in_use = InUse::new(map.block_size);
         let seen = see(args, map.block_size, &mut in_use)?;

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::{Disk, Split};
+use fs2d::text::AtMost;
 
+use super::input::MEASURED_BYTES_MAX;
 use super::profile::{load, told};
 use super::{Failure, outputs};
 
@@ -86,7 +88,7 @@ fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
         true => Box::new(std::io::stdin()),
         false => Box::new(std::fs::File::open(path).map_err(at)?),
     };
-    let text = BufReader::new(fs2_trace::unpack(file).map_err(at)?.1);
+    let text = BufReader::new(AtMost::new(fs2_trace::unpack(file).map_err(at)?.1, MEASURED_BYTES_MAX));
     let mut all = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let line = line.map_err(|e| Failure::at(path, format!("line {}: {e}", i + 1)))?;

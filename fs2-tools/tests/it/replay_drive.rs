@@ -36,6 +36,24 @@ fn profiles_are_listed_and_shown() {
     assert!(err.starts_with("fs2-replay: no-such-drive: ") && err.contains("wd800-repaired"), "{err}");
 }
 
+/// A name may be of anything, and such files are kept whole: memory ran out.
+#[test]
+fn what_has_no_end_is_no_profile_and_no_measurement() {
+    let endless = "/dev/zero";
+    for (args, limit) in [
+        (&["profile", "show", endless][..], 1),
+        (&["profile", "import", endless], 16),
+        (&["validate", endless, endless], 1),
+        (&["validate", "wd800-repaired", endless], 256),
+        (&["run", endless, "--free-map", endless], 256),
+        (&["sweep", endless, "--out", "none", "--dry-run"], 1),
+        (&["paper", "--params", endless], 1),
+    ] {
+        let (code, _, err) = replay(args);
+        assert!(code == 1 && err.contains(&format!("more than {limit} MiB")), "{args:?}: {err}");
+    }
+}
+
 #[test]
 fn an_imported_drive_is_a_profile_like_any_other() {
     let dir = tempfile::tempdir().unwrap();

@@ -113,7 +113,7 @@ impl DriveSpan {
 pub fn power_called(drive: &str) -> Option<Power> {
     let name = drive.strip_suffix(" (simulated)").unwrap_or(drive);
     let profile = DriveProfile::builtin(name).ok().or_else(|| {
-        let text = std::fs::read_to_string(name).ok()?;
+        let text = fs2d::text::read_file(std::path::Path::new(name)).ok()?;
         DriveProfile::parse(&text, name).ok()
     });
     profile.map(|p| p.power())

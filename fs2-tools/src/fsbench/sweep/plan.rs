@@ -14,9 +14,6 @@ use super::super::{BenchError, Entry, Setup, find, parse_duration, preset_is_the
 /// Cells of a plan at most: more is a mistake in it.
 const CELLS_MAX: usize = 10_000;
 
-/// A plan's bytes at most.
-const PLAN_BYTES_MAX: u64 = 1 << 20;
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -176,12 +173,13 @@ impl Plan {
     /// # Errors
     /// What of it makes no sense.
     pub(super) fn read(path: &Path) -> Result<Plan, BenchError> {
-        let len = path.metadata().map_err(BenchError::at(path, "reading the plan"))?.len();
-        if len > PLAN_BYTES_MAX {
-            return Err(usage(format!("{}: {len} bytes are no plan", path.display())));
+        match fs2d::text::read(path) {
+            Ok(text) => Plan::parse(&text),
+            Err(e) if e.kind() == std::io::ErrorKind::FileTooLarge => {
+                Err(usage(format!("{}: {e}, expected a plan", path.display())))
+            }
+            Err(e) => Err(BenchError::at(path, "reading the plan")(e)),
         }
-        let text = std::fs::read_to_string(path).map_err(BenchError::at(path, "reading the plan"))?;
-        Plan::parse(&text)
     }
 
     /// Checks a plan's text.
@@ -322,6 +320,12 @@ mod tests {
         assert_eq!(one.variants[1].format, ["-b", "4096", "-I", "1024"]);
         let own = format!("{PLAN}[[variant]]\nname = 'tiny'\nformat = ['-b', '1024']\n");
         assert_eq!(Plan::parse(&own).unwrap().variants.len(), 1);
+    }
+
+    #[test]
+    fn what_has_no_end_is_no_plan() {
+        let e = Plan::read(Path::new("/dev/zero")).err().unwrap();
+        assert_eq!(e.to_string(), usage("/dev/zero: more than 1 MiB, expected a plan").to_string());
     }
 
     #[test]

@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -22,9 +21,6 @@ use crate::replay::{Failure, run};
 
 /// Cells of a plan at most: more is a mistake in the plan.
 const CELLS_MAX: usize = 100_000;
-
-/// A plan's bytes at most.
-const PLAN_BYTES_MAX: u64 = 1 << 20;
 
 /// What a sweep decides itself.
 const NOT_IN_A_PLAN: [&str; 4] = ["json", "html", "help", "version"];
@@ -121,12 +117,10 @@ impl Plan {
     /// # Errors
     /// A file that is no plan, options that `run` does not take, options said twice.
     pub(super) fn read(path: &Path) -> Result<Plan, Failure> {
-        let at = |e: std::io::Error| Failure::at(path, e);
-        let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(at)?;
-        if file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text).map_err(at)? as u64 > PLAN_BYTES_MAX {
-            return Err(Failure::at(path, "more than a MiB, expected a plan"));
-        }
+        let text = fs2d::text::read(path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::FileTooLarge => Failure::at(path, format!("{e}, expected a plan")),
+            _ => Failure::at(path, e),
+        })?;
         let dir = path.parent().unwrap_or(Path::new(""));
         Plan::parse(&text, dir).map_err(|what| Failure::at(path, what))
     }
