@@ -26,7 +26,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
 use ratatui::{Frame, Terminal};
 
 use crate::signals;
-use crate::volume::{Found, clear_dead, daemon_of, daemons};
+use crate::volume::{Found, VolumeError, clear_dead, daemon_of, daemons};
 use app::{App, INTERVALS};
 
 /// What `fs2 top` is told.
@@ -42,7 +42,7 @@ EXAMPLES:
 KEYS: q quit, p pause, + and - interval, h help; in the list up, down, enter or a number for a volume;
 with several volumes l or Esc for the list, tab or a number for another
 
-EXIT CODES: 0 quit, 1 wrong usage or no terminal, 2 no such volume or the daemon does not answer"
+EXIT CODES: 0 quit, or the one volume was unmounted; 1 wrong usage or no terminal; 2 no such volume or the daemon does not answer"
 )]
 pub struct Options {
     /// Where the volume is mounted, or its image or device [default: all there are].
@@ -126,7 +126,10 @@ pub fn main(options: &Options) -> ExitCode {
     }
     let all = options.place.is_none() && options.control.is_none();
     match watch(found, all, options.interval) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(last) => {
+            print!("{}", last.unwrap_or_default());
+            ExitCode::SUCCESS
+        }
         Err(e) => fail(&format!("the terminal: {e}"), 2),
     }
 }
@@ -172,14 +175,14 @@ enum Told {
     /// There are these.
     Found(Vec<Found>),
     /// One answered, or did not.
-    Answer(PathBuf, Box<Result<Status, String>>),
+    Answer(PathBuf, Box<Result<Status, VolumeError>>),
 }
 
 /// Asks one daemon again and again, until nobody listens or `gone` is set. Each has a thread of its own (keeps P2).
 fn ask_on(found: &Found, interval_ms: &AtomicU64, gone: &AtomicBool, to: &Sender<Told>) {
     while !gone.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        if to.send(Told::Answer(found.control.clone(), Box::new(ask(found)))).is_err() {
+        if to.send(Told::Answer(found.control.clone(), Box::new(found.status()))).is_err() {
             return;
         }
         // In small steps: a shorter interval counts at once.
@@ -194,6 +197,8 @@ struct Asking {
     interval_ms: Arc<AtomicU64>,
     to: Sender<Told>,
     each: Vec<(PathBuf, Arc<AtomicBool>)>,
+    /// One told that it is unmounted.
+    unmounted: bool,
 }
 
 impl Asking {
@@ -218,14 +223,17 @@ impl Asking {
     }
 }
 
-fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<()> {
+/// Until a key or a signal ends it. Where one volume was asked for and is unmounted, that is the end too, and what was seen last is given
+/// as text, to stay on the terminal.
+fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<Option<String>> {
     // SIGTERM and the like end the loop (keeps P1).
     signals::catch()?;
     let mut app = App::new(&found, interval_s);
     let millis = |s: f64| (s * 1e3) as u64;
     let interval_ms = Arc::new(AtomicU64::new(millis(interval_s)));
     let (to, from) = std::sync::mpsc::channel();
-    let mut asking = Asking { interval_ms: interval_ms.clone(), to: to.clone(), each: Vec::new() };
+    let mut asking =
+        Asking { interval_ms: interval_ms.clone(), to: to.clone(), each: Vec::new(), unmounted: false };
     asking.these(&found)?;
     if all {
         let search = move || {
@@ -248,6 +256,13 @@ fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<()> {
             terminal.draw(|frame| app.draw(frame, colors))?;
             changed = false;
         }
+        if asking.unmounted && !all {
+            let size = terminal.size()?;
+            drop(restore);
+            return text_of(|frame| app.draw(frame, false), size.width, size.height)
+                .map(Some)
+                .map_err(io::Error::other);
+        }
         match event::poll(LOOK) {
             Ok(true) => {}
             Ok(false) => continue,
@@ -268,7 +283,7 @@ fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<()> {
         }
     }
     drop(restore);
-    Ok(())
+    Ok(None)
 }
 
 /// Takes what was told; true where the screen may look different.
@@ -276,7 +291,10 @@ fn listen(app: &mut App, asking: &mut Asking, from: &Receiver<Told>) -> io::Resu
     let mut any = false;
     while let Ok(told) = from.try_recv() {
         any |= match told {
-            Told::Answer(control, answer) => app.told(&control, *answer),
+            Told::Answer(control, answer) => {
+                asking.unmounted |= matches!(*answer, Err(VolumeError::Unmounted(_)));
+                app.told(&control, answer.map_err(|e| e.to_string()))
+            }
             Told::Found(found) => {
                 asking.these(&found)?;
                 app.found(&found)

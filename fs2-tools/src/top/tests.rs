@@ -336,3 +336,21 @@ proptest! {
         prop_assert_eq!(text.starts_with("too small") || size.0 < 9, small || size.0 < 9);
     }
 }
+
+#[test]
+fn an_unmounted_volume_is_told_from_a_daemon_that_is_silent() {
+    let found = found(&["a"]);
+    let mut app = App::new(&found, 1.0);
+    let (to, from) = std::sync::mpsc::channel();
+    let mut asking =
+        Asking { interval_ms: Arc::default(), to: to.clone(), each: Vec::new(), unmounted: false };
+    let mut tell = |answer| {
+        to.send(Told::Answer(found[0].control.clone(), Box::new(answer))).unwrap();
+        assert!(listen(&mut app, &mut asking, &from).unwrap());
+        (asking.unmounted, super::text_of(|frame| app.draw(frame, false), 80, 24).unwrap())
+    };
+    assert!(!tell(Ok(status(1))).0);
+    assert!(!tell(Err(VolumeError::Other("silent".into()))).0);
+    let (unmounted, text) = tell(Err(VolumeError::Unmounted("/srv".into())));
+    assert!(unmounted && text.contains("/srv is unmounted") && text.contains(" state     active"), "{text}");
+}

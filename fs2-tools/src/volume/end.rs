@@ -117,6 +117,18 @@ pub(super) fn wait_for_right(
     }
 }
 
+/// Whether a mount whose daemon does not answer has ended: its record is gone. Where it is unmounted, whoever ends it is waited for.
+pub(super) fn has_ended(record: &MountRecord, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    while record.path.exists() {
+        if is_in_place(record) || Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(NAP);
+    }
+    true
+}
+
 /// What to do of a mount whose daemon died, where nobody starts another one.
 pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
     let MountRecord { dir, device, pid, began, .. } = record;
@@ -388,6 +400,38 @@ mod tests {
         assert!(ended.clean && ended.why_not.is_none(), "{ended:?}");
         next.join().unwrap().unwrap().shutdown();
         let _ = child.wait();
+    }
+
+    /// Who watched a volume that was unmounted in order was told that its daemon had died.
+    #[test]
+    fn a_mount_that_has_ended_is_told_from_a_daemon_that_died() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut record = record_of(dir.path(), child.id());
+        record.frontend = "fuse".into();
+        let _ = child.wait();
+        std::fs::write(&record.path, "").unwrap();
+        let found = super::super::Found { control: record.control.clone(), record: Some(record.clone()) };
+        // Nothing is mounted there, and nobody takes the record away.
+        assert!(!has_ended(&record, Duration::from_millis(20)));
+        let ended = std::thread::spawn({
+            let path = record.path.clone();
+            move || {
+                std::thread::sleep(Duration::from_millis(100));
+                std::fs::remove_file(path).unwrap();
+            }
+        });
+        let e = found.status().unwrap_err();
+        assert!(matches!(e, VolumeError::Unmounted(_)), "{e}");
+        assert_eq!(e.to_string(), format!("{} is unmounted", record.dir.display()));
+        ended.join().unwrap();
+        // A mount whose daemon died is in place, as the root directory is.
+        std::fs::write(&record.path, "").unwrap();
+        let root = mount_at(Path::new("/")).unwrap().expect("a root directory");
+        record = MountRecord { dir: "/".into(), block_device: root.source.clone(), ..record };
+        let found = super::super::Found { record: Some(record), ..found };
+        let e = found.status().unwrap_err().to_string();
+        assert!(e.starts_with("its daemon is gone (process "), "{e}");
     }
 
     #[test]

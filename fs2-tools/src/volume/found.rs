@@ -44,16 +44,19 @@ impl Found {
     /// How its volume is doing.
     ///
     /// # Errors
-    /// Where it does not answer within 2 s, or its supervisor gave up.
+    /// Where it does not answer within 2 s, or its supervisor gave up; [`VolumeError::Unmounted`] where its mount has ended meanwhile.
     pub fn status(&self) -> Result<Status, VolumeError> {
         if let Some(why) = self.record.as_ref().and_then(MountRecord::failure) {
             return Err(VolumeError::Other(why));
         }
         let client = Client::connect_within(&self.control, PATIENCE);
-        if let (Some(record), Err(ControlError::NoDaemon { .. })) = (&self.record, &client)
-            && let Some(why) = end::orphaned(record)
-        {
-            return Err(VolumeError::Other(why));
+        if let (Some(record), Err(ControlError::NoDaemon { .. })) = (&self.record, &client) {
+            if end::has_ended(record, PATIENCE) {
+                return Err(VolumeError::Unmounted(record.dir.clone()));
+            }
+            if let Some(why) = end::orphaned(record) {
+                return Err(VolumeError::Other(why));
+            }
         }
         match client?.ask(&Command::Status)? {
             Reply::Status(status) => Ok(*status),

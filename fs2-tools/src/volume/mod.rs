@@ -56,6 +56,9 @@ pub enum VolumeError {
     /// The daemon does not answer.
     #[error(transparent)]
     Control(#[from] fs2_control::ControlError),
+    /// It was mounted, and is not any more.
+    #[error("{} is unmounted", .0.display())]
+    Unmounted(PathBuf),
     /// Something else.
     #[error("{0}")]
     Other(String),
