@@ -20,6 +20,19 @@ pub fn runtime_dir() -> PathBuf {
     dir.canonicalize().or_else(|_| std::path::absolute(&dir)).unwrap_or(dir)
 }
 
+/// What to add where no volume is found: others' daemons have other directories. Empty for root, and where [`RUNTIME_DIR`] says which.
+pub fn whose_are_seen() -> &'static str {
+    seen_by(nix::unistd::geteuid().is_root(), std::env::var_os(RUNTIME_DIR).is_some_and(|d| !d.is_empty()))
+}
+
+fn seen_by(root: bool, named: bool) -> &'static str {
+    if root || named {
+        ""
+    } else {
+        "; only this user's volumes are seen here, and what root mounted, by root"
+    }
+}
+
 fn named_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os(RUNTIME_DIR).filter(|d| !d.is_empty()) {
         return dir.into();
@@ -208,6 +221,14 @@ pub(crate) fn forget_mount(record: &Path, clean: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_sees_only_their_own_is_told() {
+        let told = "only this user's volumes are seen";
+        for (root, named) in [(false, false), (false, true), (true, false), (true, true)] {
+            assert_eq!(seen_by(root, named).contains(told), !root && !named);
+        }
+    }
 
     #[test]
     fn one_at_a_time_mounts_or_ends() {

@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
 use fs2_tools::volume::{self, Found, VolumeError};
 use fs2_tools::{eprintln, print, println};
+use fs2d::runtime::whose_are_seen;
 
 /// Accelerated ext2 volumes for spinning disks.
 #[derive(Parser, Debug)]
@@ -245,7 +246,8 @@ fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
 fn not_served(dir: &std::path::Path) -> String {
     let dir = dir.display();
     format!(
-        "fs2: {dir} is not mounted by FS2; fs2 status lists what is, and of a daemon that a service manager runs the device is named"
+        "fs2: {dir} is not mounted by FS2; fs2 status lists what is, and of a daemon that a service manager runs the device is named{}",
+        whose_are_seen()
     )
 }
 
@@ -303,7 +305,7 @@ fn all(json: bool) -> ExitCode {
     if json {
         println!("{}", serde_json::Value::Array(list));
     } else if daemons.is_empty() {
-        println!("no volume is mounted by FS2, and no daemon serves one");
+        println!("no volume is mounted by FS2, and no daemon serves one{}", whose_are_seen());
     }
     code
 }

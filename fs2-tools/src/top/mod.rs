@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use fs2_control::Status;
+use fs2d::runtime::whose_are_seen;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
 use ratatui::{Frame, Terminal};
@@ -80,12 +81,15 @@ pub(crate) fn places(place: Option<&Path>, control: Option<&Path>) -> Result<Vec
         (_, Some(control)) => Ok(vec![Found::at(control)]),
         (Some(place), None) => match daemon_of(place) {
             Some(found) => Ok(vec![found]),
-            None => Err(format!("{} is not mounted by FS2; fs2 status lists what is", place.display())),
+            None => {
+                let whose = whose_are_seen();
+                Err(format!("{} is not mounted by FS2; fs2 status lists what is{whose}", place.display()))
+            }
         },
         (None, None) => {
             clear_dead();
             let all = daemons();
-            if all.is_empty() { Err(screen::NOBODY.into()) } else { Ok(all) }
+            if all.is_empty() { Err(format!("{}{}", screen::NOBODY, whose_are_seen())) } else { Ok(all) }
         }
     }
 }

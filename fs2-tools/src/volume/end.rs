@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use fs2_control::{Client, Command, ControlError, Reply};
 use fs2d::cli::ublk_tag;
 use fs2d::frontend::ublk;
-use fs2d::runtime::{Ending, begin_ending, has_stamp};
+use fs2d::runtime::{Ending, begin_ending, has_stamp, whose_are_seen};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -65,7 +65,13 @@ pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
 /// # Errors
 /// As [`umount`].
 pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
-    let unknown = || VolumeError::Other(format!("{} is not mounted by FS2; see fs2 status", dir.display()));
+    let unknown = || {
+        VolumeError::Other(format!(
+            "{} is not mounted by FS2; see fs2 status{}",
+            dir.display(),
+            whose_are_seen()
+        ))
+    };
     let record = find_record(dir).ok_or_else(unknown)?;
     // Keeps 1: from here on nobody else ends it.
     let _ending = wait_for_right(&record.dir, || begin_ending(&record.path))?.ok_or_else(unknown)?;
