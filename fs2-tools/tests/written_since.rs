@@ -61,6 +61,17 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     drop(file);
     assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
 
+    // A mode is changed at the same time as a write would have changed, and no other time tells of both: the reason names it.
+    let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
+    assert!(said.code <= 1, "{said:?}");
+    assert_eq!((session(&path, &[]), session(&path, &[])), (Standing::Active, Standing::Active));
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let Standing::Inactive(why) = session(&path, &[]) else { panic!("its change time is another") };
+    assert!(why.to_string().contains("renamed, linked, or its mode or times changed"), "{why}");
+    let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
+    assert!(said.code <= 1 && said.out.contains("its mode or times changed"), "{said:?}");
+    assert_eq!(session(&path, &[]), Standing::Active);
+
     // A flush that failed below a mount is the business of each daemon that goes on with it, and of nobody else's.
     runtime::remember_lost(&path).unwrap();
     let refuses = |options: &[&str]| {

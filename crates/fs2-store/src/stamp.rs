@@ -28,7 +28,7 @@ pub enum StampOf {
         ino: u64,
         /// Bytes.
         size: u64,
-        /// Change time, nanoseconds since 1970.
+        /// Change time, nanoseconds since 1970. A change of name, links, mode or times moves it too; it is the one that nobody sets back.
         ctime_ns: i128,
         /// Modification time, nanoseconds since 1970.
         mtime_ns: i128,

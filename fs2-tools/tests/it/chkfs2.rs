@@ -437,7 +437,9 @@ fn the_daemons_record_is_heeded_and_forgotten() {
     assert!(said.out.contains("1 entry dropped: the replica is no copy"), "{said:?}");
     // e2fsck -f, which had to run then, changes the superblock itself.
     assert!(
-        said.out.contains("the volume was written, or taken away and brought back, since FS2"),
+        said.out.contains(
+            "the volume was written (or renamed, linked, or its mode or times changed), or taken away and"
+        ),
         "{said:?}"
     );
     assert!(!said.out.contains("superblock"), "{said:?}");

@@ -47,7 +47,8 @@ impl fmt::Display for MarkFound {
             MarkFound::Refused(why) => write!(f, "its mark counts for nothing: {why}"),
             MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
             MarkFound::WrittenSince => f.write_str(
-                "the volume was written, or taken away and brought back, since FS2 last served it",
+                "the volume was written (or renamed, linked, or its mode or times changed), or taken away and brought back, since FS2 last \
+                 served it",
             ),
         }
     }

@@ -84,7 +84,8 @@ impl fmt::Display for Inactive {
             Inactive::NoMark => f.write_str(NO_MARK),
             Inactive::Token(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
             Inactive::WrittenSince => f.write_str(
-                "the backing was written, or taken away and brought back, since FS2 last served it",
+                "the backing was written (or renamed, linked, or its mode or times changed), or taken away and brought back, since FS2 last \
+                 served it",
             ),
         }
     }

@@ -551,7 +551,11 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
         (Inactive::OtherVersion(2), "has format version 2, and this FS2", None),
         (Inactive::NoMark, "did not end cleanly", check.clone()),
         (Inactive::Token("x"), "outside FS2; what differs: x", check.clone()),
-        (Inactive::WrittenSince, "written, or taken away and brought back, since", check),
+        (
+            Inactive::WrittenSince,
+            "renamed, linked, or its mode or times changed), or taken away and brought back, since",
+            check,
+        ),
     ];
     for (why, words, command) in all {
         assert!(why.to_string().contains(words), "{why}");
