@@ -164,6 +164,7 @@ fn work(device: &mut Patched, what: u8) {
                     written_since: false,
                     scrub,
                     quick: false,
+                    bitmaps: true,
                     new_volume_id: 9,
                     unmarked: unmarked.as_ref(),
                     plants: &[],

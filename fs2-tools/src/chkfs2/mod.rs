@@ -245,6 +245,8 @@ impl<'a> Session<'a> {
                 written_since: before.written_since,
                 scrub: self.args.scrub,
                 quick: self.args.quick,
+                // A clean volume keeps no machine from starting: a TiB has 8,192 bitmaps.
+                bitmaps: !self.args.preen,
                 new_volume_id,
                 unmarked: before.unmarked.as_ref(),
                 plants: &[],
@@ -277,10 +279,10 @@ impl<'a> Session<'a> {
             self.leave_to_e2fsck(volume);
         };
         if full
-            && matches!(report.mark, MarkFound::Differs(_))
+            && matches!(report.mark, MarkFound::Differs(_) | MarkFound::Valid)
             && let Some(found) = before.found
         {
-            // It was e2fsck -f that changed the superblock.
+            // It was e2fsck -f that changed the superblock, or mended what differed.
             report.mark = found;
         }
         let wrong = report.has_damage() || !before.marked;
@@ -463,8 +465,9 @@ impl<'a> Session<'a> {
             ),
             (true, false) => writeln!(
                 out,
-                "{device}: replica table clean: {count} replicas, {} of them verified",
-                report.verified
+                "{device}: replica table clean: {count} replicas, {} of them verified{}",
+                report.verified,
+                if self.args.preen && !self.args.force { " by the mark" } else { "" }
             ),
             (false, _) if report.restored || self.args.no && report.mark == MarkFound::Valid => writeln!(
                 out,

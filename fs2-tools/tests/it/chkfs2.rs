@@ -166,6 +166,40 @@ fn what_the_bitmaps_contradict_is_dropped() {
     e2fsck_clean(dir, "v");
 }
 
+/// The superblock and the descriptors are the mark's, one bitmap is not: a session comes to that when it reads it, and a check that said
+/// that all is verified was wrong.
+#[test]
+fn a_bitmap_that_the_mark_does_not_know_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    assert_eq!(run(dir, CHKFS2, &["-n", "v"]).code, 0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let layout = Layout::read(&mut bytes).unwrap();
+    let group = layout.group_of(replicas[0].original);
+    let (at, blocks) = (layout.bitmap_block(group).0 as usize * 1024, layout.group_blocks(group));
+    // One block is taken and another given back: the counts stay.
+    let free = (0..blocks.len() as usize).rfind(|i| bytes[at + i / 8] & 1 << (i % 8) == 0).unwrap();
+    for i in [free, (replicas[0].original.0 - blocks.start()) as usize] {
+        bytes[at + i / 8] ^= 1 << (i % 8);
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let before = hash(&path);
+    let said = run(dir, CHKFS2, &["-n", "v"]);
+    assert!(said.code & 4 != 0 && !said.out.contains("clean: "), "{said:?}");
+    assert_eq!(hash(&path), before);
+    // As a machine starts nothing is read that is clean by the mark.
+    let said = run(dir, CHKFS2, &["-p", "v"]);
+    assert!(said.code == 0 && said.out.contains("verified by the mark"), "{said:?}");
+    let said = run(dir, CHKFS2, &["-y", "v"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let told =
+        format!("the volume was changed outside FS2; what differs: the blocks in use of group {group}");
+    assert!(said.out.contains(&told), "{said:?}");
+    assert_eq!(active(&path), (replicas.len(), 0));
+    e2fsck_clean(dir, "v");
+}
+
 /// What was read of no file, in a group whose bitmap nobody had seen, may have a copy at a session's end. The next session
 /// drops it when it sees the bitmap; a check finds nothing wrong.
 #[test]

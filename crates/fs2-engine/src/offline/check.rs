@@ -155,6 +155,8 @@ pub struct CheckOptions<'a> {
     pub scrub: bool,
     /// Hash nothing: entries the mark does not vouch for become unverified.
     pub quick: bool,
+    /// Compare the block bitmaps with a mark also where nothing else has to be read: a seek for each group.
+    pub bitmaps: bool,
     /// Drawn at random: for a table that has to be made anew.
     pub new_volume_id: u64,
     /// The mark that was erased for this check's sake.
@@ -314,24 +316,24 @@ pub fn check(
     let valid = report.mark == MarkFound::Valid;
     let (mut table, pages) = load(devices, &place, &stands, &live, valid || launders)?;
     report.table = pages;
+    let then = valid.then(|| match unmarked {
+        Some(unmarked) => unmarked.sums.clone(),
+        None => marked_sums(devices, &place, &stands, &layout),
+    });
     let sums = if valid && !options.checked && !options.scrub && pages.is_clean() {
+        // The entries are as the mark says, if the bitmaps are; a session compares each when it reads it.
+        if options.bitmaps {
+            let sums = read_bitmaps(&layout, &mut *devices.volume, progress, |_, _| {})?;
+            if let Some(what) = differing(then, &sums) {
+                report.mark = MarkFound::Differs(what);
+                report.needs_full_check = true;
+            }
+        }
         None
     } else if valid || options.checked {
-        let then = valid.then(|| match unmarked {
-            Some(unmarked) => unmarked.sums.clone(),
-            None => marked_sums(devices, &place, &stands, &layout),
-        });
         let mut of_no_file = Vec::new();
         let sums = against_bitmaps(devices, &layout, &mut table, &mut report, &mut of_no_file, progress)?;
-        let differs = match then {
-            Some(Ok(then)) => (0..)
-                .zip(then.0.iter().zip(&sums.0))
-                .find(|(_, (then, now))| then != now)
-                .map(|(group, _): (u32, _)| format!("the blocks in use of group {group}")),
-            Some(Err(what)) => Some(what),
-            None => None,
-        };
-        if let Some(what) = differs {
+        if let Some(what) = differing(then, &sums) {
             report.mark = MarkFound::Differs(what);
             // Keeps O3: the flags were believed for the sake of this mark.
             table.all_unverified();
@@ -419,6 +421,17 @@ pub(super) fn marked_sums(
     let bytes = place.read(devices.home(), at, len as usize).map_err(|e| e.to_string())?;
     BitmapChecksums::decode(&bytes, layout.group_count(), *volume_id, mark.bitmap_checksums_hash)
         .map_err(|_| "the checksums of the block bitmaps".to_string())
+}
+
+/// Where the bitmaps are not those that the mark was written for.
+fn differing(then: Option<Result<BitmapChecksums, String>>, now: &BitmapChecksums) -> Option<String> {
+    match then? {
+        Ok(then) => (0..)
+            .zip(then.0.iter().zip(&now.0))
+            .find(|(_, (then, now))| then != now)
+            .map(|(group, _): (u32, _)| format!("the blocks in use of group {group}")),
+        Err(what) => Some(what),
+    }
 }
 
 /// Drops entries whose replica is in use, tells the replicas of those whose original is free; gives the bitmaps' checksums.

@@ -142,6 +142,7 @@ const FULL: CheckOptions<'static> = CheckOptions {
     written_since: false,
     scrub: false,
     quick: false,
+    bitmaps: true,
     new_volume_id: ID + 1,
     unmarked: None,
     plants: &[],
@@ -253,6 +254,31 @@ fn without_a_full_e2fsck_no_mark_is_written() {
     let refused = check(&mut Devices::new(&mut image, None), &options, &mut |_| true, &mut |_| {});
     assert!(matches!(refused, Err(OfflineError::Volume(Problem::Corrupt { .. }))), "{refused:?}");
     assert!(image == before);
+}
+
+/// The bitmap has as many free blocks as its descriptor says, and its superblock is the mark's: the table was called clean.
+#[test]
+fn a_bitmap_written_beside_the_mark_is_seen_by_a_look() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000)]);
+    let options = CheckOptions { checked: false, ..FULL };
+    assert!(check_all(&mut image, &options).marked);
+    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
+    image[bitmap + 50] ^= 0x80;
+    image[bitmap + 5] ^= 0x80;
+    let before = image.clone();
+    for unmarked in [false, true] {
+        let mut image = before.clone();
+        let unmarked = unmarked.then(|| unmark(&mut Devices::new(&mut image, None)).unwrap().unwrap());
+        let looked = image.clone();
+        let report = check_all(&mut image, &CheckOptions { unmarked: unmarked.as_ref(), ..options });
+        assert_eq!(report.mark, MarkFound::Differs("the blocks in use of group 1".into()));
+        assert!(report.needs_full_check && !report.marked && report.verified == 0, "{report:?}");
+        assert!(image == looked);
+    }
+    // A machine that starts leaves that to the session.
+    let options = CheckOptions { bitmaps: false, ..options };
+    assert!(check_all(&mut image, &options).marked && image == before);
 }
 
 #[test]
