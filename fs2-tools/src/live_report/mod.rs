@@ -18,7 +18,7 @@ use fs2_trace::Reader;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::new_file::NewFile;
-use crate::volume::Found;
+use crate::volume::{Found, VolumeError};
 use crate::{signals, top};
 use accesses::Accesses;
 use page::{Material, page};
@@ -30,7 +30,7 @@ use page::{Material, page};
   fs2 report /srv -o srv.html --seconds 600    the next ten; Ctrl-C ends it earlier and draws what there is
   fs2 report --trace srv.fs2trace -o srv.html  a trace recorded by fs2 mount --trace
 
-EXIT CODES: 0 written, 1 wrong usage, 2 no such volume, no trace, or the page cannot be written")]
+EXIT CODES: 0 written, 1 wrong usage, 2 no such volume, no trace, the daemon died meanwhile, or the page cannot be written")]
 pub struct Options {
     /// Where the volume is mounted, or its image or device [default: the one that is mounted].
     place: Option<PathBuf>,
@@ -51,6 +51,12 @@ pub struct Options {
 /// How often a wait looks for a signal.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// How often the daemon is asked meanwhile: what it said last is what is known where it ends.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a daemon may be silent, as one that is replaced is, until it counts as gone.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Runs `fs2 report`; what `main` returns.
 pub fn main(options: &Options) -> ExitCode {
     match run(options) {
@@ -68,12 +74,12 @@ pub fn main(options: &Options) -> ExitCode {
 fn run(options: &Options) -> Result<String, String> {
     // Not after ten minutes of looking.
     let output = NewFile::create(&options.output).map_err(|e| e.0)?;
-    let (html, seen) = match &options.trace {
+    let (html, seen, ended) = match &options.trace {
         Some(trace) => {
             let (accesses, volume_bytes, cut) = read(trace)?;
             let name = trace.display().to_string();
             let material = Material { name: &name, accesses: &accesses, volume_bytes, cut, asked: None };
-            (page(&material), accesses.seen + accesses.untimed)
+            (page(&material), accesses.seen + accesses.untimed, None)
         }
         None => {
             let places = top::places(options.place.as_deref(), options.control.as_deref())?;
@@ -83,14 +89,23 @@ fn run(options: &Options) -> Result<String, String> {
             };
             let name = &*found.name();
             let looked = look(found, Duration::from_secs(options.seconds.into()))?;
-            let (accesses, volume_bytes, cut) = read(&looked.trace)?;
+            let (accesses, volume_bytes, cut) = match read(&looked.trace) {
+                // A daemon that died wrote nothing of it yet.
+                Err(_) if looked.ended.is_some() => (Accesses::default(), looked.after.volume_bytes, true),
+                read => read?,
+            };
             let asked = Some((&looked.before, &looked.after));
             let material = Material { name, accesses: &accesses, volume_bytes, cut, asked };
-            (page(&material), accesses.seen)
+            (page(&material), accesses.seen, looked.ended)
         }
     };
     output.write(&html).map_err(|e| e.0)?;
-    Ok(format!("{}: {} requests", options.output.display(), fs2_control::count(seen)))
+    let written = format!("{}: {} requests", options.output.display(), fs2_control::count(seen));
+    match ended {
+        None => Ok(written),
+        Some(why @ VolumeError::Unmounted(_)) => Ok(format!("{written}, until it ended: {why}")),
+        Some(why) => Err(format!("{written}, until its daemon did not answer: {why}")),
+    }
 }
 
 /// A trace's figures, the volume's size, and whether it is cut off.
@@ -108,6 +123,8 @@ struct Looked {
     before: Status,
     after: Status,
     trace: PathBuf,
+    /// Why it was not looked at for longer.
+    ended: Option<VolumeError>,
     /// The trace's directory goes with it.
     _dir: tempfile::TempDir,
 }
@@ -147,14 +164,39 @@ fn look(found: &Found, how_long: Duration) -> Result<Looked, String> {
     signals::catch().map_err(|e| format!("catching signals: {e}"))?;
     order(control, &Command::TraceStart { path: trace.clone() })?;
     let tracing = Tracing(control);
-    wait(how_long);
-    let after = top::ask(found)?;
+    let mut last = Last { after: before.clone(), ended: None, answered: Instant::now() };
+    wait(how_long, || last.told(found.status(), SILENCE));
+    if last.ended.is_none() {
+        last.told(found.status(), Duration::ZERO);
+    }
     drop(tracing);
-    Ok(Looked { before, after, trace, _dir: dir })
+    Ok(Looked { before, after: last.after, trace, ended: last.ended, _dir: dir })
 }
 
-/// Waits, with a bar on a terminal, or until a signal asks for the end.
-fn wait(how_long: Duration) {
+/// What a daemon said last.
+struct Last {
+    after: Status,
+    /// Why it says no more.
+    ended: Option<VolumeError>,
+    answered: Instant,
+}
+
+impl Last {
+    /// It answered, or did not; whether to go on.
+    fn told(&mut self, answer: Result<Status, VolumeError>, silence: Duration) -> bool {
+        match answer {
+            Ok(status) => (self.after, self.answered) = (status, Instant::now()),
+            Err(why) if matches!(why, VolumeError::Unmounted(_)) || self.answered.elapsed() >= silence => {
+                self.ended = Some(why);
+            }
+            Err(_) => {}
+        }
+        self.ended.is_none()
+    }
+}
+
+/// Waits, with a bar on a terminal, or until a signal or `go_on` asks for the end.
+fn wait(how_long: Duration, mut go_on: impl FnMut() -> bool) {
     let bar = io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::with_draw_target(Some(how_long.as_secs()), ProgressDrawTarget::stderr());
         if let Ok(style) =
@@ -165,13 +207,37 @@ fn wait(how_long: Duration) {
         bar
     });
     let begin = Instant::now();
+    let mut asked = begin;
     while begin.elapsed() < how_long && !signals::asked() {
         std::thread::sleep(LOOK.min(how_long.saturating_sub(begin.elapsed())));
+        if asked.elapsed() >= ASK_EVERY {
+            asked = Instant::now();
+            if !go_on() {
+                break;
+            }
+        }
         if let Some(bar) = &bar {
             bar.set_position(begin.elapsed().as_secs());
         }
     }
     if let Some(bar) = bar {
         bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_last_is_kept_where_the_daemon_ends() {
+        let status = |reads| Status { reads, ..Status::default() };
+        let mut last = Last { after: status(0), ended: None, answered: Instant::now() };
+        let silent = || VolumeError::Other("silent".into());
+        assert!(last.told(Ok(status(1)), SILENCE) && last.told(Err(silent()), SILENCE), "it may be replaced");
+        assert!(!last.told(Err(VolumeError::Unmounted("/srv".into())), SILENCE));
+        assert!(last.after.reads == 1 && matches!(last.ended, Some(VolumeError::Unmounted(_))));
+        let mut last = Last { ended: None, ..last };
+        assert!(!last.told(Err(silent()), Duration::ZERO) && last.after.reads == 1);
     }
 }
