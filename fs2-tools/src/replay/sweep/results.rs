@@ -51,6 +51,13 @@ pub(super) struct Shard {
     path: PathBuf,
 }
 
+/// Closing it is not enough: a program that another thread has just started has it open until it executes.
+impl Drop for Shard {
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 impl Shard {
     /// Opens or creates it.
     ///
