@@ -293,6 +293,18 @@ mod tests {
         Done { cell, inputs: "00".to_owned(), result: serde_json::json!({ "x": seed }) }
     }
 
+    /// As a program has it open that was started meanwhile.
+    #[test]
+    fn what_is_done_with_is_free_though_somebody_has_it_open() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let open = || Shard::open(dir.path(), 1, 1);
+        let shard = open().expect("a shard");
+        let _theirs = shard.file.try_clone().expect("a descriptor");
+        assert!(open().is_err_and(|e| e.0.ends_with("another sweep writes it now")));
+        drop(shard);
+        open().expect("nobody writes it");
+    }
+
     #[test]
     fn a_torn_line_is_cut_off_and_the_rest_kept() {
         let dir = tempfile::tempdir().expect("a scratch directory");
