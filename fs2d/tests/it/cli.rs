@@ -166,6 +166,8 @@ fn a_file_that_took_the_name_of_what_was_served_is_not_served() {
     client.ask(&fs2_control::Command::Detach).unwrap();
     assert_eq!(daemon.ended(), Some(0));
     std::fs::rename(&other, &image).unwrap();
+    // Which would serve for ever if it did not.
+    assert_eq!(Daemon::at(dir.path(), &["--again", "--instead-of", &served]).ended(), Some(2));
     let at = image.to_str().unwrap();
     let (code, _, err) = fs2d(&["serve", at, "--passive", "--again", "--instead-of", &served]);
     assert_eq!(code, 2, "{err}");
