@@ -80,26 +80,26 @@ def sh(*command):
     return done.stdout
 
 
-def image(name):
-    path = Path("/tmp") / f"{name}.img"
-    peers.data_image(path, SIZE)
-    return path
+def images(*names):
+    paths = [Path("/tmp") / f"{name}.img" for name in names]
+    peers.data_images(paths, SIZE)
+    return paths
 
 
 def ublk(skipped):
-    span = (0, SIZE)
-    command = ["fs2d", "serve", image("fs2d"), "--frontend", "ublk", "--queues", "1", "--passive", "--policy", "none", "--control", "/tmp/u.ctl"]
+    span, (path, other) = (0, SIZE), images("fs2d", "rublk")
+    command = ["fs2d", "serve", path, "--frontend", "ublk", "--queues", "1", "--passive", "--policy", "none", "--control", "/tmp/u.ctl"]
     yield peers.Server("fs2d ublk", [(command, has_size("/dev/ublkb0"))]), device("/dev/ublkb0"), span, False
     if not shutil.which("rublk"):
         skipped.append("guest-ublk: rublk not found (cargo install rublk --no-default-features --root target/tools; needs libclang)")
         return
     # Both serve a file in memory, through the page cache, by one queue of 128.
-    command = ["rublk", "add", "loop", "-n", "1", "-q", "1", "-d", "128", "--foreground", "--buffered-io", "-f", image("rublk")]
+    command = ["rublk", "add", "loop", "-n", "1", "-q", "1", "-d", "128", "--foreground", "--buffered-io", "-f", other]
     yield peers.Server("rublk loop", [(command, has_size("/dev/ublkb1"))]), device("/dev/ublkb1"), span, False
 
 
 def nbd(skipped):
-    span, path = (0, SIZE), image("fs2d")
+    span, (path, other) = (0, SIZE), images("fs2d", "nbdkit")
     # The blocks keep their bytes: only metadata is written.
     sh("mke2fs", "-q", "-F", "-t", "ext2", "-E", "nodiscard", path)
     os.makedirs("/tmp/m", exist_ok=True)
@@ -115,8 +115,8 @@ def nbd(skipped):
     if missing:
         skipped.append(f"guest-nbd: {', '.join(missing)} not found")
         return
-    sock, path = "/tmp/nbdkit.sock", image("nbdkit")
-    server = peers.Server("nbdkit file", [(["nbdkit", "-f", "-U", sock, "file", path], peers.listens(sock))])
+    sock = "/tmp/nbdkit.sock"
+    server = peers.Server("nbdkit file", [(["nbdkit", "-f", "-U", sock, "file", other], peers.listens(sock))])
     sh("nbd-client", "-unix", sock, "/dev/nbd9")
     until = time.monotonic() + 10
     while not has_size("/dev/nbd9")() and time.monotonic() < until:

@@ -55,8 +55,7 @@ pub struct Answer {
     pub buffer: AlignedBuf,
     /// How it ended.
     pub result: Result<(), Errno>,
-    /// Of a read that succeeded: its bytes, where they are not in the buffer, behind what [`Sink::pipe`] put there. Of a
-    /// write: the pipe that its payload came in, with what was not written of it.
+    /// Of a read that succeeded: its bytes, where they are not in the buffer, behind what [`Sink::pipe`] put there.
     pub lent: Option<Pipe>,
 }
 
@@ -87,20 +86,6 @@ pub trait Sink: Send + Sync {
 pub trait Lane {
     /// Takes a request to be begun by the next [`Lane::run`].
     fn push(&mut self, request: ClientRequest, tag: Tag);
-
-    /// Whether a write of `extent`, without FUA, may come by [`Lane::push_piped`], and costs less so. The same as long as
-    /// the machine runs.
-    fn takes_pipe(&self, extent: Extent) -> bool {
-        let _ = extent;
-        false
-    }
-
-    /// As [`Lane::push`], a write whose payload is in `pipe`, whole and nothing else; its buffer is empty. Where the lane
-    /// does not take that, the write is refused with EINVAL, as one without its payload.
-    fn push_piped(&mut self, request: ClientRequest, tag: Tag, pipe: Pipe) {
-        drop(pipe);
-        self.push(request, tag);
-    }
 
     /// Begins what was pushed and runs the machine as far as it goes without waiting for a device.
     /// Each request is answered exactly once, now or later, by this thread or another.

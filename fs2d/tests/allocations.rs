@@ -22,7 +22,7 @@ use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
 use fs2_store::{
-    AlignedBuf, Direct, FileStore, Lock, MemStore, OpenOptions, Pipe, Store, StoreIo, Stretch, UringStore,
+    AlignedBuf, Direct, FileStore, Lock, MemStore, OpenOptions, Store, StoreIo, Stretch, UringStore,
 };
 use fs2d::frontend::nbd::codec::wire;
 use fs2d::frontend::nbd::{Listen, Options, Server as Nbd};
@@ -363,12 +363,6 @@ impl Service for Told {
 impl Lane for Telling {
     fn push(&mut self, request: ClientRequest, tag: Tag) {
         self.lane.push(request, tag);
-    }
-    fn takes_pipe(&self, extent: Extent) -> bool {
-        self.lane.takes_pipe(extent)
-    }
-    fn push_piped(&mut self, request: ClientRequest, tag: Tag, pipe: Pipe) {
-        self.lane.push_piped(request, tag, pipe);
     }
     fn run(&mut self) {
         self.asked.store(TIMES.get(), Ordering::Release);

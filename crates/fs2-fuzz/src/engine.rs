@@ -175,10 +175,7 @@ impl World {
                 self.blocks[b.0 as usize] = (false, self.next);
             }
         }
-        // Every other comes as one does whose payload a driver moves by reference.
-        let seen =
-            op == Op::Write && (self.next.is_multiple_of(2) || self.volume.wants_payload(request.extent));
-        self.volume.submit(self.now, request, seen.then_some(&buffer[..]));
+        self.volume.submit(self.now, request, (op == Op::Write).then_some(&buffer[..]));
         self.clients.insert(self.next, Client { request, buffer, done: false });
         self.next += 1;
     }

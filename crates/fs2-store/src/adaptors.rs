@@ -81,12 +81,6 @@ macro_rules! forward {
             fn try_lend(&self, offset: u64, len: usize, pipe: &mut Pipe) -> io::Result<bool> {
                 (**self).try_lend(offset, len, pipe)
             }
-            fn write_pipe(&self, offset: u64, pipe: &mut Pipe) -> io::Result<()> {
-                (**self).write_pipe(offset, pipe)
-            }
-            fn takes_pipe(&self, offset: u64, len: u64) -> bool {
-                (**self).takes_pipe(offset, len)
-            }
             fn lends(&self) -> bool {
                 (**self).lends()
             }

@@ -1,9 +1,7 @@
-//! Bytes on their way between a file and a socket that the daemon does not copy: a pipe, which holds references to pages,
-//! those of a file that go to a client, or those a client's bytes arrived in.
+//! Bytes on their way from a file to a socket that the daemon does not copy: a pipe, which holds references to pages.
 //!
 //! - P1: `held` is what was put into the pipe and not yet taken out.
-//! - P2: no call on a pipe waits for the pipe itself. Only [`Pipe::send`] waits, for its socket, where that does, and
-//!   [`Pipe::pour`], for its file.
+//! - P2: no call on a pipe waits for the pipe itself. Only [`Pipe::send`] waits, for its socket, where that does.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -135,86 +133,6 @@ impl Pipe {
                 },
             }
         }
-    }
-
-    /// Puts at most `most` of the bytes that arrived at a stream socket behind what it holds, by reference as far as the
-    /// kernel keeps them in pages of their own; how many, 0 at the end of the stream.
-    ///
-    /// # Errors
-    /// `WouldBlock` where nothing has arrived, or the pipe is full; what the socket says.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
-        loop {
-            // SAFETY: both descriptors are open.
-            let n = unsafe {
-                libc::splice(
-                    socket.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    self.into.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    most,
-                    libc::SPLICE_F_NONBLOCK,
-                )
-            };
-            match usize::try_from(n) {
-                Ok(n) => {
-                    self.held += n;
-                    return Ok(n);
-                }
-                Err(_) => match io::Error::last_os_error() {
-                    e if e.kind() == ErrorKind::Interrupted => {}
-                    e => return Err(e),
-                },
-            }
-        }
-    }
-
-    /// Writes all it holds into a file.
-    ///
-    /// # Errors
-    /// What the file says; any part may have been written, and what was not is still in the pipe.
-    pub(crate) fn pour(&mut self, file: &File, offset: u64) -> io::Result<()> {
-        let mut at = libc::loff_t::try_from(offset).map_err(|_| ErrorKind::InvalidInput)?;
-        while self.held > 0 {
-            // SAFETY: both descriptors are open; `at` outlives the call.
-            let n = unsafe {
-                libc::splice(
-                    self.out.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    file.as_raw_fd(),
-                    &mut at,
-                    self.held,
-                    0,
-                )
-            };
-            match usize::try_from(n) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => self.held -= n,
-                Err(_) => match io::Error::last_os_error() {
-                    e if e.kind() == ErrorKind::Interrupted => {}
-                    e => return Err(e),
-                },
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes as many bytes out of it as `buf` has room for, by copying.
-    ///
-    /// # Errors
-    /// `UnexpectedEof` where it holds fewer; what the system says.
-    pub fn take_out(&mut self, mut buf: &mut [u8]) -> io::Result<()> {
-        while !buf.is_empty() {
-            if self.held == 0 {
-                return Err(ErrorKind::UnexpectedEof.into());
-            }
-            let n = match read(&self.out, buf) {
-                Err(nix::errno::Errno::EINTR) => continue,
-                n => n?,
-            };
-            self.held -= n;
-            buf = &mut buf[n..];
-        }
-        Ok(())
     }
 
     /// Empties it, by reading.

@@ -124,23 +124,6 @@ pub trait Store: Send + Sync {
         Ok(false)
     }
 
-    /// As [`Store::write_at`] without `fua`, of all that `pipe` holds.
-    ///
-    /// # Errors
-    /// As [`Store::write_at`]; the pipe may hold a part then.
-    fn write_pipe(&self, offset: u64, pipe: &mut Pipe) -> io::Result<()> {
-        let mut bytes = AlignedBuf::zeroed(pipe.len());
-        pipe.take_out(&mut bytes)?;
-        self.write_at(offset, &bytes, false)
-    }
-
-    /// Whether such a write of `len` bytes copies less than [`Store::write_at`], and memory takes it without waiting for a
-    /// device.
-    fn takes_pipe(&self, offset: u64, len: u64) -> bool {
-        let _ = (offset, len);
-        false
-    }
-
     /// Whether [`Store::try_lend`] is worth trying.
     fn lends(&self) -> bool {
         false

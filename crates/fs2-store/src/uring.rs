@@ -101,14 +101,6 @@ impl Store for UringStore {
         self.file.try_lend(offset, len, pipe)
     }
 
-    fn write_pipe(&self, offset: u64, pipe: &mut Pipe) -> io::Result<()> {
-        self.file.write_pipe(offset, pipe)
-    }
-
-    fn takes_pipe(&self, offset: u64, len: u64) -> bool {
-        self.file.takes_pipe(offset, len)
-    }
-
     fn lends(&self) -> bool {
         self.file.lends()
     }

@@ -24,20 +24,18 @@ impl Server {
         }
         let io = core.volume.poll_dispatch(dispatched)?;
         core.at_device += 1;
-        let (buffer, lent) = match (&io.op, &io.data) {
-            (_, IoData::Client(id)) => {
-                core.clients.get_mut(*id).map_or((None, None), |c| (c.buffer.take(), c.take_pipe()))
-            }
+        let buffer = match (&io.op, &io.data) {
+            (_, IoData::Client(id)) => core.clients.get_mut(*id).and_then(|c| c.buffer.take()),
             (IoOp::Read, IoData::None | IoData::Around { .. }) => {
-                (Some(AlignedBuf::zeroed(io.extent.len() as usize)), None)
+                Some(AlignedBuf::zeroed(io.extent.len() as usize))
             }
-            _ => (None, None),
+            _ => None,
         };
-        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched, lent })
+        Some(Job { io, buffer: buffer.unwrap_or_else(|| AlignedBuf::zeroed(0)), dispatched, lent: None })
     }
 
     pub(super) fn perform(&self, job: &mut Job) -> Result<(), i32> {
-        let Job { io, buffer, lent, .. } = job;
+        let Job { io, buffer, .. } = job;
         let store: &dyn Store = match (&io.target, &self.table) {
             (Target::Table, Some(table)) => &**table,
             _ => &*self.store,
@@ -47,10 +45,7 @@ impl Server {
             IoOp::Read => store.read_at(at, buffer),
             IoOp::Write { fua } => match &io.data {
                 IoData::Engine(bytes) => store.write_at(at, bytes, fua),
-                _ => match lent {
-                    Some(pipe) => store.write_pipe(at, pipe),
-                    None => store.write_at(at, buffer, fua),
-                },
+                _ => store.write_at(at, buffer, fua),
             },
             IoOp::WriteZeroes { no_hole, fua } => {
                 store.write_zeroes(at, len, no_hole).and_then(|()| if fua { store.flush() } else { Ok(()) })
@@ -63,7 +58,7 @@ impl Server {
 
     /// Does an I/O from memory; `None` where a device would have to be waited for.
     pub(super) fn try_now(&self, job: &mut Job) -> Option<Result<(), i32>> {
-        let Job { io, buffer, lent, .. } = job;
+        let Job { io, buffer, .. } = job;
         if !self.tries || io.target != Target::Volume {
             return None;
         }
@@ -71,10 +66,7 @@ impl Server {
         let done = match (io.op, &io.data) {
             (IoOp::Read, _) => self.store.try_read(at, buffer),
             (IoOp::Write { fua: false }, IoData::Engine(bytes)) => self.store.try_write(at, bytes),
-            (IoOp::Write { fua: false }, _) => match lent {
-                Some(pipe) => self.store.write_pipe(at, pipe).map(|()| true),
-                None => self.store.try_write(at, buffer),
-            },
+            (IoOp::Write { fua: false }, _) => self.store.try_write(at, buffer),
             _ => return None,
         };
         match done {
@@ -110,7 +102,7 @@ impl Server {
             let len = own.len();
             own.copy_from_slice(io.data.asked_of(&buffer, len));
         }
-        if lent.is_some() && io.op == IoOp::Read {
+        if lent.is_some() {
             core.volume.complete_unread(now, io.id);
         } else {
             let data = if io.op == IoOp::Read && result.is_ok() { &buffer[..] } else { &[] };

@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, MutexGuard};
 
-use fs2_block::{Extent, Nanos};
+use fs2_block::Nanos;
 use fs2_engine::{IoData, IoOp, Target};
-use fs2_store::{AlignedBuf, Pipe, Ring, RingEnd, RingIo, RingOp};
+use fs2_store::{AlignedBuf, Ring, RingEnd, RingIo, RingOp};
 
 use super::access::Job;
 use super::waiter::Owed;
@@ -36,7 +36,7 @@ pub(super) struct MachineLane {
 /// What the lane has in hand.
 struct Work {
     sink: Arc<dyn Sink>,
-    pushed: Vec<(ClientRequest, Tag, Option<Pipe>)>,
+    pushed: Vec<(ClientRequest, Tag)>,
     /// Dispatched, and by which tag its client knows what may be lent to it.
     jobs: Vec<(Job, Option<Tag>)>,
     ring: Option<Box<dyn Ring>>,
@@ -120,7 +120,7 @@ impl Work {
     fn fly(&mut self, mut job: Job) -> Option<Job> {
         let Some(ring) = &mut self.ring else { return Some(job) };
         let op = match (job.io.op, &job.io.data) {
-            _ if job.io.target != Target::Volume || job.lent.is_some() => return Some(job),
+            _ if job.io.target != Target::Volume => return Some(job),
             (IoOp::Read, _) => RingOp::Read,
             (IoOp::Write { fua }, IoData::Client(_)) => RingOp::Write { fua },
             _ => return Some(job),
@@ -218,18 +218,7 @@ impl Work {
 
 impl Lane for MachineLane {
     fn push(&mut self, request: ClientRequest, tag: Tag) {
-        self.work.pushed.push((request, tag, None));
-    }
-
-    fn takes_pipe(&self, extent: Extent) -> bool {
-        let server = &self.server;
-        server.takes_pipes
-            && server.store.takes_pipe(extent.offset(), extent.len())
-            && server.may_pipe(&server.lock(), extent)
-    }
-
-    fn push_piped(&mut self, request: ClientRequest, tag: Tag, pipe: Pipe) {
-        self.work.pushed.push((request, tag, Some(pipe)));
+        self.work.pushed.push((request, tag));
     }
 
     fn run(&mut self) {
@@ -240,8 +229,8 @@ impl Lane for MachineLane {
         let mut core = server.lock();
         let now = server.now();
         let mut pushed = std::mem::take(&mut work.pushed);
-        for (request, tag, pipe) in pushed.drain(..) {
-            let waiter = Waiter::Sink(work.sink.clone(), tag, pipe);
+        for (request, tag) in pushed.drain(..) {
+            let waiter = Waiter::Sink(work.sink.clone(), tag, None);
             if let Err((waiter, buffer, errno)) = server.take(&mut core, now, request, waiter) {
                 work.owe(waiter, buffer, Err(errno));
             }

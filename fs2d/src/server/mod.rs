@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use fs2_block::{ConnectionId, Nanos, Request};
 use fs2_engine::Volume;
-use fs2_store::{AlignedBuf, Pipe, Store};
+use fs2_store::{AlignedBuf, Store};
 
 use crate::seldom::Seldom;
 use crate::service::ExportInfo;
@@ -59,16 +59,6 @@ struct Client {
     buffer: Option<AlignedBuf>,
     waiter: Waiter,
     arrived: Nanos,
-}
-
-impl Client {
-    /// The payload that came in a pipe.
-    fn take_pipe(&mut self) -> Option<Pipe> {
-        match &mut self.waiter {
-            Waiter::Sink(_, _, pipe) => pipe.take(),
-            _ => None,
-        }
-    }
 }
 
 struct Core {
@@ -102,8 +92,6 @@ pub struct Server {
     tries: bool,
     /// Whether what is read may be lent to clients, and not copied.
     lends: bool,
-    /// Whether what is written may come in pipes.
-    takes_pipes: bool,
     start: Instant,
     connections: AtomicU32,
     clients_cut: AtomicU64,
@@ -147,7 +135,6 @@ impl Server {
             work: Condvar::new(),
             tries: store.tries() && !drive.rotational,
             lends: store.lends() && !drive.rotational,
-            takes_pipes: store.tries() && !drive.rotational,
             store,
             table,
             drive,

@@ -1,8 +1,7 @@
-//! What goes between a client and the store by reference: which reads may be lent, which writes may come in pipes.
+//! What goes from the store to a client by reference: which reads may be lent.
 
 use std::sync::Arc;
 
-use fs2_block::Extent;
 use fs2_engine::{IoData, IoOp, Target};
 use fs2_store::Pipe;
 
@@ -26,11 +25,6 @@ impl Server {
             }
             _ => None,
         }
-    }
-
-    /// Whether nobody but the store needs the payload of a write of `extent`, and the store takes it from a pipe.
-    pub(super) fn may_pipe(&self, core: &Core, extent: Extent) -> bool {
-        self.takes_pipes && extent.end() <= self.info.size_bytes && !core.volume.wants_payload(extent)
     }
 
     /// What `job` reads, if it is in memory and the client of `sink` takes it so.

@@ -24,20 +24,12 @@ impl Server {
     ) -> Result<(), (Waiter, AlignedBuf, Errno)> {
         let ClientRequest { connection, op, extent, flags, buffer } = request;
         let wanted = if matches!(op, Op::Read | Op::Write) { extent.len() } else { 0 };
-        let piped = match &waiter {
-            Waiter::Sink(_, _, Some(pipe)) => Some(pipe.len()),
-            _ => None,
-        };
-        let whole = match piped {
-            Some(len) => op == Op::Write && len as u64 == wanted && self.may_pipe(core, extent) && !flags.fua,
-            None => buffer.len() as u64 == wanted,
-        };
-        if core.stopping || !whole {
+        if core.stopping || buffer.len() as u64 != wanted {
             let errno = if core.stopping { libc::ESHUTDOWN } else { libc::EINVAL };
             return Err((waiter, buffer, Errno(errno)));
         }
         let request = Request { id: core.clients.next_id(), connection, op, extent, flags };
-        let payload = (op == Op::Write && piped.is_none()).then_some(&buffer[..]);
+        let payload = (op == Op::Write).then_some(&buffer[..]);
         core.volume.submit(now, request, payload);
         core.clients.insert(Client { request, buffer: Some(buffer), waiter, arrived: now });
         Ok(())

@@ -13,7 +13,7 @@ use crate::service::{Answer, Completion, Errno, Sink, Tag};
 pub(super) enum Waiter {
     /// A closure.
     Completion(Completion),
-    /// A lane's sink, the request's tag there, and what has no place in its buffer: what a read brought, or a write's payload.
+    /// A lane's sink, the request's tag there, and what a read brought without a buffer.
     Sink(Arc<dyn Sink>, Tag, Option<Pipe>),
     /// A thread in [`Service::call`].
     Caller(Arc<CallSlot>),

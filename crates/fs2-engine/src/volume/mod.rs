@@ -313,11 +313,10 @@ impl Volume {
         }
     }
 
-    /// A request arrives. `payload` is what a write brings, in memory no client can change; `None` where nobody has it and
-    /// it is not wanted ([`Volume::wants_payload`]).
+    /// A request arrives. `payload` is what a write brings, in memory no client can change; `None` in a replay of addresses.
     ///
     /// # Panics
-    /// Where a write's payload is wanted and missing, or has not the extent's length: a driver's error.
+    /// Where a write's payload is missing, or has not the extent's length: a driver's error.
     pub fn submit(&mut self, now: Nanos, request: Request, payload: Option<&[u8]>) {
         let mut rested = Nanos(0);
         if !self.has_open() {
@@ -352,18 +351,11 @@ impl Volume {
         } else {
             let kind = self.kind_of(&request);
             if kind == Kind::Write && self.contents == Contents::Bytes {
-                match payload {
-                    Some(bytes) => assert_eq!(
-                        bytes.len() as u64,
-                        request.extent.len(),
-                        "a write's payload is as long as its extent"
-                    ),
-                    None => assert!(
-                        !self.wants_payload(request.extent),
-                        "a write to {} without the payload that is looked at",
-                        request.extent
-                    ),
-                }
+                assert_eq!(
+                    payload.map(|bytes| bytes.len() as u64),
+                    Some(request.extent.len()),
+                    "a write's payload is as long as its extent"
+                );
             }
             self.request_arrives(now, rested, request, kind, payload);
         }

@@ -10,14 +10,10 @@
 //!   are both right. A block that is free, or is given back while it is read, may become a replica's place meanwhile;
 //!   what a read of it brings nobody may rely on with or without this.
 //! - No copy and no hash is made of them (R5): the memory is not the daemon's alone.
-//!
-//! And writes whose bytes it has no use for: all but those of metadata. No copy is made of what a client writes, and its
-//! arrival alone ends what stood for the old content (R1), so such a write may come without its bytes, which a driver then
-//! moves from the client to the file as they are. That a client's memory may change meanwhile is nothing to anybody.
 
 use fs2_block::Nanos;
 
-use super::{Extent, IoId, IoOp, Purpose, Source, Standing, Volume};
+use super::{IoId, IoOp, Purpose, Source, Standing, Volume};
 use crate::io::{Brought, Ended, Io};
 
 impl Volume {
@@ -35,12 +31,6 @@ impl Volume {
         }
         self.standing == Standing::Active && self.would_capture(p.blocks)
             || self.table.stretches_of(p.covered).next().is_some()
-    }
-
-    /// Whether [`Volume::submit`] must have the payload of a write to `extent`: its bitmaps, descriptors and superblock are
-    /// looked at (R3, R4). The same as long as the volume is attached.
-    pub fn wants_payload(&self, extent: Extent) -> bool {
-        self.live.as_ref().is_some_and(|live| live.is_telling(extent))
     }
 
     /// A read of an original was done for its client, and nobody here has its bytes.

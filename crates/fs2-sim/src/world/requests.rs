@@ -252,10 +252,7 @@ impl World {
         self.count_arrival(&request);
         let now = self.nanos();
         let Some(volume) = &mut self.volume else { return Ok(()) };
-        // Every other comes as one does whose payload a driver moves by reference.
-        let seen =
-            request.op == Op::Write && (send.is_multiple_of(2) || volume.wants_payload(request.extent));
-        volume.submit(now, request, seen.then_some(&payload[..]));
+        volume.submit(now, request, (request.op == Op::Write).then_some(&payload[..]));
         Ok(())
     }
 

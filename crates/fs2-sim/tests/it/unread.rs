@@ -1,7 +1,6 @@
-//! Reads that a driver answers without having their bytes, and writes it brings without: which the engine has no use for, and
-//! what it makes of them.
+//! Reads that a driver answers without having their bytes: which the engine has no use for, and what it makes of them.
 
-use fs2_block::{BlockRange, Extent, Nanos, Op};
+use fs2_block::{BlockRange, Nanos, Op};
 use fs2_engine::{EngineConfig, Io, PolicyKind};
 
 use crate::session::{BLOCK, DATA, Session, config, image};
@@ -120,42 +119,4 @@ fn one_that_was_overtaken_is_not_wanted() {
     let answers = s.run();
     assert!(answers.iter().any(|(id, a)| *id == write && a.is_ok()));
     assert_eq!(s.value(1100), 0x0707);
-}
-
-/// R3, R4: the superblock, the descriptors and the block bitmaps, in whatever part, and nothing else.
-#[test]
-fn payloads_of_metadata_are_wanted() {
-    let s = with_replicas();
-    let wanted = |from: u64, len: u64| s.volume.wants_payload(Extent::new(from, len));
-    let of = |block: u64| wanted(block * BLOCK as u64, BLOCK as u64);
-    // Boot block, superblock, descriptors, then the table's place in the group, and what is behind it.
-    assert_eq!([0, 1, 2].map(of), [false, true, true]);
-    assert!(wanted(0, 1100 * BLOCK as u64), "with others around it");
-    assert!(wanted(1535, 2) && !wanted(0, 512), "in part");
-    let bitmaps = (3..1100).filter(|&b| of(b)).count();
-    assert_eq!(bitmaps, 1, "the group's of blocks");
-    assert!((1100..1600).all(|b| !of(b)));
-    let plain = Session::attach(vec![0; 1 << 20], EngineConfig { policy: PolicyKind::None, ..config() });
-    assert!(!plain.volume.wants_payload(Extent::new(0, 1 << 20)), "no ext2 volume");
-}
-
-#[test]
-#[should_panic(expected = "without the payload that is looked at")]
-fn a_driver_that_brings_none_is_told() {
-    with_replicas().submit(Op::Write, BLOCK as u64, BLOCK as u64, None);
-}
-
-/// R1: what stood for the old content ends at its arrival, as with any write.
-#[test]
-fn an_unseen_write_ends_replicas() {
-    let mut s = with_replicas();
-    let at = 1101 * BLOCK as u64;
-    assert_eq!(s.replicas().len(), 4);
-    s.submit(Op::Write, at, BLOCK as u64, None);
-    assert_eq!(s.replicas().iter().map(|r| r.0).collect::<Vec<_>>(), [1100, 1102, 1103]);
-    // Of a replica's place too.
-    s.submit(Op::Write, 1300 * BLOCK as u64, BLOCK as u64, None);
-    assert_eq!(s.replicas().iter().map(|r| r.0).collect::<Vec<_>>(), [1102, 1103]);
-    let _ = s.dispatch();
-    s.volume.check();
 }

@@ -113,7 +113,6 @@ pub struct FileStore {
     /// The kernel tells what of a file is in memory, and takes its pages into a socket as they are.
     lends: bool,
     no_lending: AtomicBool,
-    no_pouring: AtomicBool,
     no_nowait: AtomicBool,
     no_dsync: AtomicBool,
     no_discard: AtomicBool,
@@ -163,7 +162,6 @@ impl FileStore {
             in_memory: false,
             lends: false,
             no_lending: AtomicBool::new(false),
-            no_pouring: AtomicBool::new(false),
             no_nowait: AtomicBool::new(false),
             no_dsync: AtomicBool::new(false),
             no_discard: AtomicBool::new(false),
@@ -473,30 +471,6 @@ impl Store for FileStore {
             self.no_lending.store(true, Ordering::Relaxed);
         }
         lent.map(|()| true)
-    }
-
-    fn write_pipe(&self, offset: u64, pipe: &mut Pipe) -> io::Result<()> {
-        let len = pipe.len();
-        self.check_write(offset, len as u64)?;
-        if self.takes_pipe(offset, len as u64) {
-            match pipe.pour(&self.file, offset) {
-                // Its file system has no such thing.
-                Err(e) if pipe.len() == len && refuses_splice(&e) => {
-                    self.no_pouring.store(true, Ordering::Relaxed);
-                }
-                done => return done,
-            }
-        }
-        let mut bytes = AlignedBuf::zeroed(len);
-        pipe.take_out(&mut bytes)?;
-        self.write_at(offset, &bytes, false)
-    }
-
-    fn takes_pipe(&self, offset: u64, len: u64) -> bool {
-        // As `try_write`.
-        self.is_cached()
-            && (self.in_memory || page_aligned(offset, len as usize))
-            && !self.no_pouring.load(Ordering::Relaxed)
     }
 
     fn lends(&self) -> bool {

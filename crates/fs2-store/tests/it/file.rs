@@ -357,67 +357,6 @@ fn only_what_memory_has_is_lent() {
     }
 }
 
-/// By reference or not, what was in the pipe is in the file, and the pipe is empty.
-#[test]
-fn pipes_are_written() {
-    use std::io::Write;
-    use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
-    let dir = scratch();
-    let path = file_of(dir.path(), "f", 1 << 20);
-    let open = |direct| FileStore::open(&path, OpenOptions { direct, lock: Lock::None, ..RW }).unwrap();
-    let bytes: Vec<u8> = (0..131_072).map(|i| (i / 509 + i) as u8).collect();
-    for (store, by_page) in [(open(Direct::Off), true), (open(Direct::Auto), false)] {
-        let by_page = by_page || !store.is_direct();
-        assert_eq!(store.takes_pipe(4096, 128 << 10), by_page);
-        for (offset, len) in [(0, 65_536), (4096, 131_072), (77, 99_999), ((1 << 20) - 5, 5)] {
-            let (ours, mut theirs) = UnixStream::pair().unwrap();
-            let mut pipe = Pipe::new(Default::default()).unwrap();
-            assert_eq!(pipe.receive(ours.as_fd(), 1).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
-            std::thread::scope(|s| {
-                s.spawn(|| theirs.write_all(&bytes[..len]).unwrap());
-                while pipe.len() < len {
-                    match pipe.receive(ours.as_fd(), len - pipe.len()) {
-                        Ok(n) => assert!(n > 0),
-                        Err(e) => assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock),
-                    }
-                }
-            });
-            let before = store.size_bytes();
-            store.write_pipe(offset, &mut pipe).unwrap();
-            assert!(pipe.is_empty());
-            let mut got = vec![0; len];
-            store.read_at(offset, &mut got).unwrap();
-            assert!(got == bytes[..len], "{offset}+{len}");
-            assert_eq!(store.size_bytes(), before);
-            drop(theirs);
-            assert_eq!(pipe.receive(ours.as_fd(), 1).unwrap(), 0, "the end of the stream");
-        }
-        // F2: nothing of what reaches beyond the end.
-        let mut pipe = Pipe::new(Default::default()).unwrap();
-        pipe.put(&[9; 8]).unwrap();
-        assert!(store.write_pipe((1 << 20) - 4, &mut pipe).is_err());
-        let mut end = [0; 4];
-        store.read_at((1 << 20) - 4, &mut end).unwrap();
-        assert_ne!(end, [9; 4]);
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 20);
-    }
-    // A file that may not be written.
-    let store =
-        FileStore::open(&path, OpenOptions { write: false, direct: Direct::Off, lock: Lock::None, ..RW });
-    let mut pipe = Pipe::new(Default::default()).unwrap();
-    pipe.put(&[9; 4096]).unwrap();
-    let refused = store.unwrap().write_pipe(0, &mut pipe).unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
-    // What a store without pipes makes of one.
-    let memory = fs2_store::MemStore::new(8192);
-    memory.write_pipe(4096, &mut pipe).unwrap();
-    let mut got = [0; 4096];
-    memory.read_at(4096, &mut got).unwrap();
-    assert!(got == [9; 4096] && pipe.is_empty() && !memory.takes_pipe(0, 4096));
-    assert_eq!(pipe.take_out(&mut [0; 1]).unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
-}
-
 #[test]
 fn a_file_is_known_whatever_its_name_and_what_has_its_name_is_another() {
     let dir = scratch();

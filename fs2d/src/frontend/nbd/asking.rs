@@ -6,13 +6,9 @@
 //! at half of the processor time. But where others want the processor, asking takes it from the very client that is
 //! waited for. Nobody can tell beforehand, so where turns are short it is tried, and goes on as long as it is faster.
 //!
-//! In the middle of a payload it is otherwise: the rest is on its way, and the client, which waits for room, fills the
-//! socket in less time than two processors take to fall asleep and to be woken. So that is asked for, for a moment.
-//!
 //! - K1: between requests, only for a client that sends one request at a time, and only while it does.
 //! - K2: a trial, and what was a success once, ends when it has taken longer than the window it is compared with.
-//! - K3: nobody is asked for longer than [`ASKED_MAX`] at a time, and for a payload's rest no longer than
-//!   [`REST_ASKED_MAX`].
+//! - K3: nobody is asked for longer than [`ASKED_MAX`] at a time.
 
 use std::time::Duration;
 
@@ -24,9 +20,6 @@ const LONGEST: Duration = Duration::from_micros(200);
 
 /// After so long the client has something else to do. Guess: several turns without sleep.
 pub(super) const ASKED_MAX: Duration = Duration::from_micros(50);
-
-/// Measured with writes of 128 KiB at depth 8 (docs/performance.md): 50 us and a yield between questions are no faster.
-pub(super) const REST_ASKED_MAX: Duration = Duration::from_micros(20);
 
 /// Windows without a trial after one that brought nothing; twice as many after each further one, up to the second.
 /// Guess: trials cost less than 1 % then.

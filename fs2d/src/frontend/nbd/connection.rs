@@ -24,7 +24,6 @@ use super::codec::{
 };
 use super::input::{INPUT_BYTES, Input};
 use super::outbox::{Answers, Outbox, Reply, Tail};
-use super::payload::Payload;
 use crate::service::{Answer, ClientRequest, Errno, Lane, Service, Sink, Tag, lane_of};
 use crate::wakeups::Wakeups;
 
@@ -114,7 +113,7 @@ impl Connection {
             description: info.description,
         };
         let mut session = Session::new(export, Limits::default());
-        let mut input = Input::new();
+        let mut input = Input::new(self.outbox.pool.clone());
         assert!(session.input_bytes_max() <= INPUT_BYTES, "an option fits");
         if let Err(end) = self.handshake(&mut session, &mut input) {
             return end;
@@ -130,7 +129,6 @@ impl Connection {
             asking: Asking::new(),
             wakeups: self.service.wakeups(),
             seen: Instant::now(),
-            stash: Vec::new(),
         };
         let end = self.transmission(&mut session, &mut input, &mut batch);
         if matches!(end, End::Eof | End::SendsNoMore | End::Failed(_)) {
@@ -142,7 +140,6 @@ impl Connection {
         while batch.lane.is_pending() {
             batch.lane.wait(None);
         }
-        self.outbox.pool.put(&mut batch.stash);
         end
     }
 
@@ -155,7 +152,7 @@ impl Connection {
                 Step::NeedMore => self.fill(input, batch),
                 Step::Replied => {
                     // A payload goes by: let more of it come than a head's bytes at a time.
-                    input.ahead();
+                    input.request(0);
                     Ok(())
                 }
                 Step::Close(reason) => Err(End::Session(reason)),
@@ -224,7 +221,7 @@ impl Connection {
             match step {
                 Step::NeedMore => {
                     limit()?;
-                    match input.fill(|buf| socket.recv(buf))? {
+                    match input.fill(&mut [], |bufs| socket.recv_into(bufs, true))? {
                         0 => return Err(End::Eof),
                         _ if self.outbox.is_stopping() => return Err(End::Stopped),
                         _ => {}
@@ -242,15 +239,6 @@ impl Connection {
 
     fn fill(&self, input: &mut Input, batch: &mut Batch) -> Result<(), End> {
         let got = loop {
-            if input.is_head_by_head() && batch.requests > 0 {
-                // What has arrived leaves its socket before what was gathered is written: the client fills it meanwhile.
-                match input.fill(|buf| self.receive(&mut [IoSliceMut::new(buf)], false, None)) {
-                    // An end is seen again when what came before it has begun.
-                    Ok(0) => {}
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                    got => break got?,
-                }
-            }
             self.before_input(batch)?;
             let wait = !batch.lane.is_pending();
             if wait && batch.begun > 1 {
@@ -260,7 +248,7 @@ impl Connection {
             if wait {
                 batch.wakeups.turn(batch.begun);
             }
-            match input.fill(|buf| self.receive(&mut [IoSliceMut::new(buf)], wait, asked)) {
+            match input.fill(&mut [], |bufs| self.receive(bufs, wait, asked)) {
                 // What the lane saw was taken already; or an idle client was waited for for a while.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 got => break got?,
@@ -269,8 +257,7 @@ impl Connection {
         let now = Instant::now();
         match batch.begun {
             0 => {}
-            // Head by head it is always one, whatever the client has sent.
-            1 if !input.is_head_by_head() && (batch.asking.is_on() || !batch.wakeups.are_tried()) => {
+            1 if (batch.asking.is_on() || !batch.wakeups.are_tried()) => {
                 batch.asking.one(now.duration_since(batch.seen));
             }
             _ => batch.asking.several(),
@@ -336,27 +323,20 @@ impl Connection {
         let owed = Owed { cookie: request.cookie, structured, cost_bytes };
         match request.command {
             Command::Submit { op, extent, flags } => {
-                let payload = if op == Op::Write {
-                    self.payload(extent, flags, input, batch).inspect_err(|_| {
+                let buffer = if op == Op::Write {
+                    self.payload(extent, input, batch).inspect_err(|_| {
                         // Keeps C1 and C2.
                         self.outbox.withdraw(1, cost_bytes);
                     })?
                 } else {
-                    input.ahead();
+                    input.request(0);
                     // At most 32 MiB: the session saw to it.
-                    Payload::Memory(self.outbox.pool.take(cost_bytes as usize, &mut batch.stash))
-                };
-                let (buffer, pipe) = match payload {
-                    Payload::Memory(buffer) => (buffer, None),
-                    Payload::Piped(pipe) => (AlignedBuf::zeroed(0), Some(pipe)),
+                    input.buffer(cost_bytes as usize)
                 };
                 let read = (op == Op::Read).then_some(extent);
                 let tag = tag(request.cookie, read, cost_bytes);
                 let request = ClientRequest { connection: self.id, op, extent, flags, buffer };
-                match pipe {
-                    Some(pipe) => batch.lane.push_piped(request, tag, pipe),
-                    None => batch.lane.push(request, tag),
-                }
+                batch.lane.push(request, tag);
                 batch.requests += 1;
                 batch.bytes += cost_bytes;
                 if batch.requests >= BATCH_REQUESTS || batch.bytes >= BATCH_BYTES {
@@ -411,8 +391,6 @@ pub(super) struct Batch {
     wakeups: Wakeups,
     /// When the client was last known to be there.
     seen: Instant,
-    /// Buffers at hand.
-    pub(super) stash: Vec<AlignedBuf>,
 }
 
 /// Lets a client run that shares the thread's processor. One with several requests in flight is about to send more:
@@ -452,19 +430,19 @@ pub(super) fn data_head([cookie, offset, _]: Tag, len: usize, structured: bool) 
     if structured { ReplyHead::data(cookie, offset, len as u32) } else { ReplyHead::simple(cookie, None) }
 }
 
-/// The reply to a request that ended, and what is to be used again.
-pub(super) fn reply_to(answer: Answer, structured: bool) -> (Reply, Option<AlignedBuf>, Option<Pipe>) {
+/// The reply to a request that ended, and its buffer, where the reply does without.
+pub(super) fn reply_to(answer: Answer, structured: bool) -> (Reply, Option<AlignedBuf>) {
     let Answer { tag, buffer, result, lent } = answer;
     let [cookie, _, last] = tag;
     let (cost_bytes, reads) = (last >> 1, last & 1 != 0);
     let owed = Owed { cookie, structured, cost_bytes };
     match result {
-        Err(Errno(e)) => (owed.error(WireError::from_errno(e), None), Some(buffer), lent),
+        Err(Errno(e)) => (owed.error(WireError::from_errno(e), None), Some(buffer)),
         Ok(()) if reads => match lent {
-            Some(pipe) => (owed.lent(tag, pipe), Some(buffer), None),
-            None => (owed.data(tag, buffer), None, None),
+            Some(pipe) => (owed.lent(tag, pipe), Some(buffer)),
+            None => (owed.data(tag, buffer), None),
         },
-        Ok(()) => (owed.success(), Some(buffer), lent),
+        Ok(()) => (owed.success(), Some(buffer)),
     }
 }
 

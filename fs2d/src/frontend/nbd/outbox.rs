@@ -504,33 +504,15 @@ impl Outbox {
         let mut used = DONE_WITH.take();
         let mut s = self.lock();
         for answer in answers.drain(..) {
-            let (reply, buffer, pipe) = reply_to(answer, structured);
+            let (reply, buffer) = reply_to(answer, structured);
             self.put(&mut s, reply);
             if let Some(buffer) = buffer {
                 used.push(buffer);
-            }
-            if let Some(pipe) = pipe {
-                self.pipes.put(pipe);
             }
         }
         self.sent_soon(s);
         self.pool.put(&mut used);
         DONE_WITH.set(used);
-    }
-
-    /// An empty pipe that takes `len` bytes in whole pages.
-    pub(super) fn pipe_for(&self, len: usize) -> Option<Pipe> {
-        let pipe = self.pipes.take()?;
-        if pipe.takes(len) {
-            return Some(pipe);
-        }
-        self.pipes.put(pipe);
-        None
-    }
-
-    /// Takes back a pipe.
-    pub(super) fn put_pipe(&self, pipe: Pipe) {
-        self.pipes.put(pipe);
     }
 
     #[cfg(test)]

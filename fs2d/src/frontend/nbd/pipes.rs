@@ -1,7 +1,7 @@
-//! Pipes for answers and payloads that nobody copies, used again: making one takes longer than sending by one.
+//! Pipes for answers that nobody copies, used again: making one takes longer than sending by one.
 //!
 //! A server has [`PIPES_MAX`] of them at most, whoever holds them: in an answer that a client does not take, a pipe holds
-//! two descriptors and references to pages of the volume's file. Who gets none has its read or write copied.
+//! two descriptors and references to pages of the volume's file. Who gets none has its read copied.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,7 +37,7 @@ impl Pipes {
 
     /// Takes a pipe back; what is left in it is dropped.
     pub(super) fn put(&self, mut pipe: Pipe) {
-        // One that is full, of a write that failed, is emptied faster by its end.
+        // One that is full is emptied faster by its end.
         if pipe.len() <= LEFT_MAX && pipe.clear().is_ok() {
             self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(pipe);
         }

@@ -54,12 +54,8 @@ impl Socket {
         self.fd.as_fd()
     }
 
-    /// Waits for bytes; 0 at the end of the stream. `WouldBlock` where a timeout passed.
-    pub(super) fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.recv_into(&mut [IoSliceMut::new(buf)], true)
-    }
-
-    /// As [`Socket::recv`], into several buffers in turn; without `wait`, `WouldBlock` where there is nothing.
+    /// What has arrived, into several buffers in turn; 0 at the end of the stream. With `wait`, waits for it, `WouldBlock` where
+    /// a timeout passed; without, `WouldBlock` where there is nothing.
     pub(super) fn recv_into(&self, bufs: &mut [IoSliceMut<'_>], wait: bool) -> io::Result<usize> {
         let flags = if wait { MsgFlags::empty() } else { MsgFlags::MSG_DONTWAIT };
         loop {
@@ -121,20 +117,6 @@ impl Socket {
     pub(super) fn send_pipe_patiently(&self, pipe: &mut Pipe) -> io::Result<usize> {
         let all = pipe.len();
         self.patiently(|| pipe.send(self.as_fd(), all))
-    }
-
-    /// Whether there is input, or will be none any more. With `wait`, waits for that as long as the timeout.
-    pub(super) fn has_input(&self, wait: bool) -> io::Result<bool> {
-        let mut byte = [0];
-        let flags = if wait { MsgFlags::MSG_PEEK } else { MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT };
-        loop {
-            match socket::recv(self.fd.as_raw_fd(), &mut byte, flags) {
-                Ok(_) => return Ok(true),
-                Err(Errno::EAGAIN) => return Ok(false),
-                Err(Errno::EINTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
     }
 
     /// What the kernel keeps for the other side, in bytes of its own counting; 0 where it does not say.
