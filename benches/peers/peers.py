@@ -101,9 +101,9 @@ class Server:
         if self.pid_file:
             found.append(int(self.pid_file.read_text()))
         for pid in found:
-            children = Path(f"/proc/{pid}/task/{pid}/children")
-            if children.exists():
-                found += map(int, children.read_text().split())
+            # A child that has ended meanwhile has none.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         return found
 
     def stop(self):
