@@ -5,7 +5,8 @@
 //! payload into a buffer of its own and the head behind it into another.
 //!
 //! - I1: bytes are used as they came: those in `buffer`, then each of `places` with the head behind it.
-//! - I2: what lies in a place and is something else than was expected is copied into `buffer`, which has room for all of it.
+//! - I2: what lies in a place and is something else than was expected is copied into `buffer`, which has room for all of it:
+//!   behind an incomplete head in `buffer` nothing has come yet, and a whole one is used before.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -77,7 +78,7 @@ impl Input {
 
     /// What comes next: a whole head at least, or all that came.
     pub(super) fn bytes(&mut self) -> &[u8] {
-        if self.end - self.start < HEADER_BYTES {
+        if self.start == self.end {
             self.gather();
         }
         &self.buffer[self.start..self.end]
@@ -87,10 +88,6 @@ impl Input {
     fn gather(&mut self) {
         for place in &mut self.places {
             let have = place.payload_have + place.head_have;
-            if self.buffer.len() - self.end < have {
-                self.buffer.copy_within(self.start..self.end, 0);
-                (self.start, self.end) = (0, self.end - self.start);
-            }
             let (payload, head) = self.buffer[self.end..self.end + have].split_at_mut(place.payload_have);
             payload.copy_from_slice(&place.payload[..place.payload_have]);
             head.copy_from_slice(&place.head[..place.head_have]);
