@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use fs2_control::{Command, ControlServer, Reply};
 use fs2_engine::DetachReport;
 
-use crate::daemon::{DaemonError, Served, next_trace, open_with};
+use crate::daemon::{DaemonError, Served, open_with};
 use crate::frontend::{fuse, nbd, ublk};
 use crate::memory;
 use crate::metrics::{Bound, Place};
@@ -21,6 +21,7 @@ use crate::settings::{FrontendKind, Settings};
 use crate::signals::Signals;
 use crate::status::status_of;
 use crate::stop::Stop;
+use crate::trace_file::next_trace;
 use crate::upgrade::{Given, become_program};
 
 /// The FS2 daemon.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_disk::{Disk, DriveProfile, Scheduler};
@@ -16,9 +16,10 @@ use fs2_store::{
 };
 
 use crate::runtime;
-use crate::server::{Drive, Server, TraceRing, WORKERS_MAX, parts};
+use crate::server::{Drive, Server, WORKERS_MAX};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::stop::Stop;
+use crate::trace_file::{Cut, NewFile, Traces, refuse_over};
 use crate::upgrade::{self, Given};
 use crate::wakeups::{AwakeKind, Wakeups};
 
@@ -93,9 +94,7 @@ pub struct Served {
     pub modelled: bool,
     /// How bytes reach the backing, for people: page cache or direct, io_uring or threads, how many at a time.
     pub data_path: String,
-    trace: Mutex<Option<Tracing>>,
-    /// Of the trace that is or was written last.
-    trace_failed: Mutex<Arc<OnceLock<String>>>,
+    pub(crate) traces: Traces,
     record: Option<Recorder>,
     ended: AtomicBool,
 }
@@ -104,53 +103,6 @@ pub struct Served {
 struct Recorder {
     log: Arc<LogStore<FileStore, BufWriter<File>>>,
     path: PathBuf,
-}
-
-/// A file that was not there, and goes again unless it is kept.
-struct NewFile {
-    file: File,
-    path: Option<PathBuf>,
-}
-
-impl NewFile {
-    /// Never over anything, whatever it is.
-    fn create(what: &str, path: &Path) -> Result<NewFile, DaemonError> {
-        match File::options().write(true).create_new(true).open(path) {
-            Ok(file) => Ok(NewFile { file, path: Some(path.to_owned()) }),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(DaemonError::Setting(format!(
-                "{what} {}: File exists; remove it or name another",
-                path.display()
-            ))),
-            Err(source) => Err(DaemonError::Io { what: format!("{what} {}", path.display()), source }),
-        }
-    }
-
-    fn keep(mut self) {
-        self.path = None;
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Where a trace goes that nobody is there to name anew, as each time that a service manager starts a daemon: to `trace.1`, `trace.2` ...
-/// where there is one.
-pub fn next_trace(trace: &Path) -> PathBuf {
-    if !trace.is_file() {
-        return trace.to_owned();
-    }
-    let numbered = (1_u64..).map(|n| {
-        let mut name = trace.as_os_str().to_owned();
-        name.push(format!(".{n}"));
-        PathBuf::from(name)
-    });
-    let mut free = numbered.filter(|path| path.symlink_metadata().is_err());
-    free.next().expect("numbers do not end")
 }
 
 impl Recorder {
@@ -170,15 +122,6 @@ impl Recorder {
         }
     }
 }
-
-struct Tracing {
-    ring: Arc<TraceRing>,
-    thread: std::thread::JoinHandle<io::Result<u64>>,
-    path: PathBuf,
-}
-
-/// Records that may wait for the trace's writer.
-const TRACE_QUEUE: usize = 1 << 16;
 
 /// How often a backing that another has is tried again. A guess: short against a daemon's end, long against the try.
 const LOCK_POLL: Duration = Duration::from_millis(20);
@@ -279,18 +222,6 @@ fn claim(path: &Path, direct: Direct, wait: Duration, stop: &Stop) -> Result<Fil
             opened => return opened,
         }
     }
-}
-
-/// A trace would be the end of what it is of.
-fn refuse_over(trace: &Path, device: &Path, table: Option<&Path>) -> Result<(), DaemonError> {
-    let key = runtime::key_of(trace).ok();
-    let is = |served: &Path| key.is_some() && runtime::key_of(served).ok() == key;
-    let what = match table {
-        _ if is(device) => "the volume",
-        Some(table) if is(table) => "the volume's table",
-        _ => return Ok(()),
-    };
-    Err(DaemonError::Setting(format!("trace {}: that is {what}; give another file", trace.display())))
 }
 
 /// Programs wait for what was served; what the path names by now would get their writes.
@@ -506,13 +437,12 @@ pub(crate) fn open_with(
         drive: drive_name,
         modelled,
         data_path,
-        trace: Mutex::new(None),
-        trace_failed: Mutex::default(),
+        traces: Traces::new(),
         record,
         ended: AtomicBool::new(false),
     };
     if let (Some(path), Some(new)) = (&settings.trace, new_trace) {
-        served.trace_into(new, path)?;
+        served.traces.begin(&served.server, new, path)?;
     }
     if let Some(new) = new_record {
         new.keep();
@@ -534,50 +464,7 @@ impl Served {
         if self.trace_failed().is_some() {
             let _ = self.stop_trace();
         }
-        self.trace_into(new, path)
-    }
-
-    fn trace_into(&self, new: NewFile, path: &Path) -> Result<(), DaemonError> {
-        let io = |source| DaemonError::Io { what: format!("trace {}", path.display()), source };
-        let mut slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(t) = &*slot {
-            return Err(DaemonError::Setting(format!("a trace is being written to {}", t.path.display())));
-        }
-        let file = new.file.try_clone().map_err(io)?;
-        let header = fs2_trace::Header {
-            volume_bytes: self.server.store().size_bytes(),
-            block_size: self.server.with_volume(|v| v.layout().map(|l| l.block_size())),
-            start_unix_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64),
-        };
-        let mut writer = fs2_trace::Writer::new(file, header).map_err(io)?;
-        let ring = Arc::new(TraceRing::new(TRACE_QUEUE));
-        let (theirs, failed) = (ring.clone(), Arc::new(OnceLock::new()));
-        let (their_failed, named) = (failed.clone(), path.display().to_string());
-        let thread = std::thread::Builder::new()
-            .name("trace".into())
-            .spawn(move || {
-                let mut records = 0;
-                let write = || {
-                    theirs.drain(|record| {
-                        parts(record).try_for_each(|part| {
-                            records += 1;
-                            writer.push(&part)
-                        })
-                    })?;
-                    writer.finish().map(drop)
-                };
-                let written = write().inspect_err(|e| {
-                    tracing::error!("trace {named}: {e}; it ends here");
-                    let _ = their_failed.set(format!("{named}: {e}"));
-                });
-                written.map(|()| records)
-            })
-            .map_err(io)?;
-        *self.trace_failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
-        self.server.trace_to(Some(ring.tap()));
-        *slot = Some(Tracing { ring, thread, path: path.to_owned() });
-        new.keep();
-        Ok(())
+        self.traces.begin(&self.server, new, path)
     }
 
     /// Ends the trace; how many records it holds, `None` where none was written.
@@ -585,32 +472,26 @@ impl Served {
     /// # Errors
     /// What went wrong in writing it.
     pub fn stop_trace(&self) -> Result<Option<u64>, DaemonError> {
-        let Some(t) = self.trace.lock().unwrap_or_else(PoisonError::into_inner).take() else {
-            return Ok(None);
-        };
-        self.server.trace_to(None);
-        t.ring.close();
-        let lost = t.ring.lost();
-        if lost > 0 {
-            tracing::warn!("the trace lacks {lost} accesses: its file is slower than the volume");
-        }
-        let what = format!("trace {}", t.path.display());
-        match t.thread.join() {
-            Ok(Ok(records)) => Ok(Some(records)),
-            Ok(Err(source)) => Err(DaemonError::Io { what, source }),
-            Err(_) => Err(DaemonError::Setting(format!("{what}: its writer panicked"))),
-        }
+        self.traces.cut(&self.server).map(Cut::end).transpose()
     }
 
     /// The file a trace is being written to.
     pub fn trace_path(&self) -> Option<String> {
-        let slot = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.as_ref().filter(|_| self.trace_failed().is_none()).map(|t| t.path.display().to_string())
+        self.traces.path()
     }
 
     /// Which trace could not be written, and why; until another begins.
     pub fn trace_failed(&self) -> Option<String> {
-        self.trace_failed.lock().unwrap_or_else(PoisonError::into_inner).get().cloned()
+        self.traces.failed()
+    }
+
+    fn end_records(&self, trace: Option<Cut>) {
+        if let Some(Err(e)) = trace.map(Cut::end) {
+            tracing::error!("{e}");
+        }
+        if let Some(record) = &self.record {
+            record.end();
+        }
     }
 
     /// How the volume is doing, as the control socket tells it; `frontend` is its name and place.
@@ -629,13 +510,14 @@ impl Served {
     /// The end for a successor's sake: what it needs to go on, or why it cannot. Nothing is written any more.
     pub(crate) fn leave(&self, connection: fs2_block::ConnectionId) -> Result<Vec<u8>, String> {
         self.ended.store(true, Ordering::SeqCst);
-        if let Err(e) = self.stop_trace() {
-            tracing::error!("{e}");
-        }
+        let trace = self.traces.cut(&self.server);
         self.server.suspend();
-        if let Some(record) = &self.record {
-            record.end();
-        }
+        let left = self.left(connection);
+        self.end_records(trace);
+        left
+    }
+
+    fn left(&self, connection: fs2_block::ConnectionId) -> Result<Vec<u8>, String> {
         let store = self.server.store();
         // What the stamp is to speak of must have reached the device.
         store.flush().map_err(|e| {
@@ -652,13 +534,8 @@ impl Served {
         if self.ended.swap(true, Ordering::SeqCst) {
             return None;
         }
-        if let Err(e) = self.stop_trace() {
-            tracing::error!("{e}");
-        }
+        let trace = self.traces.cut(&self.server);
         let report = self.server.detach();
-        if let Some(record) = &self.record {
-            record.end();
-        }
         match &report.why_not {
             None => {
                 tracing::info!(
@@ -672,15 +549,16 @@ impl Served {
             }
             Some(why) => tracing::warn!("{} detached without a mark: {why}", self.device.display()),
         }
+        self.end_records(trace);
         Some(report)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn settings(args: &str) -> Settings {
+    pub(crate) fn settings(args: &str) -> Settings {
         #[derive(clap::Parser)]
         struct Only {
             #[command(flatten)]
@@ -713,53 +591,6 @@ mod tests {
         assert!(matches!(claim(image.path(), Direct::Off, long, &stop), Err(OpenError::Busy { .. })));
         drop(held);
         assert!(claim(image.path(), Direct::Off, long, &stop).is_ok());
-    }
-
-    #[test]
-    fn a_trace_is_not_written_over_what_is_served() {
-        let dir = tempfile::tempdir().unwrap();
-        let [image, link, trace] = ["image", "link", "trace"].map(|name| dir.path().join(name));
-        let content = vec![7; 64 << 10];
-        std::fs::write(&image, &content).unwrap();
-        std::fs::hard_link(&image, &link).unwrap();
-        for path in [&image, &link] {
-            let e = open(&image, &settings(&format!("--passive --trace {}", path.display()))).err().unwrap();
-            assert_eq!(
-                e.to_string(),
-                format!("trace {}: that is the volume; give another file", path.display())
-            );
-        }
-        std::fs::write(&trace, "earlier").unwrap();
-        std::os::unix::fs::symlink(dir.path().join("absent"), dir.path().join("dangling")).unwrap();
-        for path in [&*trace, dir.path(), "/dev/null".as_ref(), &dir.path().join("dangling")] {
-            let e = open(&image, &settings(&format!("--passive --trace {}", path.display()))).err().unwrap();
-            let says = format!("trace {}: File exists; remove it or name another", path.display());
-            assert_eq!(e.to_string(), says);
-        }
-        assert_eq!(std::fs::read(&trace).unwrap(), b"earlier");
-        assert_eq!(next_trace(&trace), dir.path().join("trace.1"));
-        std::fs::write(dir.path().join("trace.1"), "").unwrap();
-        assert_eq!(next_trace(&trace), dir.path().join("trace.2"));
-        for path in [dir.path(), "/dev/null".as_ref()] {
-            assert_eq!(next_trace(path), path);
-        }
-        std::fs::remove_file(&trace).unwrap();
-        // Of what is not served nothing is left.
-        let (t, r) = (trace.display(), dir.path().join("record"));
-        assert!(
-            open(&image, &settings(&format!("--trace {t} --record {}", r.display()))).is_err(),
-            "no ext2"
-        );
-        assert!(!trace.exists() && !r.exists());
-        let served = open(&image, &settings("--passive")).unwrap();
-        assert!(served.start_trace(&link).is_err());
-        assert!(std::fs::read(&image).unwrap() == content);
-        served.start_trace(&trace).unwrap();
-        assert_eq!(served.stop_trace().unwrap(), Some(0));
-        // Not its end: that would leave a record of the file behind.
-        let _ = served.leave(fs2_block::ConnectionId(1));
-        let table = refuse_over(&trace, &image, Some(&trace)).unwrap_err().to_string();
-        assert!(table.contains("the volume's table"), "{table}");
     }
 
     /// The first look came two seconds after the start, and copies before it.

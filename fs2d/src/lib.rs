@@ -46,5 +46,6 @@ mod signals;
 mod status;
 mod stop;
 pub mod text;
+pub mod trace_file;
 mod upgrade;
 pub mod wakeups;

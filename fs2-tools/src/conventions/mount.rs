@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use fs2d::daemon::next_trace;
+use fs2d::trace_file::next_trace;
 
 use super::options::{Sorted, sort};
 use super::{Helper, USAGE};
