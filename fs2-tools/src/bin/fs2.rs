@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
+use fs2_tools::output::quoted;
 use fs2_tools::volume::{self, Found, VolumeError};
 use fs2_tools::{eprintln, print, println};
 use fs2d::runtime::whose_are_seen;
@@ -279,7 +280,7 @@ fn all(json: bool) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let mut list = Vec::new();
     for gone in volume::clear_dead() {
-        let (dir, device) = (gone.dir.display(), gone.device.display());
+        let (dir, device) = (gone.dir.display(), quoted(&gone.device));
         eprintln!(
             "fs2: {dir}: its daemon died, and it is unmounted; before the next mount: chkfs2 -f -p {device}"
         );

@@ -13,6 +13,7 @@ use fs2_block::Nanos;
 use fs2_disk::calibrate::{self, Options, Refused, Verdict};
 
 use crate::new_file::NewFile;
+use crate::output::quoted;
 use crate::replay::Failure;
 use crate::report::render_calibration;
 use device::Device;
@@ -165,7 +166,9 @@ fn say_verdict(args: &Args, v: &Verdict, out: &mut dyn Write) -> Result<(), Fail
         }
         match v.fits() {
             true => writeln!(out, "the profile is this drive's")?,
-            false => writeln!(out, "measure it anew: fs2 calibrate {device} -o PROFILE.toml")?,
+            false => {
+                writeln!(out, "measure it anew: fs2 calibrate {} -o PROFILE.toml", quoted(&args.device))?
+            }
         }
     }
     Ok(())

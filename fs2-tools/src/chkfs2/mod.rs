@@ -16,6 +16,7 @@ use fs2_ext2::{Layout, Problem};
 use fs2_store::{FileStore, StoreIo};
 
 use crate::mkfs2::{Bar, Refusal, open, random, usage};
+use crate::output::quoted;
 use e2fsck::{E2fsck, Words};
 
 /// Exit code: something was wrong and is right now.
@@ -193,8 +194,8 @@ impl<'a> Session<'a> {
 
     /// The command for the same volume and table, with these options.
     fn again(&self, options: &str) -> String {
-        let table = self.args.table.as_deref().map_or(String::new(), |t| format!(" --table {}", t.display()));
-        format!("chkfs2 {options}{table} {}", self.args.device.display())
+        let table = self.args.table.as_deref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
+        format!("chkfs2 {options}{table} {}", quoted(&self.args.device))
     }
 
     fn stop(&self, e: OfflineError) -> Stop {

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use fs2_block::BlockSize;
 
+use crate::output::quoted;
+
 /// Exit code of mkfs: refused or failed.
 const FAILED: u8 = 1;
 
@@ -168,8 +170,9 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
         Holds::Nothing => true,
         Holds::Ext2 if args.blocks.is_some() || args.theirs.iter().any(|a| a != "-q" && a != "-v") => {
             return Err(format!(
-                "{device} contains an ext2 file system; mkfs2 {device} converts it as it is, -F makes a new one \
-                 and what it holds is lost"
+                "{device} contains an ext2 file system; mkfs2 {} converts it as it is, -F makes a new one \
+                 and what it holds is lost",
+                quoted(&args.device)
             ));
         }
         Holds::Ext2 => false,

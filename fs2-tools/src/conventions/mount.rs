@@ -8,6 +8,7 @@ use fs2d::trace_file::next_trace;
 use super::options::{Sorted, sort};
 use super::{Helper, USAGE};
 use crate::kernel::{MountOptions, remount};
+use crate::output::quoted;
 use crate::volume::cli::{FAILED, MountArgs, Say, run_mount};
 use crate::volume::{all_records, find_record, is_mounted, status};
 
@@ -60,8 +61,11 @@ fn change_options(args: &MountArgs, options: Sorted) -> Result<u8, (String, u8)>
     let dir = &args.dir;
     // mount(8) gives those of the line in fstab, too.
     if let Some(option) = find_record(dir).and_then(|record| options.changed(args, &record)) {
-        let what =
-            format!("{option}: cannot be changed while {} is mounted; umount {0} first", dir.display());
+        let what = format!(
+            "{option}: cannot be changed while {} is mounted; umount {} first",
+            dir.display(),
+            quoted(dir)
+        );
         return Err((what, FAILED));
     }
     let options = MountOptions { extra: options.kernel, ..MountOptions::default() };
@@ -83,8 +87,11 @@ fn mounted_already(device: &Path, dir: &Path) -> Result<bool, (String, u8)> {
             Ok(true)
         }
         Err(e) => {
-            let what =
-                format!("{} is mounted, but its daemon is gone ({e}); umount {0} first", dir.display());
+            let what = format!(
+                "{} is mounted, but its daemon is gone ({e}); umount {} first",
+                dir.display(),
+                quoted(&dir)
+            );
             Err((what, FAILED))
         }
     }

@@ -13,6 +13,7 @@ use super::measure::{Document, SCHEMA, Summary, Welch};
 use super::output::{self, Output};
 use super::runner::{self, Around, Outcome, Plan, Session};
 use super::{BenchError, Entry, Limits, Setup};
+use crate::output::quoted;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +88,7 @@ impl Below {
             io::ErrorKind::AlreadyExists => BenchError::Refused(format!(
                 "{}: is in the way; where a comparison that was killed has left it, fsbench clean {} removes it",
                 path.display(),
-                dir.display()
+                quoted(dir)
             )),
             _ => BenchError::at(&path, "making it")(e),
         })?;

@@ -9,6 +9,7 @@ use super::BenchError;
 use super::workload::Needs;
 use crate::kernel::{Mount, mounts};
 use crate::mkfs2::bytes;
+use crate::output::quoted;
 
 /// A file costs at most so many bytes beside its data: its inode, its share of a directory, the rest of
 /// its last block.
@@ -40,7 +41,7 @@ pub fn mount_of(dir: &Path) -> Option<Mount> {
 /// What is wrong and what to do.
 pub fn directory(dir: &Path) -> Result<(), BenchError> {
     use std::os::unix::fs::FileTypeExt;
-    let shown = dir.display();
+    let (shown, typed) = (dir.display(), quoted(dir));
     let meta = match std::fs::metadata(dir) {
         Ok(meta) => meta,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -50,19 +51,19 @@ pub fn directory(dir: &Path) -> Result<(), BenchError> {
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOTCONN) => {
             return Err(refused(format!(
-                "{shown}: the daemon behind it is gone; unmount it (fs2 umount {shown}) and mount it anew"
+                "{shown}: the daemon behind it is gone; unmount it (fs2 umount {typed}) and mount it anew"
             )));
         }
         Err(e) => return Err(BenchError::at(dir, "looking at it")(e)),
     };
     if meta.file_type().is_block_device() {
         return Err(refused(format!(
-            "{shown}: a block device; give the directory it is mounted on (fs2 mount {shown} DIR)"
+            "{shown}: a block device; give the directory it is mounted on (fs2 mount {typed} DIR)"
         )));
     }
     if !meta.is_dir() {
         return Err(refused(format!(
-            "{shown}: not a directory; give the one the volume is mounted on (fs2 mount {shown} DIR)"
+            "{shown}: not a directory; give the one the volume is mounted on (fs2 mount {typed} DIR)"
         )));
     }
     let here = dir.canonicalize().map_err(BenchError::at(dir, "looking at it"))?;
@@ -71,19 +72,21 @@ pub fn directory(dir: &Path) -> Result<(), BenchError> {
         && !is_mounted(&record.dir)
     {
         return Err(refused(format!(
-            "{}: the FS2 volume {} is not mounted there any more; fs2 umount {0} and fs2 mount {1} {0}",
+            "{}: the FS2 volume {} is not mounted there any more; fs2 umount {2} and fs2 mount {3} {2}",
             record.dir.display(),
-            record.device.display()
+            record.device.display(),
+            quoted(&record.dir),
+            quoted(&record.device)
         )));
     }
     if listed_in_fstab(&here) && !is_mounted(&here) {
         return Err(refused(format!(
-            "{shown}: nothing is mounted there, though /etc/fstab says so; mount {shown} first"
+            "{shown}: nothing is mounted there, though /etc/fstab says so; mount {typed} first"
         )));
     }
     let vfs = statvfs(dir).map_err(|e| BenchError::at(dir, "asking for its space")(e.into()))?;
     if vfs.flags().contains(FsFlags::ST_RDONLY) {
-        return Err(refused(format!("{shown}: mounted read-only; mount -o remount,rw {shown}")));
+        return Err(refused(format!("{shown}: mounted read-only; mount -o remount,rw {typed}")));
     }
     nix::unistd::access(dir, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK)
         .map_err(|e| refused(format!("{shown}: cannot be written: {e}")))

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BenchError;
 use super::rng::Rng;
+use crate::output::quoted;
 
 /// The directory's name in the one the user names.
 pub const SITE_NAME: &str = "fsbench.d";
@@ -108,13 +109,13 @@ impl Site {
                 marker.workload,
                 marker.seed,
                 marker.parameters,
-                dir.display()
+                quoted(dir)
             ));
         }
         if !marker.pristine {
             return refused(format!(
                 "is not as it was prepared: a run has changed it, or the preparation did not end; remove it: fsbench clean {}",
-                dir.display()
+                quoted(dir)
             ));
         }
         Ok(Site { root, marker, keep: true, gone: false })
@@ -229,7 +230,7 @@ fn in_the_way(dir: &Path, root: &Path) -> BenchError {
         Ok(marker) => format!(
             "left by an earlier run of {}; `fsbench clean {}` removes it, --reuse goes on with what was prepared",
             marker.workload,
-            dir.display()
+            quoted(dir)
         ),
         Err(_) => "is in the way and was not made by fsbench; move it, or give another directory".into(),
     };

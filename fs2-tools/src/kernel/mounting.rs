@@ -10,6 +10,7 @@ use fs2d::frontend::fuse::MountIdentity;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{Mount, told};
+use crate::output::quoted;
 
 /// How long an unmount waits for a user that is just letting go. Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
@@ -166,9 +167,9 @@ pub fn remount_cold(mounted: &Mount) -> io::Result<()> {
         let again = format!(
             "was unmounted and cannot be mounted again (mount -t {} -o {} {} {})",
             mounted.fstype,
-            mounted.options.join(","),
-            device.display(),
-            dir.display()
+            quoted(Path::new(&mounted.options.join(","))),
+            quoted(device),
+            quoted(dir)
         );
         told(dir, &again, e)
     })?;

@@ -18,6 +18,7 @@ use fs2_trace::Reader;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::new_file::NewFile;
+use crate::output::quoted;
 use crate::volume::{Found, VolumeError};
 use crate::{signals, top};
 use accesses::Accesses;
@@ -154,7 +155,8 @@ fn look(found: &Found, how_long: Duration) -> Result<Looked, String> {
     let before = top::ask(found)?;
     if let Some(trace) = &before.trace {
         return Err(format!(
-            "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {trace}"
+            "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {}",
+            quoted(Path::new(trace))
         ));
     }
     let io = |e: io::Error| format!("a directory for the trace: {e}");

@@ -20,6 +20,7 @@ use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, U
 use fs2_ext2::Problem;
 use fs2_store::{FileStore, Lock, OpenError, OpenOptions, Store, StoreIo};
 
+use crate::output::quoted;
 pub(crate) use bar::Bar;
 pub(crate) use percent::bytes;
 pub use percent::{parse_percent, parse_share};
@@ -118,8 +119,8 @@ fn with_causes(e: &dyn std::error::Error) -> String {
 impl Refusal {
     pub(crate) fn of(e: OfflineError, device: &Path, table: Option<&Path>) -> Refusal {
         let name = device.display().to_string();
-        let table = table.map(|t| t.display().to_string());
-        Refusal { what: format!("{name}: {}", with_causes(&e)), next: e.remedy(&name, table.as_deref()) }
+        let next = e.remedy(&quoted(device), table.map(quoted).as_deref());
+        Refusal { what: format!("{name}: {}", with_causes(&e)), next }
     }
 
     fn io(path: &Path, doing: &str, e: std::io::Error) -> Refusal {
@@ -229,7 +230,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
         let mut refusal = refused(e);
         if half && refusal.next.is_none() {
-            let device = args.device.display();
+            let device = quoted(&args.device);
             refusal.next =
                 Some(format!("once it can be read and written: e2fsck -f -p {device}, then mkfs2 again"));
         }
@@ -268,15 +269,16 @@ fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Wri
             made.volume_bytes_taken as f64 * 100.0 / volume_bytes.max(1) as f64
         ),
     };
-    let table_option = args.table.as_ref().map_or(String::new(), |t| format!(" --table {}", t.display()));
+    let table_option = args.table.as_ref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
     let _ = writeln!(
         out,
         "{device}: is an FS2 volume now\n\
          table: {} on {place}, for {} replicas ({})\n\
-         next:  fs2 mount{table_option} {device} DIR",
+         next:  fs2 mount{table_option} {} DIR",
         bytes(made.table_bytes),
         made.replicas_max,
         bytes(made.replicas_bytes_max),
+        quoted(&args.device),
     );
 }
 

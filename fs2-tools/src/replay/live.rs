@@ -11,7 +11,7 @@ mod report;
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -24,6 +24,7 @@ use fs2_trace::Record;
 
 use super::input::{ReadArgs, refuse_once};
 use super::{Failure, outputs};
+use crate::output::quoted;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -157,8 +158,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let words = format!("overwrite {}", args.onto.display());
     if args.allow_writes && args.consent.as_deref() != Some(words.as_str()) {
         return Err(Failure(format!(
-            "--allow-writes destroys what is on {}: to agree, give --consent '{words}'",
-            args.onto.display()
+            "--allow-writes destroys what is on {}: to agree, give --consent {}",
+            args.onto.display(),
+            quoted(Path::new(&words))
         )));
     }
     if args.traces.iter().any(|p| p.as_os_str() == "-") {

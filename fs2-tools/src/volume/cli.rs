@@ -7,6 +7,7 @@ use fs2_control::Liveness;
 use fs2d::settings::{FrontendKind, Settings};
 
 use super::{Plan, SERVED_INACTIVE, Unmounted, VolumeError, best_frontend, io_error, mount, umount_how};
+use crate::output::quoted;
 use crate::signals;
 
 /// Exit code: not mounted, not unmounted.
@@ -111,7 +112,7 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
         (other, Say::Odd) => eprintln!("mount.fs2: {dir}: {other}"),
     }
     if let Some(remedy) = &status.remedy {
-        let what = format!("to activate it: fs2 umount {dir} && {remedy}");
+        let what = format!("to activate it: fs2 umount {} && {remedy}", quoted(&record.dir));
         match say {
             Say::All => println!("{what}"),
             Say::Odd => eprintln!("mount.fs2: {what}"),
@@ -143,7 +144,7 @@ pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
                     "fs2: {} is unmounted, but not as a clean FS2 volume: {why}",
                     u.record.dir.display()
                 );
-                eprintln!("fs2: before the next mount: chkfs2 -f -p {}", u.record.device.display());
+                eprintln!("fs2: before the next mount: chkfs2 -f -p {}", quoted(&u.record.device));
                 UNCLEAN
             }
         },

@@ -25,6 +25,7 @@ use nix::unistd::Pid;
 use super::daemon::{is_alive, wait_gone};
 use super::{MountRecord, UPGRADE_PATIENCE, VolumeError, find_record, io_error, supervisor, uninterrupted};
 use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
+use crate::output::quoted;
 
 /// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
 const BUSY_PATIENCE: Duration = Duration::from_secs(2);
@@ -80,9 +81,11 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     if let Some(above) = mounted.as_ref().filter(|m| !is_ours(m))
         && mounts().map_err(io_error("mount table"))?.iter().any(|m| m.target == above.target && is_ours(m))
     {
-        let (dir, kind, source) = (record.dir.display(), &above.fstype, above.source.display());
+        let (dir, kind, source) = (&record.dir, &above.fstype, above.source.display());
         return Err(VolumeError::Other(format!(
-            "{dir} is covered: {kind} from {source} is mounted above the volume; unmount that first: umount {dir}"
+            "{} is covered: {kind} from {source} is mounted above the volume; unmount that first: umount {}",
+            dir.display(),
+            quoted(dir)
         )));
     }
     if mounted.as_ref().is_some_and(is_ours) {
@@ -138,7 +141,7 @@ pub(super) fn has_ended(record: &MountRecord, patience: Duration) -> bool {
 /// What to do of a mount whose daemon died, where nobody starts another one.
 pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
     let MountRecord { dir, device, pid, began, .. } = record;
-    let (dir, device) = (dir.display(), device.display());
+    let (dir, device) = (quoted(dir), quoted(device));
     (record.frontend == "fuse" && !is_alive(*pid, *began)).then(|| {
         format!(
             "its daemon is gone (process {pid}); fs2 umount {dir}, then chkfs2 -f -p {device}, then mount it again"
@@ -154,8 +157,9 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
     let in_use = || {
         let (device, dir) = (record.device.display(), record.dir.display());
         format!(
-            "{device} is in use by process {}, mounted by FS2 on {dir}; fs2 umount {dir} first",
-            record.pid
+            "{device} is in use by process {}, mounted by FS2 on {dir}; fs2 umount {} first",
+            record.pid,
+            quoted(&record.dir)
         )
     };
     let unmounted = || match is_mounted(record) {

@@ -34,6 +34,7 @@ use super::daemon::{Daemon, apart};
 use super::end::{finish, is_in_place, is_mounted, is_used};
 use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
+use crate::output::quoted;
 
 /// Daemons started in a row before the device is given up.
 const TRIES: u32 = 5;
@@ -343,7 +344,8 @@ fn reconnect(record: &MountRecord) -> io::Result<()> {
 fn tell_of_the_end(record: &MountRecord, what: &str) -> VolumeError {
     let (device, block_device) = (record.device.display(), record.block_device.display());
     let why = format!(
-        "{device}: {what}; {block_device} fails every request from now on: unmount it, then chkfs2 -f -p {device}"
+        "{device}: {what}; {block_device} fails every request from now on: unmount it, then chkfs2 -f -p {}",
+        quoted(&record.device)
     );
     let _ = std::fs::write(record.failure_file(), &why);
     tell_the_system(&why);

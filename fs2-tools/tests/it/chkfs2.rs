@@ -621,3 +621,30 @@ fn e2fscks_failure_keeps_the_table_as_it_is() {
     let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-a", "v"]);
     assert!(said.code == 0 && said.out.contains("[-p -- v]"), "{said:?}");
 }
+
+#[test]
+fn commands_that_are_shown_can_be_pasted() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (name, table) = ("it's my; volume", "its $table");
+    // The programs of this build come first, as the shell finds them.
+    let bin = Path::new(MKFS2).parent().unwrap().display();
+    let paste = |said: &str, at: &str| {
+        let command = &said[said.find(at).unwrap_or_else(|| panic!("{at}: {said}"))..];
+        let line = format!("PATH={bin}:$PATH; {}", command.split(['\n', '(']).next().unwrap());
+        run(dir, "sh", &["-c", &line])
+    };
+    std::fs::write(dir.join(name), vec![0; 8 << 20]).unwrap();
+    let said = run(dir, MKFS2, &[name]);
+    let made = paste(&said.err, "mke2fs -t ext2 ");
+    assert_eq!(made.code, 0, "{said:?}: {made:?}");
+    ok(dir, MKFS2, &["--table", table, name]);
+    let said = run(dir, MKFS2, &["--table", table, name]);
+    let undone = paste(&said.err, "mkfs2 --undo ");
+    assert_eq!(undone.code, 0, "{said:?}: {undone:?}");
+    let made = ok(dir, MKFS2, &["--table", table, name]);
+    assert!(made.out.contains(r"fs2 mount --table 'its $table' 'it'\''s my; volume' DIR"), "{made:?}");
+    let said = run(dir, CHKFS2, &["--table", table, name]);
+    let checked = paste(&said.err, "chkfs2 -p ").code;
+    assert_eq!(checked, 0, "{said:?}");
+}

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::residency::{Method, Residency, residency_of};
 use crate::kernel::{Mount, mount_holding, mounts, remount_cold};
+use crate::output::quoted;
 
 /// How a run is made cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -254,10 +255,12 @@ fn cannot_remount(mount: &Mount, all: &[Mount]) -> Option<String> {
         return Some(format!("{at} is a bind mount; give a directory of the file system itself"));
     }
     if let Some(other) = all.iter().find(|m| m.device == mount.device && m.id != mount.id) {
-        let other = other.target.display();
+        let other = &other.target;
         return Some(format!(
-            "{} is mounted on {other} as well and stays cached; umount {other}",
-            mount.source.display()
+            "{} is mounted on {} as well and stays cached; umount {}",
+            mount.source.display(),
+            other.display(),
+            quoted(other)
         ));
     }
     let inside = all

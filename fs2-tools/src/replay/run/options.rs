@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{Args, Failure, passes, policies, used};
+use crate::output::quoted;
 use crate::replay::digest::Digests;
 
 /// Options by their long names, with values as the command line takes them.
@@ -111,7 +112,7 @@ pub(super) fn unusual(options: &Options) -> String {
     let differ = options.iter().filter(|(name, value)| !value.is_null() && usual.get(*name) != Some(value));
     let words = differ.map(|(name, value)| match value {
         Value::Bool(true) => format!("--{name}"),
-        value => format!("--{name} {}", word(value)),
+        value => format!("--{name} {}", quoted(Path::new(&word(value)))),
     });
     words.collect::<Vec<_>>().join(" ")
 }
@@ -161,6 +162,8 @@ mod tests {
                     --split 0,9.5 --stretch --think 1ms,2s --train c,d --used 40% --without gate";
         let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(said(&format!("a {line}")), line);
+        let odd = Line::try_parse_from(["a", "--free-map", "my map;x"]).expect("a command line");
+        assert_eq!(unusual(&options(&odd.args)), "--free-map 'my map;x'");
         assert_eq!(said("a --stretch 3 --free-map f --pack"), "--free-map f --pack --stretch 3");
     }
 }
