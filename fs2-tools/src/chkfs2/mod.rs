@@ -232,6 +232,8 @@ impl<'a> Session<'a> {
     }
 
     fn run(mut self, out: &mut dyn Write) -> Result<i32, Stop> {
+        // What cannot be opened is told of first.
+        self.held = Some(self.take_volume()?);
         self.refuse_unasked()?;
         let mut before = self.look()?;
         let mut full = self.args.force || !before.marked;

@@ -648,3 +648,13 @@ fn commands_that_are_shown_can_be_pasted() {
     let checked = paste(&said.err, "chkfs2 -p ").code;
     assert_eq!(checked, 0, "{said:?}");
 }
+
+#[test]
+fn what_is_not_there_is_told_of_before_what_to_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["nosuch"][..], &["-p", "nosuch"], &["--table", "nosuch", "v"]] {
+        let said = run(dir.path(), CHKFS2, args);
+        assert_eq!((said.code, said.out.as_str()), (8, ""), "{args:?}");
+        assert_eq!(said.err, "chkfs2: nosuch does not exist; check the path\n", "{args:?}");
+    }
+}
