@@ -26,6 +26,12 @@ fn dir_of(path: &Path) -> &Path {
 
 const HIDDEN: &str = ".new-";
 
+/// What the system said of a file that is to be at `path`, without the hidden name that it said it of.
+fn at(path: &Path, e: io::Error) -> Failure {
+    let said = e.to_string();
+    Failure::at(path, said.split(" at path \"").next().unwrap_or_default())
+}
+
 /// A file without a name, if the file system has such and it can be given one later.
 fn nameless(dir: &Path) -> Option<File> {
     let open = || File::options().write(true).mode(0o666).custom_flags(libc::O_TMPFILE).open(dir).ok();
@@ -65,7 +71,7 @@ impl NewFile {
         }
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix(HIDDEN).permissions(Permissions::from_mode(0o666));
-        let made = builder.tempfile_in(dir_of(&path)).map_err(|e| Failure::at(&path, e))?;
+        let made = builder.tempfile_in(dir_of(&path)).map_err(|e| at(&path, e))?;
         let (file, hidden) = made.into_parts();
         Ok(NewFile { file, hidden: Some(hidden), path })
     }
@@ -87,7 +93,7 @@ impl NewFile {
         self,
         write: impl FnOnce(&mut BufWriter<File>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let at = |e| Failure::at(&self.path, e);
+        let at = |e| at(&self.path, e);
         let mut file = BufWriter::new(self.file);
         let done = write(&mut file)?;
         let file = file.into_inner().map_err(|e| at(e.into_error()))?;
@@ -112,7 +118,8 @@ mod tests {
         for path in
             bad.iter().map(PathBuf::as_path).chain([dir.path(), Path::new("/dev/full"), Path::new("..")])
         {
-            assert!(NewFile::create(path).is_err(), "{}", path.display());
+            let why = NewFile::create(path).err().expect("a refusal").0;
+            assert!(why.starts_with(&path.display().to_string()) && !why.contains(HIDDEN), "{why}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
     }
