@@ -40,6 +40,11 @@ pub enum SeekCurve {
 /// Longer than any arm has ever taken: what is added up from seeks stays a time.
 pub(crate) const SEEK_MAX_MS: f64 = 10_000.0;
 
+/// From end to end an arm takes at least this share of what it takes on the way, or this much less, in ms: otherwise the numbers are in the
+/// wrong order. Curves have dips, measured ones too: DiskSim's of the Atlas 10K one to 0.71, the WD's as the paper prints it one to 0. Guesses.
+const FALL_SHARE: f64 = 0.5;
+const FALL_MS: f64 = 1.0;
+
 /// Distances at which a curve is looked at, besides its ends.
 const SEEK_STEPS: u128 = 512;
 
@@ -62,8 +67,9 @@ impl SeekCurve {
         ms.max(0.0)
     }
 
-    /// What is wrong with it over so many sectors or cylinders, if it takes longer than [`SEEK_MAX_MS`] anywhere.
-    pub(crate) fn takes_too_long(&self, full: u64) -> Option<String> {
+    /// What is wrong with it over so many sectors or cylinders: it takes longer than [`SEEK_MAX_MS`] anywhere, or far less
+    /// from end to end than on the way.
+    pub(crate) fn fault(&self, full: u64) -> Option<String> {
         let knee = match self {
             SeekCurve::CubicLinear { knee, .. } | SeekCurve::SqrtLinear { knee, .. } => *knee as u64,
             SeekCurve::Table { .. } => 0,
@@ -71,8 +77,17 @@ impl SeekCurve {
         let steps = (1..=SEEK_STEPS).map(|i| (u128::from(full) * i / SEEK_STEPS) as u64);
         let halves = (0..u64::BITS).map(|n| full >> n);
         let ends = [knee.min(full), knee.saturating_sub(1).min(full)];
-        let x = steps.chain(halves).chain(ends).find(|&x| self.millis(x) > SEEK_MAX_MS)?;
-        Some(format!("a seek over {x} takes {:.0} ms, expected at most {SEEK_MAX_MS}", self.millis(x)))
+        let all = steps.chain(halves).chain(ends).map(|x| (self.millis(x), x));
+        let (ms, x) = all.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        if ms > SEEK_MAX_MS {
+            return Some(format!("a seek over {x} takes {ms:.0} ms, expected at most {SEEK_MAX_MS}"));
+        }
+        let end = self.millis(full);
+        (end < ms * FALL_SHARE && end < ms - FALL_MS).then(|| {
+            format!(
+                "a seek over {x} takes {ms:.2} ms, and one from end to end, over {full}, only {end:.2}, expected longer times for longer distances"
+            )
+        })
     }
 
     /// The curve with every time multiplied by `factor` (a deliberately wrong belief, a slower arm).

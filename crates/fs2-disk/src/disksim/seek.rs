@@ -42,7 +42,7 @@ pub(super) fn curve(m: &Block, cylinders: u32, parser: &mut Parser<'_>) -> Resul
             return Err(place.error(what));
         }
     };
-    match curve.takes_too_long(cylinders.into()) {
+    match curve.fault(cylinders.into()) {
         Some(what) => Err(place.error(what)),
         None => Ok(curve),
     }

@@ -318,7 +318,7 @@ impl Source<'_> {
     /// A curve over as many sectors, or cylinders, as there are.
     fn seek(&self, raw: &Spanned<RawSeek>, full: u64) -> Result<SeekCurve, ProfileError> {
         let curve = self.curve(raw)?;
-        match curve.takes_too_long(full) {
+        match curve.fault(full) {
             Some(what) => Err(self.error(raw.span().start, what)),
             None => Ok(curve),
         }

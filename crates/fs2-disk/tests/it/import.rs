@@ -300,6 +300,9 @@ fn faults_are_told_with_file_and_line() {
     }
     let error = import_of(SPECS, MODEL, "Seek distances measured: 2\n1, 1.0\n1, 2.0\n").unwrap_err();
     assert!(error.to_string().starts_with("drive profile small.seek, line 3"), "{error}");
+    let falling =
+        import_of(SPECS, MODEL, "Seek distances measured: 3\n1, 1.0\n9, 6.0\n29, 2.9\n").unwrap_err();
+    assert!(falling.to_string().contains("expected longer times for longer distances"), "{falling}");
     assert!(import_of("", MODEL, SEEK).unwrap_err().to_string().contains("no disksim_disk block"));
     assert!(
         import_of(&SPECS.repeat(2), MODEL, SEEK).unwrap_err().to_string().contains("a second disksim_disk")

@@ -171,6 +171,35 @@ fn an_arm_that_takes_for_ever_is_refused() {
     DriveProfile::parse(&text.replace(linear, "linear = [0, 10000]"), "x.toml").unwrap();
 }
 
+/// Found: a table whose times were in the wrong order made the far end of the disk the nearest place.
+#[test]
+fn an_arm_that_is_sooner_the_farther_it_goes_is_refused() {
+    let text = profile("wd800-repaired").to_toml();
+    let (start, end) = (text.find("[disk.seek").unwrap(), text.find("[disk.cache]").unwrap());
+    let with = |curve: &str| format!("{}[disk.seek{curve}\n\n{}", &text[..start], &text[end..]);
+    let (line, message) = refused(&with("]\ntable = [[1, 1], [1e6, 9], [1e8, 4.4]]"));
+    assert_eq!(line, text[..start].lines().count() + 1, "{message}");
+    assert!(
+        message.contains(" takes 8.9") && message.contains("from end to end, over 156301488, only "),
+        "{message}"
+    );
+    for curve in [
+        // The last line goes on.
+        "]\ntable = [[1, 1], [1e6, 9], [1e7, 8]]",
+        ".cubic_linear]\ncubic = [0, 0, 0, 1]\nknee_sectors = 10\nlinear = [-1e-7, 16]",
+    ] {
+        let message = refused(&with(curve)).1;
+        assert!(message.contains("expected longer times for longer distances"), "{message}");
+    }
+    // What is measured goes up and down, and more so where there is hardly an arm to be seen.
+    for points in [
+        "[1, 2], [10, 1.1], [1e6, 9], [2e6, 3], [1e8, 6.5], [1.5e8, 6]",
+        "[1, 0.1], [1e6, 0.9], [1e8, 0.1], [2e8, 0.1]",
+    ] {
+        DriveProfile::parse(&with(&format!("]\ntable = [{points}]")), "x.toml").unwrap();
+    }
+}
+
 #[test]
 fn faults_without_a_place_of_their_own() {
     assert!(refused("").1.contains("missing field"));
