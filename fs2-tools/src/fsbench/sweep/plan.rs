@@ -164,7 +164,15 @@ fn builtin(name: &str) -> Option<Variant> {
 const BUILTIN: [&str; 6] = ["def", "noatime", "blk1k", "blk2k", "isz1k", "bg16k"];
 
 fn usage(what: impl std::fmt::Display) -> BenchError {
-    BenchError::Usage(format!("the plan: {what}"))
+    BenchError::Usage(what.to_string())
+}
+
+/// Where a text is no plan, and what was expected there.
+fn malformed(text: &str, e: &toml::de::Error) -> BenchError {
+    let before = e.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let (line, column) =
+        (before.split('\n').count(), before.chars().rev().take_while(|c| *c != '\n').count() + 1);
+    usage(format!("line {line}, column {column}: {}", e.message()))
 }
 
 impl Plan {
@@ -174,7 +182,7 @@ impl Plan {
     /// What of it makes no sense.
     pub(super) fn read(path: &Path) -> Result<Plan, BenchError> {
         match fs2d::text::read(path) {
-            Ok(text) => Plan::parse(&text),
+            Ok(text) => Plan::parse(&text).map_err(|e| usage(format!("{}: {e}", path.display()))),
             Err(e) if e.kind() == std::io::ErrorKind::FileTooLarge => {
                 Err(usage(format!("{}: {e}, expected a plan", path.display())))
             }
@@ -187,7 +195,7 @@ impl Plan {
     /// # Errors
     /// As [`Plan::read`].
     pub(super) fn parse(text: &str) -> Result<Plan, BenchError> {
-        let text: Text = toml::from_str(text).map_err(usage)?;
+        let text: Text = toml::from_str(text).map_err(|e| malformed(text, &e))?;
         let systems: Result<Vec<System>, String> = text.systems.iter().map(|s| System::from_str(s)).collect();
         let systems = systems.map_err(usage)?;
         if systems.contains(&System::Static) {
@@ -326,6 +334,28 @@ mod tests {
     fn what_has_no_end_is_no_plan() {
         let e = Plan::read(Path::new("/dev/zero")).err().unwrap();
         assert_eq!(e.to_string(), usage("/dev/zero: more than 1 MiB, expected a plan").to_string());
+    }
+
+    #[test]
+    fn a_fault_is_told_with_its_file_and_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.toml");
+        for (text, says) in [
+            (
+                format!("{PLAN}runs = 'five'\n"),
+                ": line 6, column 1: unknown field `runs`, expected one of `name`, ",
+            ),
+            (
+                format!("runs =  'five'\n{PLAN}"),
+                ": line 1, column 9: invalid type: string \"five\", expected u32",
+            ),
+            (PLAN.replace("'2g'", "'x'"), ": 'x' is no size; give one like 24m or 1g"),
+            (PLAN.replace("cvs-update", "nonsense"), ": there is no workload 'nonsense'"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let said = Plan::read(&path).err().unwrap().to_string();
+            assert!(said.starts_with(&format!("{}{says}", path.display())) && !said.contains('\n'), "{said}");
+        }
     }
 
     #[test]

@@ -38,7 +38,14 @@ fn lines(path: &Path, text: &[u8]) -> Result<(Vec<Done>, usize), Failure> {
             Ok(line) => done.push(line),
             // Bytes that never reached the disk before it lost power.
             Err(_) if whole + n + 1 == text.len() => break,
-            Err(e) => return Err(Failure::at(path, format!("line {}: {e}", done.len() + 1))),
+            Err(e) => {
+                let (line, column, said) = (done.len() + 1, e.column(), e.to_string());
+                let said = said.split(" at line ").next().unwrap_or_default();
+                let what = format!(
+                    "line {line}, column {column}: {said}; expected a cell's result, as a sweep writes it"
+                );
+                return Err(Failure::at(path, what));
+            }
         }
         whole += n + 1;
     }
@@ -334,7 +341,11 @@ mod tests {
         // Not at the end: no kill leaves that.
         std::fs::write(&path, [b"{\"cell\"}\n", &whole[..]].concat()).expect("written");
         let error = open().map(|_| ()).expect_err("no results");
-        assert!(error.0.contains("line 1:"), "{}", error.0);
+        assert!(
+            error.0.contains("line 1, column 8: ") && error.0.contains("expected a cell's result"),
+            "{}",
+            error.0
+        );
     }
 
     #[test]
