@@ -25,11 +25,12 @@ pub mod wml;
 pub mod workload;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use fs2d::text::{AtMost, TEXT_BYTES_MAX};
 
 pub use content::Content;
 pub use control::{Control, Limits};
@@ -396,7 +397,10 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
     let workload = if script {
         let path = std::path::Path::new(&args.name);
-        let source = std::fs::read(path).map_err(BenchError::at(path, "reading the script"))?;
+        let mut source = Vec::new();
+        let file = std::fs::File::open(path).map(|file| AtMost::new(file, TEXT_BYTES_MAX));
+        file.and_then(|mut file| file.read_to_end(&mut source))
+            .map_err(BenchError::at(path, "reading the script"))?;
         wml::of_file(&args.name, &String::from_utf8_lossy(&source), &plan.setup, !args.no_system)?
     } else {
         (find(&args.name)?.make)(&plan.setup)?

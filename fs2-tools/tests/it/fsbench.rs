@@ -425,3 +425,12 @@ fn prepared_files_serve_one_later_run_of_the_same_kind() {
     ended(&fsbench().arg("clean").arg(dir.path()).output().expect("fsbench"), 0);
     nothing_left(dir.path());
 }
+
+#[test]
+fn a_script_without_an_end_is_refused() {
+    let dir = place();
+    let script = dir.path().join("zero.f");
+    std::os::unix::fs::symlink("/dev/zero", &script).expect("a link");
+    let (_, err) = run(&[script.to_str().expect("a name in text")], dir.path(), 1);
+    assert!(err.contains("zero.f: reading the script: more than 1 MiB"), "{err}");
+}
