@@ -173,6 +173,21 @@ mod tests {
     }
 
     #[test]
+    fn no_text_is_cut_off() {
+        for name in DriveProfile::names().filter(|name| DriveProfile::builtin(name).unwrap().rotational()) {
+            let (profile, usual) = (DriveProfile::builtin(name).unwrap(), calibration());
+            for by in [0.1, 0.99, 1.0, 1.7, 30.0] {
+                let distance = (profile.capacity_sectors() as f64 * by) as u64;
+                let seeks =
+                    vec![SeekPoint { distance, ms: 9.0 * by, fitted_ms: 9.1 * by, accesses_ms: vec![1.0] }];
+                let rates = vec![RatePoint { sector: 5, mb_s: 110.0 * by, fitted_mb_s: 100.0 * by }];
+                let found = Calibration { profile: profile.clone(), seeks, rates, ..usual.clone() };
+                asks_for_nothing(&render_calibration(name, &found));
+            }
+        }
+    }
+
+    #[test]
     fn a_drive_without_an_arm_has_no_pictures() {
         let flat = Calibration {
             profile: DriveProfile::builtin("ssd-sata").unwrap(),

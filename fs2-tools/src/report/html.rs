@@ -133,6 +133,23 @@ mod tests {
     }
 
     #[test]
+    fn no_text_is_cut_off() {
+        for by in [1e-3, 0.02, 0.37, 1.0, 3.3, 47.0, 1e3, 1e4] {
+            let mut report = sample::report();
+            for r in &mut report.runs {
+                (r.seek_ms, r.energy_j, r.elapsed_s) = (r.seek_ms * by, r.energy_j * by, r.elapsed_s * by);
+            }
+            report
+                .addresses
+                .iter_mut()
+                .flat_map(|s| &mut s.points)
+                .for_each(|p| *p = (p.0 * by, (p.1 as f64 * by) as u64));
+            report.image.bytes = (report.image.bytes as f64 * by) as u64;
+            asks_for_nothing(&render_html(&report));
+        }
+    }
+
+    #[test]
     fn foreign_text_stays_text() {
         let mut report = sample::report();
         let evil = "<script>alert(\"1\")</script>'&".to_string();

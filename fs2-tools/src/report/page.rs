@@ -109,8 +109,57 @@ pub(crate) mod check {
         seen
     }
 
-    /// Panics where a page could ask for something or run something.
+    /// What a tag says of `name`; panics where that is no number.
+    fn number(tag: &str, name: &str) -> Option<f64> {
+        let value = tag.split_once(&format!(" {name}=\""))?.1.split('"').next()?;
+        Some(value.parse().unwrap_or_else(|e| panic!("{name}=\"{value}\": {e}")))
+    }
+
+    /// Panics where a text of a picture lies beyond its edges, a character taken to be 0.576 as wide as high, as most digits are.
+    /// A tag ends its line or not; what is turned is turned a quarter to the left.
+    pub(crate) fn texts_are_inside(html: &str) {
+        for svg in html.split("<svg ").skip(1) {
+            let (tag, mut rest) = svg.split_once('>').expect("a tag ends");
+            let Some(size) =
+                tag.split_once("viewBox=\"0 0 ").map(|(_, size)| size.split('"').next().unwrap_or_default())
+            else {
+                panic!("no viewBox: {tag}");
+            };
+            let (width, height) = size.split_once(' ').expect("two sizes");
+            let (width, height): (f64, f64) =
+                (width.parse().expect("a number"), height.parse().expect("a number"));
+            rest = rest.split("</svg>").next().unwrap_or_default();
+            while let Some((_, text)) = rest.split_once("<text") {
+                let (tag, after) = text.split_once('>').expect("a tag ends");
+                let (word, after) = after.split_once('<').expect("a text ends");
+                rest = after;
+                let plain = ["lt", "gt", "amp", "quot", "#39"]
+                    .iter()
+                    .fold(word.trim().to_owned(), |w, e| w.replace(&format!("&{e};"), "x"));
+                let high = number(tag, "font-size").unwrap_or(12.5);
+                let wide = plain.chars().count() as f64 * high * 0.576;
+                let (x, y) = (number(tag, "x").expect("a place"), number(tag, "y").expect("a place"));
+                let before = match tag {
+                    t if t.contains("text-anchor=\"end\"") => wide,
+                    t if t.contains("text-anchor=\"middle\"") => wide / 2.0,
+                    _ => 0.0,
+                };
+                let (from, to, along) = match tag.contains("rotate(270") {
+                    true => (y + before - wide, y + before, height),
+                    false => (x - before, x - before + wide, width),
+                };
+                let across = if along == width { (y, height) } else { (x, width) };
+                assert!(
+                    from >= -0.1 && to <= along + 0.1 && (0.0..=across.1).contains(&across.0),
+                    "{word:?} is at {x} {y}, from {from:.1} to {to:.1} of {along}: {tag}"
+                );
+            }
+        }
+    }
+
+    /// Panics where a page could ask for something or run something, or cuts off a text of a picture.
     pub(crate) fn asks_for_nothing(html: &str) {
+        texts_are_inside(html);
         let seen = elements(html);
         for never in ["script", "link", "img", "iframe", "object", "image", "use", "a"] {
             assert!(!seen.iter().any(|n| n == never), "{never}");

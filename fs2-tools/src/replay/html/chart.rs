@@ -16,6 +16,32 @@ const LEFT: f64 = 52.0;
 const RIGHT: f64 = 10.0;
 const TOP: f64 = 20.0;
 const BOTTOM: f64 = 42.0;
+/// Between a text and what it belongs to.
+const GAP: f64 = 5.0;
+
+/// A character, most digits at the page's size: what is wider is rarer.
+const CHAR: f64 = 7.2;
+/// The most that names before bars take.
+const NAMES_MAX: f64 = 240.0;
+
+/// How wide a text is, about.
+fn wide(word: &str) -> f64 {
+    word.chars().count() as f64 * CHAR
+}
+
+/// Where the middle of a text is that should be at `x` and must not stick out.
+fn middle(x: f64, word: &str) -> f64 {
+    let half = wide(word) / 2.0;
+    x.min(WIDTH - half).max(half)
+}
+
+/// What of a text has room, and that there is more.
+fn cut(word: &str, room: f64) -> String {
+    match wide(word) > room {
+        true => word.chars().take((room / CHAR) as usize - 1).chain(['…']).collect(),
+        false => word.to_owned(),
+    }
+}
 
 /// From a value to its place, and what is written beside it.
 #[derive(Clone, Debug)]
@@ -99,7 +125,8 @@ pub(crate) struct Chart {
 
 impl Chart {
     pub(crate) fn new(x: Axis, y: Axis) -> Chart {
-        Chart { x, y, height: HEIGHT, left: LEFT, body: String::new() }
+        let widest = y.ticks.iter().map(|(_, word)| wide(word)).fold(0.0, f64::max);
+        Chart { x, y, height: HEIGHT, left: LEFT.max(widest + GAP), body: String::new() }
     }
 
     fn at(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
@@ -164,13 +191,13 @@ impl Chart {
         let bottom = self.height - BOTTOM;
         let _ = writeln!(self.body, "<path class=\"mark\" d=\"M{} {}V{}\"/>", n(x), n(top), n(bottom));
         if !word.is_empty() {
-            let (x, anchor) = if x > WIDTH - 50.0 { (WIDTH, "end") } else { (x, "middle") };
-            let word = escape(word);
+            let word = cut(word, WIDTH);
             let _ = writeln!(
                 self.body,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{word}</text>",
-                n(x),
-                n(top - 5.0)
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                n(middle(x, &word)),
+                n(top - GAP),
+                escape(&word)
             );
         }
     }
@@ -185,16 +212,14 @@ impl Chart {
         for (value, word) in &self.x.ticks {
             let Some((x, _)) = self.at((*value, self.y.from)) else { continue };
             let _ = write!(grid, "M{} {}V{}", n(x), n(TOP), n(bottom));
-            // About 7 units a character: what would touch its neighbour is left out.
-            let half = word.chars().count() as f64 * 3.6 + 3.0;
+            // What would touch its neighbour is left out.
+            let half = wide(word) / 2.0 + 3.0;
             if x - half >= free {
                 free = x + half;
-                // The last must not stick out.
-                let x = x.min(WIDTH - half + 3.0);
                 let _ = write!(
                     words,
                     "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                    n(x),
+                    n(middle(x, word)),
                     n(bottom + 15.0),
                     escape(word)
                 );
@@ -206,7 +231,7 @@ impl Chart {
             let _ = write!(
                 words,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
-                n(self.left - 5.0),
+                n(self.left - GAP),
                 n(y + 4.0),
                 escape(word)
             );
@@ -217,7 +242,7 @@ impl Chart {
         let _ = writeln!(
             out,
             "<text class=\"ax\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            n((self.left + right) / 2.0),
+            n(middle((self.left + right) / 2.0, &self.x.name)),
             n(self.height - 6.0),
             escape(&self.x.name)
         );
@@ -269,12 +294,21 @@ pub(crate) fn whiskered(
     let half = |i: usize| halves.get(i).map_or(0.0, |h| fine(*h));
     let sum = |(i, r): (usize, &Row)| r.parts.iter().map(|p| fine(p.0)).sum::<f64>() + half(i);
     let most = rows.iter().enumerate().map(sum).chain(marks.iter().map(|m| fine(m.0))).fold(0.0, f64::max);
+    // A group's name, and behind it the rows'.
+    let widest = |of: fn(&Row) -> &String| {
+        rows.iter().map(|r| wide(of(r))).fold(0.0, f64::max).min((NAMES_MAX - 3.0 * GAP) / 2.0)
+    };
+    let (group, label) = (widest(|r| &r.group), widest(|r| &r.label));
+    let left = f64::max(116.0, group + label + 3.0 * GAP);
     // Room for the sum's digits behind the longest bar.
-    let x = Axis::linear(0.0, if most > 0.0 { most * 1.16 } else { 1.0 }, name);
+    let sums = rows.iter().map(|r| crate::report::summary::figure(r.parts.iter().map(|p| fine(p.0)).sum()));
+    let digits = sums.map(|s| wide(&s)).fold(0.0, f64::max);
+    let room = (WIDTH - left - RIGHT) / (WIDTH - left - GAP - digits);
+    let x = Axis::linear(0.0, if most > 0.0 { most * room.max(1.16) } else { 1.0 }, name);
     let groups = rows.iter().filter(|r| !r.group.is_empty()).count().saturating_sub(1) as f64;
     let height = TOP + BOTTOM + ROW * rows.len() as f64 + 8.0 * groups;
     let y = Axis { from: 0.0, to: 1.0, log: false, ticks: Vec::new(), name: String::new() };
-    let mut chart = Chart { x, y, height, left: 116.0, body: String::new() };
+    let mut chart = Chart { x, y, height, left, body: String::new() };
     let mut top = TOP;
     for (i, row) in rows.iter().enumerate() {
         if i > 0 && !row.group.is_empty() {
@@ -316,9 +350,9 @@ pub(crate) fn whiskered(
             chart.body,
             "<text class=\"ax\" x=\"0\" y=\"{base}\">{}</text><text x=\"{}\" y=\"{base}\" text-anchor=\"end\">{}</text>\
              <text class=\"ax\" x=\"{}\" y=\"{base}\">{}</text>",
-            escape(&row.group),
-            n(chart.left - 5.0),
-            escape(&row.label),
+            escape(&cut(&row.group, group)),
+            n(chart.left - GAP),
+            escape(&cut(&row.label, label)),
             n(x + 4.0),
             crate::report::summary::figure(begin)
         );
@@ -338,7 +372,7 @@ fn fine(v: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::page::check::elements;
+    use crate::report::page::check::{elements, texts_are_inside};
 
     fn words(axis: &Axis) -> Vec<&str> {
         axis.ticks.iter().map(|t| t.1.as_str()).collect()
@@ -409,5 +443,43 @@ mod tests {
         assert!(svg.contains(">4.00</text>") && svg.contains(">0.00</text>") && svg.contains(">B2o</text>"));
         assert_eq!(svg.matches("class=\"f-").count(), 2, "what has no length is not drawn");
         elements(&svg);
+    }
+
+    /// Found: a small part of a large volume has addresses of nine digits, whose first were cut off.
+    #[test]
+    fn no_text_is_cut_off() {
+        for (from, to) in [(0.0, 10.0), (4_094.999, 4_094.999_1), (0.0, 2e9), (0.0, 3e-7), (-7e6, 0.0)] {
+            let axis = || Axis::linear(from, to, "time, idle time between runs included, min");
+            let mut chart = Chart::new(axis(), axis());
+            for x in [from, (from + to) / 2.0, to] {
+                chart.mark(x, "a policy's name");
+            }
+            texts_are_inside(&chart.finish("a chart"));
+        }
+        let edge = |at: f64| vec![(at, "1024 million".to_owned())];
+        for at in [1.0, 10.0] {
+            texts_are_inside(
+                &Chart::new(Axis::log(1.0, 10.0, edge(at), "x"), Axis::linear(0.0, 1.0, "y"))
+                    .finish("a chart"),
+            );
+        }
+        for name in ["def", "a-variant-with-a-name", &"x".repeat(300)] {
+            for value in [0.0, 9.99, 123_456_789.0, 1e12] {
+                let rows = [0, 1].map(|_| Row {
+                    group: name.into(),
+                    label: format!("<{name}>"),
+                    parts: vec![(value, "seek")],
+                });
+                let svg = whiskered(
+                    &rows,
+                    &[value / 9.0],
+                    "operations to a joule, disk model",
+                    &[(value, name.into())],
+                    "bars",
+                );
+                texts_are_inside(&svg);
+                elements(&svg);
+            }
+        }
     }
 }
