@@ -181,6 +181,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         writeln!(err, "fs2-replay: through the page cache: latencies are the cache's, not the device's")?;
     }
     let outcome = replay(args, &store, size)?;
+    let sums = &outcome.sums;
+    if sums.reads + sums.writes + sums.other + sums.failed == 0 {
+        let what = match outcome.left_out + outcome.discards {
+            0 => "no request in it; `fs2-replay info` says what there is".to_owned(),
+            n => format!("nothing was replayed: its {n} requests would change the device"),
+        };
+        return Err(Failure::at(&args.traces[0], what));
+    }
     let done = if args.json { report::json(args, &outcome, out) } else { report::text(args, &outcome, out) };
     done?;
     match &outcome.sums.first_error {

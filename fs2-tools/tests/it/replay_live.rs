@@ -181,3 +181,28 @@ impl Drop for Detach {
         let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
     }
 }
+
+#[test]
+fn a_trace_of_which_nothing_is_replayed_is_refused() {
+    let bench = Bench::new();
+    let disk = bench.disk();
+    let empty = bench.dir.path().join("empty.fs2trace");
+    let made = fs2_tools::replay::run(
+        ["fs2-replay", "generate", "cvs", "--requests", "0", name(&empty)].map(Into::into),
+        &mut Vec::new(),
+        &mut Vec::new(),
+    );
+    assert_eq!(made, 0);
+    let writes = bench.dir.path().join("writes.txt");
+    std::fs::write(&writes, "0.0 D W 0 8 7 w\n9.0 D W 8 8 7 w\n9.5 D D 8 8 7 w\n").expect("written");
+    for (trace, says) in [
+        (&empty, "no request in it"),
+        (&writes, "nothing was replayed: its 3 requests would change the device"),
+    ] {
+        for beyond in ["wrap", "refuse"] {
+            let (code, out, err) = live(&[name(trace), name(&disk), "--buffered", "--beyond", beyond]);
+            assert_eq!((code, out.as_str()), (1, ""), "{err}");
+            assert!(err.contains(&format!("{}: {says}", trace.display())), "{err}");
+        }
+    }
+}
