@@ -10,6 +10,7 @@ use super::Failure;
 use super::info::{refuse_nothing, tell_skipped, thousands};
 use super::input::ReadArgs;
 use super::outputs;
+use crate::fsbench::measure::attach::parse_bytes;
 use crate::new_file::NewFile;
 
 const EXAMPLES: &str = "\
@@ -32,8 +33,8 @@ pub(super) struct Args {
     /// What to write
     #[arg(long, value_enum, default_value_t = To::Container)]
     to: To,
-    /// Bytes of the traced volume
-    #[arg(long, value_name = "BYTES")]
+    /// Size of the traced volume: bytes, or such as 10g
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     volume_bytes: Option<u64>,
     /// Replace the file to write where it is there already
     #[arg(long)]

@@ -107,8 +107,10 @@ fn convert_keeps_every_request() {
     // Nothing else is left in the directory.
     assert_eq!(fs::read_dir(dir).unwrap().count(), 3);
 
-    let piped = ok(dir, &["convert", "--volume-bytes", "8192", "--device", "0", "-", "-"], SPC.as_bytes());
-    assert_eq!(json(dir, &["info", "--json", "-"], &piped)["volume_bytes"], 8192);
+    for (size, bytes) in [("8192", 8192), ("10g", 10u64 << 30), ("1.5MiB", 3 << 19)] {
+        let piped = ok(dir, &["convert", "--volume-bytes", size, "--device", "0", "-", "-"], SPC.as_bytes());
+        assert_eq!(json(dir, &["info", "--json", "-"], &piped)["volume_bytes"], bytes, "{size}");
+    }
 }
 
 #[test]
