@@ -8,6 +8,7 @@ mod fsbench_wml;
 #[path = "../../../fs2d/tests/it/fuse_mem/mod.rs"]
 #[expect(dead_code, reason = "a part is used here")]
 mod fuse_mem;
+mod json;
 mod kernel;
 mod kernel_fuse;
 mod mkfs2;

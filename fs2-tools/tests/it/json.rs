@@ -1,0 +1,95 @@
+//! docs/json.md tells of every field that programs write as JSON, and of no other. Needs e2fsprogs, no root.
+
+use std::collections::BTreeSet;
+
+use fs2_control::{DetachInfo, HotRegion, Status};
+use serde_json::Value;
+
+use crate::mkfs2_support::*;
+
+const PAGE: &str = include_str!("../../../docs/json.md");
+
+/// The fields of a value's objects: `a.b`, and `a[].b` of each entry of a list.
+fn fields(value: &Value, path: &str, out: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(all) => {
+            for (name, value) in all {
+                let dot = if path.is_empty() { "" } else { "." };
+                fields(value, &format!("{path}{dot}{name}"), out);
+            }
+        }
+        Value::Array(all) if all.iter().any(Value::is_object) => {
+            all.iter().for_each(|value| fields(value, &format!("{path}[]"), out));
+        }
+        _ => {
+            out.insert(path.to_owned());
+        }
+    }
+}
+
+/// Whether a field is one that the page tells of; `*` is any name.
+fn is_told(told: &str, field: &str) -> bool {
+    let (told, field): (Vec<_>, Vec<_>) = (told.split('.').collect(), field.split('.').collect());
+    told.len() == field.len() && told.iter().zip(field).all(|(t, f)| *t == f || *t == "*")
+}
+
+/// A section of the page tells of the fields of these values, each with its unit, and of no others.
+#[track_caller]
+fn tells_of(section: &str, values: &[Value]) {
+    let begin = PAGE.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    let text = &PAGE[begin + 4..];
+    let text = &text[..text.find("\n## ").unwrap_or(text.len())];
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|l| l.starts_with("| `"))
+        .map(|l| l.split('|').map(str::trim).collect())
+        .collect();
+    let told: Vec<&str> = rows.iter().map(|r| r[1].trim_matches('`')).collect();
+    assert!(rows.iter().all(|r| r.len() == 5 && r[2..4].iter().all(|cell| !cell.is_empty())), "{rows:?}");
+    let mut found = BTreeSet::new();
+    values.iter().for_each(|value| fields(value, "", &mut found));
+    for field in &found {
+        assert_eq!(told.iter().filter(|t| is_told(t, field)).count(), 1, "{section}: {field}");
+    }
+    for told in told {
+        assert!(found.iter().any(|field| is_told(told, field)), "{section}: {told} is not written");
+    }
+}
+
+#[test]
+fn what_a_volume_is_doing() {
+    let status = Status {
+        hot_region: Some(HotRegion { first_block: 1, last_block: 2 }),
+        detach: Some(DetachInfo::default()),
+        ..Status::default()
+    };
+    let mut listed = status.to_json();
+    listed["dir"] = "/srv".into();
+    tells_of("`fs2 status --json DIR`", &[listed]);
+}
+
+#[test]
+fn what_is_made_checked_and_taken_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    image(dir, "v", "-b 1024", "24M");
+    let errors: Vec<Value> =
+        [MKFS2, CHKFS2].map(|program| run(dir, program, &["--json", "nosuch"]).json()).into();
+    tells_of("Errors", &errors);
+    tells_of("`mkfs2 --json DEVICE`", &[ok(dir, MKFS2, &["--json", "v"]).json()]);
+    let copy = ["replicate", "v", "--blocks", "100-101", "--near", "9000", "--json"];
+    tells_of("`mkfs2 replicate --json DEVICE`", &[ok(dir, MKFS2, &copy).json()]);
+    tells_of("`chkfs2 --json DEVICE`", &[ok(dir, CHKFS2, &["-f", "-p", "--json", "v"]).json()]);
+    tells_of("`mkfs2 --undo --json DEVICE`", &[ok(dir, MKFS2, &["--undo", "--json", "v"]).json()]);
+}
+
+#[test]
+fn what_is_in_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("a.txt");
+    std::fs::write(&trace, "0.0 D R 0 8 7 r\n0.1 C R 0 8 7 r\n1.0 D W 8 8 7 w\n1.1 C W 8 8 7 w\n").unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let args = ["fs2-replay", "info", "--json", trace.to_str().unwrap()].map(Into::into);
+    assert_eq!(fs2_tools::replay::run(args, &mut out, &mut err), 0);
+    tells_of("`fs2-replay info --json TRACE`", &[serde_json::from_slice(&out).unwrap()]);
+}
