@@ -46,8 +46,8 @@ enum What {
   fs2d serve /dev/sdb1 --frontend ublk     a block device, /dev/ublkbN; started again after it was killed,
                                            it goes on with the same one
 
-EXIT CODES: 0 clean end with the mark set, 1 wrong usage, 2 the system or the volume says no,
-4 served, but ended without a mark (the next session begins after chkfs2)")]
+EXIT CODES: 0 clean end with the mark set, or of a volume that was served as a plain device, 1 wrong usage,
+2 the system or the volume says no, 4 served, but ended without a mark (the next session begins after chkfs2)")]
 pub struct Serve {
     /// The volume: an image file or a block device that holds ext2.
     pub device: PathBuf,
@@ -58,7 +58,7 @@ pub struct Serve {
 
     /// Where the NBD frontend listens: unix:PATH, its owner's alone, or tcp:ADDRESS:PORT on loopback, where every user of
     /// this machine may read and write the volume [default: unix:RUNTIME/KEY.nbd].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = |at: &str| nbd_listen(at).map(|_| at.to_owned()))]
     pub listen: Option<String>,
 
     /// Let the NBD frontend listen where other machines reach it; there is neither password nor
@@ -539,17 +539,17 @@ fn nbd_address(serve: &Serve) -> Result<(nbd::Listen, String), DaemonError> {
         let place = format!("unix:{}", path.display());
         return Ok((nbd::Listen::Unix(path), place));
     };
-    if let Some(path) = listen.strip_prefix("unix:").filter(|p| !p.is_empty()) {
-        return Ok((nbd::Listen::Unix(path.into()), listen.clone()));
+    let at = nbd_listen(listen).map_err(|e| DaemonError::Setting(format!("--listen {e}")))?;
+    Ok((at, listen.clone()))
+}
+
+fn nbd_listen(at: &str) -> Result<nbd::Listen, String> {
+    if let Some(path) = at.strip_prefix("unix:").filter(|p| !p.is_empty()) {
+        return Ok(nbd::Listen::Unix(path.into()));
     }
-    if let Some(address) = listen.strip_prefix("tcp:")
-        && let Ok(address) = address.parse()
-    {
-        return Ok((nbd::Listen::Tcp(address), listen.clone()));
-    }
-    let what =
-        format!("--listen {listen}: neither unix:PATH nor tcp:ADDRESS:PORT such as tcp:127.0.0.1:10809");
-    Err(DaemonError::Setting(what))
+    let tcp = at.strip_prefix("tcp:").and_then(|address| address.parse().ok());
+    tcp.map(nbd::Listen::Tcp)
+        .ok_or_else(|| format!("{at}: neither unix:PATH nor tcp:ADDRESS:PORT such as tcp:127.0.0.1:10809"))
 }
 
 fn answer(

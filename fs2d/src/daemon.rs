@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fs2_control::quoted;
 use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind, Standing, Volume};
 use fs2_ext2::Problem;
@@ -26,7 +27,7 @@ use crate::wakeups::{AwakeKind, Wakeups};
 /// Only where there is nothing that a new file system would destroy.
 fn how_to_make(device: &str, what: &str) -> String {
     match *what == Problem::NotExt2.to_string() {
-        true => format!("; a new file system is made by mke2fs -t ext2 {device}"),
+        true => format!("; a new file system is made by mke2fs -t ext2 {}", quoted(Path::new(device))),
         false => String::new(),
     }
 }
@@ -378,8 +379,7 @@ pub(crate) fn open_with(
         if let (Inactive::NotExt2(what), false) = (why, settings.passive || settings.again) {
             return Err(DaemonError::NotExt2 { device: named, what: what.clone() });
         }
-        let remedy =
-            why.remedy(&named, settings.table.as_deref().map(|t| t.display().to_string()).as_deref());
+        let remedy = why.remedy(&quoted(device), settings.table.as_deref().map(quoted).as_deref());
         if settings.require_active {
             return Err(DaemonError::NotActive { device: named, why: why.to_string(), remedy });
         }

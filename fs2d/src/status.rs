@@ -3,7 +3,7 @@
 use fs2_block::{Permille, SECTOR_BYTES};
 use fs2_control::{
     AccessMs, Control, DetachInfo, EnergyJ, Failed, HotRegion, Liveness, Marks, Parts, PauseWork,
-    ReplicaGate, Sample, Source, Status, TotalS, WatermarkState,
+    ReplicaGate, Sample, Source, Status, TotalS, WatermarkState, quoted,
 };
 use fs2_engine::{AccessKind, DetachReport, PolicyKind, Standing};
 use fs2_ext2::uuid_text;
@@ -14,8 +14,8 @@ use crate::daemon::Served;
 /// How the volume is doing. `frontend` is its name and place.
 pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachReport>) -> Status {
     let modelled = served.server.store().modelled();
-    let device = served.device.display().to_string();
-    let table = served.table.as_ref().map(|t| t.display().to_string());
+    let device = quoted(&served.device);
+    let table = served.table.as_deref().map(quoted);
     let mut status = served.server.with_volume(|v| {
         let s = v.stats();
         let (liveness, remedy) = match v.standing() {
@@ -143,7 +143,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
     if let (Some(totals), Some(drive)) = (&modelled, &served.drive) {
         simulated(&mut status, totals, drive);
     }
-    status.volume = device;
+    status.volume = served.device.display().to_string();
     status.uuid = served.report.uuid.as_ref().map(uuid_text).unwrap_or_default();
     status.frontend = frontend.to_owned();
     status.drive = match (&served.drive, served.modelled) {

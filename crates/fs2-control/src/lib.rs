@@ -33,6 +33,7 @@
 
 mod client;
 mod command;
+mod quoted;
 mod server;
 mod status;
 mod text;
@@ -40,6 +41,7 @@ mod wire;
 
 pub use client::{Client, ControlError};
 pub use command::{Command, Reply};
+pub use quoted::quoted;
 pub use server::{ControlServer, ServeError, ServeLimits, remove_stale, serve, serve_with};
 pub use status::{
     AccessMs, Control, ControlGain, DetachInfo, EnergyJ, Failed, HotRegion, Liveness, Marks, NotALiveness,

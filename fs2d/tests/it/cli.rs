@@ -33,6 +33,9 @@ fn bad_usage_is_1_and_says_what() {
         (&["serve", "x", "--policy", "best"], "best"),
         (&["serve", "x", "--passive", "--require-active"], "cannot be used with"),
         (&["serve", "x", "--time-scale", "0.5"], "--drive"),
+        // Before the volume is touched.
+        (&["serve", "x", "--listen", "foo"], "neither unix:PATH nor tcp:ADDRESS:PORT"),
+        (&["serve", "x", "--listen", "tcp:10809"], "neither unix:PATH nor tcp:ADDRESS:PORT"),
         // More than a clock can tell.
         (&["serve", "x", "--lock-wait", "18446744073709551615"], "0..=86400"),
     ] {
@@ -47,6 +50,16 @@ fn a_device_that_is_not_there_is_2_and_named() {
     let (code, _, err) = fs2d(&["serve", "/no/such/device"]);
     assert_eq!(code, 2);
     assert!(err.contains("/no/such/device"), "{err}");
+}
+
+#[test]
+fn commands_that_are_shown_can_be_pasted() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("my image");
+    std::fs::File::create(&image).unwrap().set_len(64 << 10).unwrap();
+    let (code, _, err) = fs2d(&["serve", image.to_str().unwrap()]);
+    assert_eq!(code, 2);
+    assert!(err.contains(&format!("mke2fs -t ext2 '{}';", image.display())), "{err}");
 }
 
 /// A daemon that is killed with the test, whatever becomes of that.
