@@ -279,11 +279,18 @@ fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCod
 fn all(json: bool) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let mut list = Vec::new();
+    // An entry that has an error has no more than this.
+    let without = |record: Option<&volume::MountRecord>, error: String| {
+        let (dir, volume) =
+            record.map(|r| (r.dir.display().to_string(), r.device.display().to_string())).unzip();
+        serde_json::json!({ "dir": dir, "volume": volume, "error": error })
+    };
     for gone in volume::clear_dead() {
-        let (dir, device) = (gone.dir.display(), quoted(&gone.device));
-        eprintln!(
-            "fs2: {dir}: its daemon died, and it is unmounted; before the next mount: chkfs2 -f -p {device}"
-        );
+        let device = quoted(&gone.device);
+        let why =
+            format!("its daemon died, and it is unmounted; before the next mount: chkfs2 -f -p {device}");
+        eprintln!("fs2: {}: {why}", gone.dir.display());
+        list.push(without(Some(&gone), why));
     }
     let daemons = volume::daemons();
     for found in &daemons {
@@ -291,6 +298,7 @@ fn all(json: bool) -> ExitCode {
             Ok(status) if json => {
                 let mut value = status.to_json();
                 value["dir"] = found.dir().map(|d| d.display().to_string()).into();
+                value["error"] = serde_json::Value::Null;
                 list.push(value);
             }
             Ok(s) => {
@@ -299,6 +307,7 @@ fn all(json: bool) -> ExitCode {
             }
             Err(e) => {
                 eprintln!("fs2: {}: {e}", found.name());
+                list.push(without(found.record.as_ref(), e.to_string()));
                 code = ExitCode::from(2);
             }
         }

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use fs2_tests::{Need, OnTerminal, Rng, Scratch, Served, mke2fs, needs};
+use fs2_tools::kernel::mount_at;
+use nix::sys::signal::{Signal, kill};
+use serde_json::{Value, json};
 
 fn image(scratch: &Scratch, name: &str) -> PathBuf {
     let (image, files) = (scratch.path(name), scratch.make_dir("files"));
@@ -41,7 +44,7 @@ fn each_is_listed_and_a_killed_one_is_cleared_away() {
     status().says(&line(&a)).says(&line(&b));
     let json = scratch.run("fs2", ["status", "--json"]).ended(0).json();
     let of = |n: usize, field: &str| json[n][field].clone();
-    assert_eq!((json.as_array().unwrap().len(), of(0, "dir")), (2, serde_json::Value::Null));
+    assert_eq!((json.as_array().unwrap().len(), of(0, "dir"), of(0, "error")), (2, Value::Null, Value::Null));
     assert_eq!([of(0, "volume"), of(1, "volume")], [a.to_str().unwrap(), b.to_str().unwrap()]);
     once().says("2 volumes").says("mounted on").says("/a ").says("/b ");
     scratch.run("fs2", ["report", "-o", "/dev/null"]).ended(2);
@@ -72,4 +75,41 @@ fn each_is_listed_and_a_killed_one_is_cleared_away() {
     first.kill();
     status().says("no volume is mounted by FS2, and no daemon serves one");
     assert_eq!(sockets(&scratch), Vec::<String>::new());
+}
+
+/// Scripts saw a shorter list, and no volume that had anything wrong.
+#[test]
+fn who_answers_no_more_is_in_the_list_for_scripts() {
+    if !needs(&[Need::Program("mke2fs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch, "a");
+    let served = Served::found(&scratch, &image, &[]);
+    // What `fs2 mount` leaves of daemons that died: the mount is there, or not any more.
+    let root = mount_at(Path::new("/")).unwrap().expect("a root directory").source;
+    for (name, dir, block_device) in [("there", "/", &*root), ("gone", "/gone", "/dev/loop-none".as_ref())] {
+        let path = scratch.runtime().join(format!("{name}.mount"));
+        let record = json!({
+            "dir": dir, "device": format!("/{name}.img"), "control": format!("/{name}.ctl"), "log": "/none",
+            "pid": 999_999_999, "frontend": "fuse", "block_device": block_device, "carrier": "/none", "path": path,
+        });
+        std::fs::write(&path, record.to_string()).unwrap();
+    }
+    kill(served.pid(), Signal::SIGSTOP).unwrap();
+    let told = scratch.run("fs2", ["status", "--json"]).ended(2);
+    kill(served.pid(), Signal::SIGCONT).unwrap();
+    let errors = [
+        (json!("/gone"), json!("/gone.img"), "its daemon died, and it is unmounted; before the next mount: "),
+        (json!("/"), json!("/there.img"), "its daemon is gone (process 999999999); fs2 umount /, then "),
+        (Value::Null, Value::Null, "did not answer within 2 s"),
+    ];
+    let list = told.json();
+    assert_eq!(list.as_array().unwrap().len(), errors.len(), "{list}");
+    for (entry, (dir, volume, error)) in list.as_array().unwrap().iter().zip(errors) {
+        assert_eq!((&entry["dir"], &entry["volume"]), (&dir, &volume), "{entry}");
+        let said = entry["error"].as_str().unwrap();
+        assert!(said.contains(error) && told.err.contains(said) && entry["pid"].is_null(), "{entry}");
+    }
+    served.stop().ended(0);
 }
