@@ -425,6 +425,10 @@ fn go_on_as(program: PathBuf, next: &Mutex<Option<PathBuf>>, stop: &Stop, place:
 fn upgrade(program: &Path, device: ublk::Server, served: &Served, signals: Signals) -> DaemonError {
     tracing::info!("{} goes on as {}", device.path().display(), program.display());
     let number = device.device();
+    // As long as nobody waits for the device.
+    if let Err(e) = served.stop_trace() {
+        tracing::error!("{e}");
+    }
     let connection = device.let_go();
     let left = served.leave(connection).inspect_err(|why| {
         tracing::warn!("the next daemon cannot go on with this session: {why}");

@@ -20,8 +20,8 @@ use crate::server::{Server, TraceRing, parts};
 /// Records that may wait for the trace's writer.
 const QUEUE: usize = 1 << 16;
 
-/// A guess: what waits is a few MiB at most, and a service manager gives a daemon 90 s to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A guess: what waits is a few MiB at most, and who ends a trace by command waits 10 s for the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A file that was not there, and goes again unless it is kept.
 pub(crate) struct NewFile {
@@ -95,6 +95,7 @@ pub(crate) struct Traces {
 pub(crate) struct Cut {
     ring: Arc<TraceRing>,
     written: Receiver<io::Result<u64>>,
+    failed: Arc<OnceLock<String>>,
     path: PathBuf,
     patience: Duration,
 }
@@ -149,9 +150,9 @@ impl Traces {
                 let _ = tell.send(written.map(|()| records));
             })
             .map_err(io)?;
-        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed;
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = failed.clone();
         server.trace_to(Some(ring.tap()));
-        *now = Some(Cut { ring, written, path: path.to_owned(), patience: self.patience });
+        *now = Some(Cut { ring, written, failed, path: path.to_owned(), patience: self.patience });
         new.keep();
         Ok(())
     }
@@ -188,10 +189,14 @@ impl Cut {
         let what = format!("trace {}", self.path.display());
         match self.written.recv_timeout(self.patience) {
             Ok(written) => written.map_err(|source| DaemonError::Io { what, source }),
-            Err(RecvTimeoutError::Timeout) => Err(DaemonError::Setting(format!(
-                "{what}: its file did not take the rest within {} s; the trace ends with what is there",
-                self.patience.as_secs()
-            ))),
+            Err(RecvTimeoutError::Timeout) => {
+                let why = format!(
+                    "its file did not take the rest within {} s; the trace ends with what is there",
+                    self.patience.as_secs()
+                );
+                let _ = self.failed.set(format!("{}: {why}", self.path.display()));
+                Err(DaemonError::Setting(format!("{what}: {why}")))
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 Err(DaemonError::Setting(format!("{what}: its writer panicked")))
             }
@@ -298,6 +303,9 @@ mod tests {
                     // Of a plain device there is nothing to hand over.
                     _ => drop(served.leave(ConnectionId(1))),
                 }
+                // As `fs2 umount` asks for it.
+                let failed = served.status("").trace_failed.expect("it is not complete");
+                assert!(failed.starts_with("stalled: its file did not take the rest"), "{failed}");
             }
             tell.send(()).unwrap();
         });
