@@ -95,6 +95,24 @@ impl OnTerminal {
         kill(Pid::from_raw(self.child.id() as i32), signal).expect("the program runs");
     }
 
+    /// Waits until all is read that was sent so far: what comes behind it is.
+    #[track_caller]
+    fn read_to_the_end(&self) {
+        const END: &[u8] = b"\0end of what was sent\0";
+        nix::unistd::write(&self.terminal, END).expect("the terminal");
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = shown.windows(END.len()).position(|w| w == END) {
+                shown.drain(at..at + END.len());
+                return;
+            }
+            drop(shown);
+            assert!(Instant::now() < until, "the terminal is not read: {:?}", self.shown());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits for its end: its exit code, -1 where a signal ended it, and whether the terminal's settings are those of
     /// before.
     ///
@@ -106,6 +124,7 @@ impl OnTerminal {
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
                 let now = tcgetattr(&self.terminal).expect("the terminal's settings");
+                self.read_to_the_end();
                 return (status.code().unwrap_or(-1), now == self.before);
             }
             assert!(Instant::now() < until, "no end: {:?}", self.shown());
