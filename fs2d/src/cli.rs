@@ -275,6 +275,11 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         settings.trace = settings.trace.map(|trace| next_trace(&trace));
     }
     let given = serve.hand_over.map(Given::receive);
+    if let (FrontendKind::Nbd, Some(at)) = (serve.frontend, &serve.listen) {
+        // Before the volume is touched.
+        let listen = nbd_listen(at).map_err(DaemonError::Setting)?;
+        listen.check(serve.allow_remote).map_err(io_error(format!("NBD on {at}")))?;
+    }
     let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
     // Of a device that programs wait for, the lock is waited for also by who is asked to end meanwhile: it serves until they are done. Where
     // nobody supervises, no other would come.

@@ -62,6 +62,16 @@ fn commands_that_are_shown_can_be_pasted() {
     assert!(err.contains(&format!("mke2fs -t ext2 '{}';", image.display())), "{err}");
 }
 
+/// The volume was attached first.
+#[test]
+fn where_nobody_can_listen_is_told_before_the_volume_is_looked_for() {
+    let long = format!("unix:/{}", "x".repeat(120));
+    for (at, says) in [("tcp:192.0.2.1:10809", "can be reached from other machines"), (&*long, "xxx: ")] {
+        let (code, _, err) = fs2d(&["serve", "/no/such/device", "--listen", at]);
+        assert!(code == 2 && err.contains(says) && !err.contains("No such file"), "{code}: {err}");
+    }
+}
+
 /// A daemon that is killed with the test, whatever becomes of that.
 struct Daemon(Child);
 

@@ -64,6 +64,15 @@ impl Listen {
         }
         Ok(Some(Listen::Activated(fd)))
     }
+
+    /// What is wrong with the address itself.
+    pub(crate) fn check(&self, allow_remote: bool) -> io::Result<()> {
+        match self {
+            Listen::Unix(path) => unix_address(path).map(drop),
+            Listen::Tcp(address) => check_remote(*address, allow_remote),
+            Listen::Activated(_) => Ok(()),
+        }
+    }
 }
 
 /// A listening socket that does not block; removes its file when dropped.
@@ -79,15 +88,13 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn bind(listen: Listen, allow_remote: bool) -> io::Result<Listener> {
+        listen.check(allow_remote)?;
         let (fd, file) = match listen {
             Listen::Unix(path) => {
                 let (fd, file) = bind_path(&path)?;
                 (fd, Some(file))
             }
-            Listen::Tcp(address) => {
-                check_remote(address, allow_remote)?;
-                (TcpListener::bind(address)?.into(), None)
-            }
+            Listen::Tcp(address) => (TcpListener::bind(address)?.into(), None),
             Listen::Activated(fd) => {
                 if socket::getsockopt(&fd, AcceptConn) != Ok(true) {
                     return Err(invalid("the socket passed is not listening"));
@@ -179,12 +186,16 @@ impl Drop for SocketFile {
     }
 }
 
+fn unix_address(path: &Path) -> io::Result<UnixAddr> {
+    UnixAddr::new(path).map_err(|e| invalid(format!("{}: {e}", path.display())))
+}
+
 /// Binds, sets the mode and only then listens: nobody connects before the mode is right.
 fn bind_path(path: &Path) -> io::Result<(OwnedFd, SocketFile)> {
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
     // Two servers that find the same stale file must not remove each other's new one.
     let _lock = lock_directory(path).map_err(named)?;
-    let address = UnixAddr::new(path).map_err(|e| named(e.into()))?;
+    let address = unix_address(path)?;
     let fd = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     match socket::bind(fd.as_raw_fd(), &address) {
         Err(Errno::EADDRINUSE) => {
