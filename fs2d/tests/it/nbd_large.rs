@@ -13,7 +13,7 @@ use fs2_engine::offline::{CreateOptions, Devices, ReplicateOptions, create, repl
 use fs2_engine::{AttachOptions, EngineConfig, PolicyKind, Volume};
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
-use fs2_store::{Direct, FileStore, Lock, OpenOptions, Pipe, Store, StoreIo};
+use fs2_store::{Direct, FileStore, Lock, OpenOptions, Store, StoreIo};
 use fs2d::frontend::nbd::codec::wire;
 use fs2d::frontend::nbd::{Listen, Options, Server};
 use fs2d::server::{Drive, Server as Machine};
@@ -92,12 +92,6 @@ impl Store for Counting {
     }
     fn tries(&self) -> bool {
         self.file.tries()
-    }
-    fn try_lend(&self, offset: u64, len: usize, pipe: &mut Pipe) -> io::Result<bool> {
-        self.file.try_lend(offset, len, pipe)
-    }
-    fn lends(&self) -> bool {
-        self.file.lends()
     }
     fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool) -> io::Result<()> {
         self.file.write_zeroes(offset, len, no_hole)
