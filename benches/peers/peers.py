@@ -34,7 +34,8 @@ parts:
   guest-nbd     there: fs2 mount --frontend nbd, and nbdkit file with the kernel's client (not among the default parts)
 examples:
   run.sh --quick                        one depth, two seconds, three rounds
-  run.sh --part nbd --json nbd.json     the whole table, and as JSON""")
+  run.sh --part nbd --json nbd.json     the whole table, and as JSON
+  run.sh --part fuse --beside /tmp/fs2d-before --case 4k     what a change has gained""")
     p.add_argument("--part", action="append", choices=["nbd", "fuse", "fuse-ring", "ring", "policy", steps.PART, *guest.PARTS],
                    help="[default: all but the guest's]")
     p.add_argument("--rounds", type=int, help="rounds of each case [default: 5; policy: 9; quick: 3]")
@@ -44,6 +45,7 @@ examples:
     p.add_argument("--dir", default="/dev/shm", help="where the images lie [default: /dev/shm]")
     p.add_argument("--size", type=int, default=1 << 30, help="bytes of the plain image [default: 1 GiB]")
     p.add_argument("--args", default="", help="more arguments for fs2d")
+    p.add_argument("--beside", help="another build of fs2d, in turns with this one (nbd and fuse)")
     p.add_argument("--awake", action="store_true",
                    help="keep idle processors awake for every server, by /dev/cpu_dma_latency (root): by itself only fs2d does")
     p.add_argument("--json", help="write the figures to this file")
@@ -227,6 +229,7 @@ def main():
     os.environ["FS2_RUNTIME_DIR"] = str(work / "run")
     os.environ.setdefault("FS2_LOG", "warn")
     running, undo = [], []
+    besides = [("beside", Path(a.beside).resolve())] if a.beside else []
     if a.awake:
         latency = open("/dev/cpu_dma_latency", "wb", buffering=0)
         latency.write(bytes(4))
@@ -238,9 +241,9 @@ def main():
         running.append(server)
         return server
 
-    def serve(name, image, *more):
+    def serve(name, image, *more, program=fs2d):
         sock = work / f"{re.sub('[^a-z0-9]+', '-', name)}.sock"
-        command = [fs2d, "serve", image, "--frontend", "nbd", "--listen", f"unix:{sock}", "--control", f"{sock}.ctl", *more, *a.args.split()]
+        command = [program, "serve", image, "--frontend", "nbd", "--listen", f"unix:{sock}", "--control", f"{sock}.ctl", *more, *a.args.split()]
         return start(name, [(command, listens(sock))]), nbd(sock)
 
     def nbd(sock, export=""):
@@ -261,11 +264,12 @@ def main():
     try:
         if {"nbd", "fuse", "fuse-ring"} & set(parts):
             # One each: the servers lock or cache theirs, and writes of one must not be another's.
-            names = ("fs2d", "nbdkit", "qemu-nbd", "nbd-server", *(("fs2d-device",) if "fuse-ring" in parts else ()))
+            names = ("fs2d", "nbdkit", "qemu-nbd", "nbd-server", *(("fs2d-device",) if "fuse-ring" in parts else ()), *(name for name, _ in besides))
             data_images([work / f"{name}.img" for name in names], a.size)
         if "nbd" in parts:
             span, servers = (0, a.size), []
-            servers.append((*serve("fs2d", work / "fs2d.img", "--passive", "--policy", "none"), span, True))
+            for name, program in (("fs2d", fs2d), *besides):
+                servers.append((*serve(name, work / f"{name}.img", "--passive", "--policy", "none", program=program), span, True))
             if have("nbdkit"):
                 sock = work / "nbdkit.sock"
                 servers.append((start("nbdkit", [(["nbdkit", "-f", "-U", sock, "file", work / "nbdkit.img"], listens(sock))]), nbd(sock), span, True))
@@ -302,10 +306,10 @@ def main():
                     former = FUSE_RING.read_text()
                     undo.append(lambda: FUSE_RING.write_text(former))
                     FUSE_RING.write_text("Y")
-                for name in ("fs2d", "fs2d-device") if by_ring else ("fs2d",):
+                for name, program in (("fs2d", fs2d), ("fs2d-device", fs2d)) if by_ring else (("fs2d", fs2d), *besides):
                     ours = work / f"{part}-{name}"
                     ours.mkdir()
-                    command = [fs2d, "serve", work / f"{name}.img", "--passive", "--policy", "none", "--frontend", "fuse", "--fuse-dir", ours, "--control", f"{ours}.ctl",
+                    command = [program, "serve", work / f"{name}.img", "--passive", "--policy", "none", "--frontend", "fuse", "--fuse-dir", ours, "--control", f"{ours}.ctl",
                                *(["--fuse-ring", "on" if name == "fs2d" else "off"] if by_ring else []), *a.args.split()]
                     server = start(name, [(command, (ours / "volume").exists)])
                     servers.append((server, loop(ours / "volume"), (0, a.size), True))
