@@ -1,6 +1,7 @@
 //! `fs2d serve`: arguments, frontends, signals, the end.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use crate::frontend::{fuse, nbd, ublk};
 use crate::memory;
 use crate::metrics::{Bound, Place};
 use crate::notify::Manager;
+use crate::passed::Passed;
 use crate::runtime;
 use crate::service::Service;
 use crate::settings::{FrontendKind, Settings};
@@ -271,6 +273,16 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         resume(serve, &mut settings)?;
     }
     let manager = Manager::find();
+    let passed = match serve.frontend {
+        FrontendKind::Nbd => Passed::take().map_err(io_error("what the service manager passed"))?,
+        _ => Passed::default(),
+    };
+    let kept = passed.served.is_some();
+    if let Some(served) = passed.served {
+        tracing::warn!("the former daemon of this service ended; its clients may go on");
+        programs_wait(&mut settings);
+        settings.instead_of = Some(served);
+    }
     if manager.is_there() {
         settings.trace = settings.trace.map(|trace| next_trace(&trace));
     }
@@ -284,7 +296,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     // Of a device that programs wait for, the lock is waited for also by who is asked to end meanwhile: it serves until they are done. Where
     // nobody supervises, no other would come.
     let never = Stop::default();
-    let alone = settings.again && !serve.settings.again;
+    let alone = settings.again && !kept && !serve.settings.again;
     let served = Arc::new(open_with(&serve.device, &settings, given, if alone { &never } else { &stop })?);
     // A kernel's mount may stand on any frontend, if root serves it.
     if serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root() {
@@ -294,7 +306,11 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         served.end();
         e
     };
-    let (frontend, place) = start_frontend(serve, &served).map_err(end)?;
+    if serve.frontend == FrontendKind::Nbd && !kept {
+        // Before any client can write.
+        manager.keep(&served.identity);
+    }
+    let (frontend, place) = start_frontend(serve, &served, passed.socket).map_err(end)?;
     let last: Arc<Mutex<Option<DetachReport>>> = Arc::default();
     let next: Arc<Mutex<Option<PathBuf>>> = Arc::default();
     let outlives = frontend.outlives_its_daemon();
@@ -454,14 +470,18 @@ fn resume(serve: &Serve, settings: &mut Settings) -> Result<(), DaemonError> {
         return serve.take_over.map_or(Ok(()), |n| Err(io_error("ublk")(ublk::not_awaited(n))));
     }
     tracing::warn!("{} has a device whose daemon ended: taking it over", serve.device.display());
-    // Programs wait for it: nothing that was meant for a fresh start may keep it from being served.
-    settings.require_active = false;
-    settings.again = true;
-    settings.lock_wait = settings.lock_wait.max(LOCK_WAIT);
+    programs_wait(settings);
     for path in [settings.trace.take(), settings.record.take()].into_iter().flatten() {
         tracing::warn!("{} ended with the former daemon", path.display());
     }
     Ok(())
+}
+
+/// A former daemon served them: nothing that was meant for a fresh start may keep the volume from being served.
+fn programs_wait(settings: &mut Settings) {
+    settings.require_active = false;
+    settings.again = true;
+    settings.lock_wait = settings.lock_wait.max(LOCK_WAIT);
 }
 
 /// By which a daemon of `device` knows the ublk device of a former one.
@@ -494,11 +514,15 @@ fn control_path(serve: &Serve) -> Result<PathBuf, DaemonError> {
     }
 }
 
-fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, String), DaemonError> {
+fn start_frontend(
+    serve: &Serve,
+    served: &Arc<Served>,
+    socket: Option<OwnedFd>,
+) -> Result<(Frontend, String), DaemonError> {
     let service: Arc<dyn Service> = served.server.clone();
     match serve.frontend {
         FrontendKind::Nbd => {
-            let (listen, place) = nbd_address(serve)?;
+            let (listen, place) = nbd_address(serve, socket)?;
             let options = nbd::Options {
                 allow_remote: serve.allow_remote,
                 memory_max: u64::from(serve.nbd_memory) << 20,
@@ -539,9 +563,9 @@ fn start_frontend(serve: &Serve, served: &Arc<Served>) -> Result<(Frontend, Stri
     }
 }
 
-fn nbd_address(serve: &Serve) -> Result<(nbd::Listen, String), DaemonError> {
-    if let Some(activated) = nbd::Listen::from_environment().map_err(io_error("socket activation"))? {
-        return Ok((activated, "the socket passed by the service manager".into()));
+fn nbd_address(serve: &Serve, passed: Option<OwnedFd>) -> Result<(nbd::Listen, String), DaemonError> {
+    if let Some(socket) = passed {
+        return Ok((nbd::Listen::Activated(socket), "the socket passed by the service manager".into()));
     }
     let Some(listen) = &serve.listen else {
         let path = default_place(&serve.device, "nbd")?;

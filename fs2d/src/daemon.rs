@@ -87,6 +87,8 @@ pub struct Served {
     pub report: AttachReport,
     /// The backing's path.
     pub device: PathBuf,
+    /// What has that path, by its [identity](fs2_store::FileStore::identity).
+    pub identity: String,
     /// The table's path, where it lives apart.
     pub table: Option<PathBuf>,
     /// The modelled or believed drive's name.
@@ -226,15 +228,9 @@ fn claim(path: &Path, direct: Direct, wait: Duration, stop: &Stop) -> Result<Fil
 }
 
 /// Programs wait for what was served; what the path names by now would get their writes.
-fn refuse_another(file: &FileStore, served: &str) -> Result<(), DaemonError> {
-    let path = file.path().display();
-    let found = file.identity().map_err(|source| DaemonError::Io { what: path.to_string(), source })?;
-    if found == served {
-        return Ok(());
-    }
-    let what =
-        format!("{path} is not what was served: another file or disk has its name; bring back the former");
-    Err(DaemonError::Setting(what))
+fn another(device: &Path) -> String {
+    let path = device.display();
+    format!("{path} is not what was served: another file or disk has its name; bring back the former")
 }
 
 /// Whether a flush failed in a session that this one goes on with.
@@ -275,8 +271,10 @@ pub(crate) fn open_with(
     };
     let wait = Duration::from_secs(settings.lock_wait);
     let file = claim(device, how_direct(device, settings), wait, stop)?;
-    if let Some(served) = &settings.instead_of {
-        refuse_another(&file, served)?;
+    let identity =
+        file.identity().map_err(|source| DaemonError::Io { what: device.display().to_string(), source })?;
+    if settings.instead_of.as_ref().is_some_and(|served| *served != identity) {
+        return Err(DaemonError::Setting(another(device)));
     }
     let cached = !file.is_direct() && !file.is_device();
     let settle = file.is_direct();
@@ -433,6 +431,7 @@ pub(crate) fn open_with(
         server,
         report,
         device: device.to_owned(),
+        identity,
         table: settings.table.clone(),
         drive: drive_name,
         modelled,

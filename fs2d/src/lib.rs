@@ -37,6 +37,7 @@ pub mod frontend;
 mod memory;
 pub mod metrics;
 mod notify;
+mod passed;
 pub mod runtime;
 mod seldom;
 pub mod server;

@@ -1,9 +1,16 @@
 //! Words to a service manager that started this process with `NOTIFY_SOCKET` (systemd's `Type=notify`); without one nothing is said.
 
+use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
+
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+
+use crate::passed::SERVED;
+use crate::upgrade::sealed;
 
 /// A manager that listens.
 #[derive(Debug, Default)]
@@ -58,6 +65,25 @@ impl Manager {
     /// Another program goes on in this process, and says when it is ready. Not an end: after that word systemd starts nothing again.
     pub(crate) fn replaced(&self) {
         self.say("RELOADING=1\nSTATUS=another program takes over\n");
+    }
+
+    /// Gives it the identity of what is served to keep (systemd's `FileDescriptorStoreMax=`): it passes that to whoever it starts in the
+    /// place of this daemon, and throws it away when the service is stopped. So who finds it knows that clients may go on.
+    pub(crate) fn keep(&self, identity: &str) {
+        let Some((_, address)) = &self.to else { return };
+        let kept = || -> io::Result<()> {
+            let fd = sealed("fs2-served", identity.as_bytes())?;
+            let to = UnixDatagram::unbound()?;
+            to.connect_addr(address)?;
+            let what = format!("FDSTORE=1\nFDNAME={SERVED}\n");
+            let fds = [fd.as_raw_fd()];
+            let with = [ControlMessage::ScmRights(&fds)];
+            sendmsg::<()>(to.as_raw_fd(), &[IoSlice::new(what.as_bytes())], &with, MsgFlags::empty(), None)?;
+            Ok(())
+        };
+        if let Err(e) = kept() {
+            tracing::warn!("the service manager does not keep what is served: {e}");
+        }
     }
 
     fn say(&self, what: &str) {

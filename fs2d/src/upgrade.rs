@@ -89,7 +89,7 @@ impl Given {
 /// Becomes `program` with this process's arguments, to go on with the ublk device of this number, and with `left` where there is
 /// something to go on with. Returns only what kept it from that.
 pub(crate) fn become_program(program: &Path, device: u32, left: Option<&[u8]>) -> io::Error {
-    let memfd = match left.map(sealed).transpose() {
+    let memfd = match left.map(|left| sealed("fs2-hand-over", left)).transpose() {
         Ok(memfd) => memfd,
         Err(e) => {
             tracing::error!("the session cannot be handed over: {e}");
@@ -126,8 +126,8 @@ fn is_ours(argument: &OsString) -> bool {
 }
 
 /// A memfd that nobody can change any more, and that outlives an exec.
-fn sealed(bytes: &[u8]) -> io::Result<OwnedFd> {
-    let fd = memfd_create("fs2-hand-over", MFdFlags::MFD_ALLOW_SEALING)?;
+pub(crate) fn sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+    let fd = memfd_create(name, MFdFlags::MFD_ALLOW_SEALING)?;
     let mut file = File::from(fd);
     file.write_all(bytes)?;
     let fd = OwnedFd::from(file);
@@ -195,7 +195,7 @@ mod tests {
             if !known {
                 left.truncate(20);
             }
-            let given = Given::receive(sealed(&left).unwrap().into_raw_fd());
+            let given = Given::receive(sealed("left", &left).unwrap().into_raw_fd());
             assert_eq!(given.is_ok(), known);
             let next = open_with(file.path(), &settings, Some(given), &Stop::default()).unwrap();
             let standing = next.server.with_volume(|v| v.standing().clone());
@@ -216,7 +216,7 @@ mod tests {
             Given::receive(OwnedFd::from(file).into_raw_fd()).err().unwrap().starts_with("it is no memfd")
         );
         assert!(Given::receive(1).is_err());
-        let sealed = sealed(b"nonsense").unwrap();
+        let sealed = sealed("left", b"nonsense").unwrap();
         assert!((&File::from(sealed.try_clone().unwrap())).write_all(b"x").is_err());
         assert_eq!(Given::receive(sealed.into_raw_fd()).err().unwrap(), "it is none");
         // A store without a stamp cannot tell.

@@ -60,7 +60,9 @@ pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, Vo
     // A relative path would be another one there.
     command.env(fs2d::runtime::RUNTIME_DIR, fs2d::runtime::runtime_dir());
     // What a service manager said to whoever mounts is not for the daemon.
-    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID"] {
+    for name in
+        ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"]
+    {
         command.env_remove(name);
     }
     // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.

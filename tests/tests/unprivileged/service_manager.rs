@@ -2,15 +2,18 @@
 //! of packaging/systemd: that systemd takes them, how exposed they are, and that their list of system calls has what the daemon uses.
 
 use std::collections::HashSet;
-use std::io::Read;
-use std::os::unix::net::UnixDatagram;
+use std::fs::File;
+use std::io::{IoSliceMut, Read};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use fs2_tests::{Ask, NbdClient, Need, Scratch, mke2fs, needs, program, run, tool};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::unistd::{Pid, close};
 
 fn volume(scratch: &Scratch) -> PathBuf {
     let image = scratch.path("image");
@@ -58,6 +61,7 @@ fn a_manager_is_told_of_its_start_its_life_and_its_end() {
     daemon.arg("--trace").arg(scratch.path("trace"));
     daemon.env("NOTIFY_SOCKET", &place).env("WATCHDOG_USEC", "200000").stderr(Stdio::null());
     let daemon = Running(daemon.spawn().unwrap());
+    assert_eq!(hear(), "FDSTORE=1\nFDNAME=fs2-served\n");
     let first = hear();
     assert!(first.starts_with("READY=1\nSTATUS=") && first.contains("image"), "{first}");
     // It serves when it says so.
@@ -104,6 +108,101 @@ fn a_socket_is_taken_from_the_manager_and_left_to_it() {
     assert_eq!(manager.end(), 0);
     assert!(socket.exists(), "the socket is the manager's");
     scratch.run("chkfs2", [Path::new("-n"), &image]).ended(0).says("replica table clean");
+}
+
+/// What systemd does for `fs2d-nbd@.service`: it keeps a descriptor for the service, and passes it on behind the socket.
+struct StandIn {
+    words: UnixDatagram,
+    place: PathBuf,
+    listener: UnixListener,
+}
+
+impl StandIn {
+    fn new(scratch: &Scratch) -> StandIn {
+        let (words, listener) =
+            (UnixDatagram::bind(scratch.path("notify")), UnixListener::bind(scratch.path("nbd")));
+        let words = words.unwrap();
+        words.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        StandIn { words, place: scratch.path("notify"), listener: listener.unwrap() }
+    }
+
+    /// The daemon of `image`, given the socket and what was kept.
+    fn start(&self, scratch: &Scratch, image: &Path, kept: Option<&OwnedFd>) -> Running {
+        let mut daemon = Command::new("sh");
+        // The shell becomes it, with its process number.
+        let names =
+            if kept.is_some() { "LISTEN_FDS=2 LISTEN_FDNAMES=x.socket:fs2-served" } else { "LISTEN_FDS=1" };
+        daemon.arg("-c").arg(format!("LISTEN_PID=$$ {names} exec \"$@\" 3<&0 4<&1 0</dev/null 1>&2"));
+        daemon.arg("sh").arg(program("fs2d")).arg("serve").arg(image).arg("--require-active");
+        daemon.env("FS2_RUNTIME_DIR", scratch.runtime()).env("NOTIFY_SOCKET", &self.place);
+        daemon.stdin(OwnedFd::from(self.listener.try_clone().unwrap()));
+        if let Some(kept) = kept {
+            daemon.stdout(kept.try_clone().unwrap());
+        }
+        Running(daemon.stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Its next words, and the descriptor with them.
+    fn hear(&self) -> (String, Option<OwnedFd>) {
+        let (mut bytes, mut space) = ([0; 4096], nix::cmsg_space!(RawFd));
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        let heard = recvmsg::<()>(self.words.as_raw_fd(), &mut into, Some(&mut space), MsgFlags::empty())
+            .expect("words");
+        let fds = heard.cmsgs().unwrap().find_map(|c| match c {
+            ControlMessageOwned::ScmRights(fds) => fds.first().copied(),
+            _ => None,
+        });
+        let n = heard.bytes;
+        let fd = fds.map(|fd| {
+            let file = File::open(format!("/proc/self/fd/{fd}")).unwrap();
+            close(fd).unwrap();
+            file.into()
+        });
+        (String::from_utf8_lossy(&bytes[..n]).into_owned(), fd)
+    }
+}
+
+/// A flush that failed below clients that go on must not be forgotten with the daemon that saw it.
+#[test]
+fn a_daemon_started_in_the_place_of_another_remembers_a_lost_flush() {
+    if !needs(&[Need::Program("mke2fs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let manager = StandIn::new(&scratch);
+    let write = || {
+        let mut client = NbdClient::connect(&scratch.path("nbd")).unwrap();
+        client.call(Ask::Write { fua: true }, 20 << 20, 4, b"kept")
+    };
+    let daemon = manager.start(&scratch, &image, None);
+    let (word, kept) = manager.hear();
+    assert_eq!(word, "FDSTORE=1\nFDNAME=fs2-served\n");
+    let kept = kept.expect("a descriptor");
+    assert!(manager.hear().0.starts_with("READY=1\n"));
+    write().expect("it takes writes");
+    let lost = control(&scratch).with_extension("lost");
+    drop(daemon);
+    std::fs::write(&lost, "a flush failed\n").unwrap();
+    // Unmarked, so a fresh start would be refused.
+    let daemon = manager.start(&scratch, &image, Some(&kept));
+    let (word, another) = manager.hear();
+    assert!(word.starts_with("READY=1\n") && another.is_none(), "it is kept already: {word}");
+    assert!(write().is_err(), "what was lost is called durable");
+    assert_eq!(daemon.end(), 0);
+    assert!(lost.exists());
+    // Stopped meanwhile: nobody goes on.
+    let mut again = manager.start(&scratch, &image, None);
+    assert_eq!(again.0.wait().unwrap().code(), Some(2), "not active, as asked");
+    assert!(!lost.exists());
+    // Another file has the name.
+    std::fs::rename(&image, scratch.path("former")).unwrap();
+    std::fs::copy(scratch.path("former"), &image).unwrap();
+    let mut other = manager.start(&scratch, &image, Some(&kept));
+    assert_ne!(other.0.wait().unwrap().code(), Some(0));
+    let mut said = String::new();
+    other.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("is not what was served"), "{said}");
 }
 
 /// The units as they are, but for where the programs are; and with an instance.
@@ -184,7 +283,9 @@ fn the_daemon_makes_no_system_call_that_its_unit_forbids() {
     daemon
         .arg("--listen")
         .arg(format!("unix:{}", socket.display()))
-        .env("FS2_RUNTIME_DIR", scratch.runtime());
+        .env("FS2_RUNTIME_DIR", scratch.runtime())
+        .env("NOTIFY_SOCKET", scratch.path("notify"));
+    let _manager = UnixDatagram::bind(scratch.path("notify")).unwrap();
     let mut strace = Running(daemon.stderr(Stdio::piped()).spawn().unwrap());
     let mut said = strace.0.stderr.take().unwrap();
     let mut client = (0..600)
@@ -215,7 +316,7 @@ fn the_daemon_makes_no_system_call_that_its_unit_forbids() {
         .map(|(name, _)| name)
         .filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
         .collect();
-    assert!(calls.contains("accept4") && calls.len() > 40, "{calls:?}");
+    assert!(calls.contains("accept4") && calls.contains("memfd_create") && calls.len() > 40, "{calls:?}");
     let odd: Vec<_> = calls.iter().filter(|c| !allowed.contains(**c) || forbidden.contains(**c)).collect();
     assert!(odd.is_empty(), "{odd:?}: forbidden by the unit; {err}");
 }

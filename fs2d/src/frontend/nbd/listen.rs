@@ -6,18 +6,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, OFlag, fcntl};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, OFlag, fcntl};
 use nix::sys::socket::sockopt::{self, AcceptConn};
 use nix::sys::socket::{
     self, AddressFamily, Backlog, SockFlag, SockType, SockaddrLike, SockaddrStorage, UnixAddr,
 };
-
-/// The first descriptor a service manager hands over.
-const ACTIVATION_FD_FIRST: i32 = 3;
 
 /// Connections the kernel holds while none is accepted.
 const BACKLOG: i32 = 128;
@@ -34,37 +30,6 @@ pub enum Listen {
 }
 
 impl Listen {
-    /// The socket a service manager passed with `LISTEN_FDS` and `LISTEN_PID`, once; `None` where it passed
-    /// none to this process.
-    ///
-    /// # Errors
-    /// `InvalidInput` where it passed more than one, or the descriptor is not open.
-    pub fn from_environment() -> io::Result<Option<Listen>> {
-        static TAKEN: AtomicBool = AtomicBool::new(false);
-        let number = |name| std::env::var(name).ok().and_then(|v| v.parse::<u32>().ok());
-        match (number("LISTEN_PID"), number("LISTEN_FDS")) {
-            (Some(pid), Some(1)) if pid == std::process::id() => {}
-            (Some(pid), Some(n)) if pid == std::process::id() && n > 1 => {
-                return Err(invalid(format!("{n} sockets were passed, one is wanted")));
-            }
-            _ => return Ok(None),
-        }
-        if TAKEN.swap(true, Ordering::SeqCst) {
-            return Ok(None);
-        }
-        // SAFETY: by the protocol of LISTEN_FDS the descriptor was opened for this process to own, and the
-        // flag above sees to it that it is taken once. Where the environment lies and it is not open, the
-        // next call says so and nothing is closed.
-        let fd = unsafe { OwnedFd::from_raw_fd(ACTIVATION_FD_FIRST) };
-        if let Err(e) = fcntl(&fd, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)) {
-            std::mem::forget(fd);
-            return Err(invalid(format!(
-                "the socket passed as descriptor {ACTIVATION_FD_FIRST} is not open: {e}"
-            )));
-        }
-        Ok(Some(Listen::Activated(fd)))
-    }
-
     /// What is wrong with the address itself.
     pub(crate) fn check(&self, allow_remote: bool) -> io::Result<()> {
         match self {
