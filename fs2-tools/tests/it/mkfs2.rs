@@ -237,7 +237,7 @@ fn a_damaged_table_can_be_taken_away() {
 fn a_tebibyte_takes_little_memory() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=1", "v", "1T"]);
+    ok(dir, "mke2fs", &["-q", "-F", "-t", "ext2", "-E", "lazy_itable_init=1", "-T", "largefile4", "v", "1T"]);
     // It takes less than 4 MiB. What it had resident would say little: the kernel counts what its parent had.
     let limited = ["-c", "ulimit -d 65536; exec \"$0\" \"$@\"", MKFS2, "--json", "v"];
     let said = ok(dir, "sh", &limited).json();
