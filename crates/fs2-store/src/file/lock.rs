@@ -60,7 +60,11 @@ pub(super) fn open_once(path: &Path, write: bool, exclusive: bool) -> Result<Cla
         below = lock_below_loop(path, &file, meta.rdev(), write)?;
     } else if exclusive && !is_device {
         lock_file(path, &file, &meta, write)?;
-        refuse_on_loop(path, &meta)?;
+        if let Err(e) = refuse_on_loop(path, &meta) {
+            // Not by its closing alone: a program that another thread starts has the file open until it is executed.
+            unlock_file(&file);
+            return Err(e);
+        }
     }
     Ok(Claimed { file, is_device, below })
 }
@@ -112,14 +116,7 @@ fn number(path: &Path) -> Option<u64> {
 /// An OFD lock over the whole file: for writing, or, on a file open read-only, shared (it keeps
 /// writers that lock out, other readers not).
 fn lock_file(path: &Path, file: &File, m: &fs::Metadata, write: bool) -> Result<(), OpenError> {
-    let kind = if write { libc::F_WRLCK } else { libc::F_RDLCK };
-    let lock = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
+    let lock = whole_file(if write { libc::F_WRLCK } else { libc::F_RDLCK });
     loop {
         return match fcntl(file, FcntlArg::F_OFD_SETLK(&lock)) {
             Ok(_) => Ok(()),
@@ -130,6 +127,23 @@ fn lock_file(path: &Path, file: &File, m: &fs::Metadata, write: bool) -> Result<
             }),
             Err(e) => Err(OpenError::Io { path: path.to_owned(), doing: "locking it", source: e.into() }),
         };
+    }
+}
+
+/// Gives back the lock of a file that nothing was read from or written to.
+fn unlock_file(file: &File) {
+    if let Err(e) = fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))) {
+        tracing::debug!("unlocking: {e}");
+    }
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
     }
 }
 

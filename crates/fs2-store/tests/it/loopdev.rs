@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fs2_store::{Direct, FileStore, Lock, OpenError, OpenOptions, StampOf, Store};
 use proptest::strategy::{Strategy, ValueTree};
@@ -113,7 +114,21 @@ fn claims() -> Option<()> {
     // A second name does not help.
     let link = dir.path().join("link");
     std::fs::hard_link(&file, &link).unwrap();
-    assert!(matches!(FileStore::open(&link, RW), Err(OpenError::OnLoop { .. })));
+    // Nor does one refusal stand in the way of the next, while another thread starts programs: these have the file
+    // open until they are executed.
+    let starting = AtomicBool::new(true);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while starting.load(Ordering::Relaxed) {
+                let _ = Command::new("true").status();
+            }
+        });
+        let refusals: Vec<_> = (0..2000).map(|_| FileStore::open(&link, RW).err()).collect();
+        starting.store(false, Ordering::Relaxed);
+        for e in refusals {
+            assert!(matches!(&e, Some(OpenError::OnLoop { .. })), "{e:?}");
+        }
+    });
     // The device is ours once.
     let first = FileStore::open(&dev.0, PATIENT).unwrap();
     let e = FileStore::open(&dev.0, RW).unwrap_err();
