@@ -13,6 +13,8 @@ pub struct Head {
     in_company: bool,
     /// Without a profile: share of late writes that took less than [`CACHED_WRITE`].
     quick_writes: f64,
+    /// What a read lately took without copies, in ms.
+    plain_ms: f64,
 }
 
 /// Without a profile: a write that took less is in the drive's cache. A guess: a tenth of a turn at 7200 rpm.
@@ -43,6 +45,7 @@ impl Head {
             last: Sector(0),
             in_company: false,
             quick_writes: 0.0,
+            plain_ms: f64::INFINITY,
         }
     }
 
@@ -181,6 +184,16 @@ impl Head {
     /// appends with gaps between them lose one each.
     pub fn write_back_ms(&self) -> f64 {
         self.mean_positioning_ms().max(self.turn_ms())
+    }
+
+    /// What a read lately took at the drive without copies, as a model of it says, in ms.
+    pub fn takes_without_copies(&mut self, ms: f64) {
+        self.plain_ms = ms;
+    }
+
+    /// See [`Head::takes_without_copies`]; without end where no model says it.
+    pub fn plain_read_ms(&self) -> f64 {
+        self.plain_ms
     }
 
     /// Running mean of the positioning time of misses, in ms.

@@ -673,6 +673,9 @@ impl Volume {
             let given = 1 + self.requests.len().saturating_sub(self.waiting.len());
             let saved = ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own), given);
             self.disturbance.measured(saved);
+            if let Some(ms) = ghost.access_ms() {
+                self.head.takes_without_copies(ms);
+            }
         }
         Crowd::went(&mut self.crowd, &self.requests, seq, p.blocks);
         let mut after = p.ack_after;

@@ -59,6 +59,10 @@ const CONTINUES: std::ops::RangeInclusive<i64> = -2..=READS_AHEAD as i64;
 /// Start of the chance that a copy goes on: one half. Measured.
 const COPY_GOES_ON: u8 = 128;
 
+/// Where the next read goes on it saves a positioning, but no more than this many times what reads take without copies: where the drive's
+/// cache has most of them, there is little to save. Measured on made-up mixtures (docs/policy.md): with 1 and 2 less is won, with 8 more lost.
+const GOING_ON: f64 = 4.0;
+
 /// A second copy is made where reads go on from the first one less often than this: more often than not the sequence
 /// breaks there. Measured beside second copies of whatever moved the arm, not other shares.
 const BREAKS: f64 = 0.5;
@@ -466,6 +470,7 @@ impl Policy for Fs2 {
         // Of a copy whole blocks are read.
         let whole = original.end().next_multiple_of(block_bytes) - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
+        let going_on = positioning.min(head.plain_read_ms() * GOING_ON);
         let slow = !self.without.has(Part::SlowPlaces);
         let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
@@ -480,11 +485,11 @@ impl Policy for Fs2 {
             let nearest = nearest.filter(|&i| only_copies || self.prefers_copy(first, copies[i]));
             choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
-            let original = plain - self.original_goes_on(first) * positioning;
+            let original = plain - self.original_goes_on(first) * going_on;
             let mut best = if only_copies { f64::INFINITY } else { original };
             for (i, &copy) in copies.iter().enumerate() {
                 let cost = cost(copy);
-                let ahead = cost - self.goes_on(copy) * positioning;
+                let ahead = cost - self.goes_on(copy) * going_on;
                 if ahead < best {
                     (best, choice) = (ahead, Some((i, cost)));
                 }

@@ -188,6 +188,22 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_reads_come_back_to_is_read()
 }
 
 #[test]
+fn going_on_saves_little_where_reads_take_little_without_copies() {
+    let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320)]);
+    let mut policy = policy();
+    policy.copies_go_on.learn(BlockNo(2320), true, 1.0);
+    let mut head = Head::new(None);
+    // The head is right before the original, and reads go on from the copy.
+    head.completed(Op::Read, Sector(original.sector().0 - 8), 4096, Nanos(0), Nanos::from_millis(1));
+    let mut chosen = |head: &Head| policy.choose(Nanos(0), head, original, BlockNo(320), &copies, false);
+    assert_eq!(chosen(&head), Some(0));
+    head.takes_without_copies(2.0);
+    assert_eq!(chosen(&head), Some(0), "no more than a positioning");
+    head.takes_without_copies(0.5);
+    assert_eq!(chosen(&head), None);
+}
+
+#[test]
 fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(7000), BlockNo(2320)]);
     let mut head = Head::new(None);
