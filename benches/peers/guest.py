@@ -26,6 +26,8 @@ def host(part, a, rounds, seconds, skipped, results):
             found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin:{tools}/bin")
             if found:
                 shutil.copy(found, share)
+        if a.beside:
+            shutil.copy(a.beside, share / "fs2d-beside")
         if (tools / "lib").is_dir():
             shutil.copytree(tools / "lib", share / "lib")
         words = [part, str(rounds), str(seconds), a.case or ""]
@@ -87,15 +89,18 @@ def images(*names):
 
 
 def ublk(skipped):
-    span, (path, other) = (0, SIZE), images("fs2d", "rublk")
-    command = ["fs2d", "serve", path, "--frontend", "ublk", "--queues", "1", "--passive", "--policy", "none", "--control", "/tmp/u.ctl"]
-    yield peers.Server("fs2d ublk", [(command, has_size("/dev/ublkb0"))]), device("/dev/ublkb0"), span, False
+    builds = ["fs2d", *filter(shutil.which, ["fs2d-beside"])]
+    span, (other, *paths) = (0, SIZE), images("rublk", *builds)
+    for number, (program, path) in enumerate(zip(builds, paths)):
+        command = [program, "serve", path, "--frontend", "ublk", "--queues", "1", "--passive", "--policy", "none", "--control", f"/tmp/{program}.ctl"]
+        node = f"/dev/ublkb{number}"
+        yield peers.Server(f"{program} ublk", [(command, has_size(node))]), device(node), span, False
     if not shutil.which("rublk"):
         skipped.append("guest-ublk: rublk not found (cargo install rublk --no-default-features --root target/tools; needs libclang)")
         return
     # Both serve a file in memory, through the page cache, by one queue of 128.
-    command = ["rublk", "add", "loop", "-n", "1", "-q", "1", "-d", "128", "--foreground", "--buffered-io", "-f", other]
-    yield peers.Server("rublk loop", [(command, has_size("/dev/ublkb1"))]), device("/dev/ublkb1"), span, False
+    command = ["rublk", "add", "loop", "-n", "9", "-q", "1", "-d", "128", "--foreground", "--buffered-io", "-f", other]
+    yield peers.Server("rublk loop", [(command, has_size("/dev/ublkb9"))]), device("/dev/ublkb9"), span, False
 
 
 def nbd(skipped):

@@ -45,7 +45,7 @@ examples:
     p.add_argument("--dir", default="/dev/shm", help="where the images lie [default: /dev/shm]")
     p.add_argument("--size", type=int, default=1 << 30, help="bytes of the plain image [default: 1 GiB]")
     p.add_argument("--args", default="", help="more arguments for fs2d")
-    p.add_argument("--beside", help="another build of fs2d, in turns with this one (nbd and fuse)")
+    p.add_argument("--beside", help="another build of fs2d, in turns with this one (nbd, fuse and guest-ublk)")
     p.add_argument("--awake", action="store_true",
                    help="keep idle processors awake for every server, by /dev/cpu_dma_latency (root): by itself only fs2d does")
     p.add_argument("--json", help="write the figures to this file")
