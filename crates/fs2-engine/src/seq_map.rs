@@ -27,23 +27,31 @@ impl<T> SeqMap<T> {
         self.order.is_empty()
     }
 
+    #[inline]
     fn find(&self, key: u64) -> Result<usize, usize> {
-        let (Some(&(first, _)), Some(&(last, _))) = (self.order.front(), self.order.back()) else {
-            return Err(0);
-        };
+        // Numbers are given one after another: where none is missing between the first and this one its place is known.
+        if let Some(&(first, _)) = self.order.front()
+            && let Some(at) = key.checked_sub(first).and_then(|at| usize::try_from(at).ok())
+            && let Some(&(there, _)) = self.order.get(at)
+            && there == key
+        {
+            return Ok(at);
+        }
+        self.look_for(key)
+    }
+
+    #[inline(never)]
+    fn look_for(&self, key: u64) -> Result<usize, usize> {
+        let Some(&(last, _)) = self.order.back() else { return Err(0) };
+        let len = self.order.len();
         if last < key {
-            return Err(self.order.len());
+            return Err(len);
         }
-        if key < first {
-            return Err(0);
-        }
-        // Numbers are given one after another: where none is missing between the first and this one, or between this
-        // one and the last, its place is known.
-        let len = self.order.len() as u64;
-        for at in [Some(key - first), (len - 1).checked_sub(last - key)].into_iter().flatten() {
-            if at < len && self.order[at as usize].0 == key {
-                return Ok(at as usize);
-            }
+        // The same between this one and the last.
+        if let Some(at) = usize::try_from(last - key).ok().and_then(|below| (len - 1).checked_sub(below))
+            && self.order[at].0 == key
+        {
+            return Ok(at);
         }
         self.order.binary_search_by_key(&key, |&(k, _)| k)
     }
@@ -54,27 +62,36 @@ impl<T> SeqMap<T> {
 
     /// Adds a value, or replaces the one of that key.
     pub(crate) fn insert(&mut self, key: u64, value: T) {
+        if self.order.back().is_none_or(|&(last, _)| last < key) {
+            let slot = self.take_slot(value);
+            return self.order.push_back((key, slot));
+        }
         match self.find(key) {
             Ok(at) => self.slots[self.order[at].1 as usize] = Some(value),
             Err(at) => {
-                let slot = match self.unused.pop() {
-                    Some(slot) => {
-                        self.slots[slot as usize] = Some(value);
-                        slot
-                    }
-                    None => {
-                        self.slots.push(Some(value));
-                        self.slots.len() as u32 - 1
-                    }
-                };
+                let slot = self.take_slot(value);
                 self.order.insert(at, (key, slot));
+            }
+        }
+    }
+
+    #[inline]
+    fn take_slot(&mut self, value: T) -> u32 {
+        match self.unused.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = Some(value);
+                slot
+            }
+            None => {
+                self.slots.push(Some(value));
+                self.slots.len() as u32 - 1
             }
         }
     }
 
     pub(crate) fn remove(&mut self, key: u64) -> Option<T> {
         let at = self.find(key).ok()?;
-        let (_, slot) = self.order.remove(at)?;
+        let (_, slot) = if at == 0 { self.order.pop_front()? } else { self.order.remove(at)? };
         self.unused.push(slot);
         self.slots[slot as usize].take()
     }
