@@ -417,6 +417,7 @@ fn learning(c: &mut Criterion) {
                         positioning: Nanos::from_millis(6),
                         alone: true,
                     };
+                    policy.read_came(black_box(range));
                     policy.read_seen(black_box(&seen), &Copied, &mut log);
                     black_box(policy.trail());
                     if !log.has_room(64 << 10) {

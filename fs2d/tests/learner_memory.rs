@@ -90,6 +90,7 @@ impl Learner {
             positioning: Nanos::from_millis(6),
             alone: true,
         };
+        self.policy.read_came(blocks);
         self.policy.read_seen(&seen, &Full, &mut self.log);
         self.policy.trail();
     }

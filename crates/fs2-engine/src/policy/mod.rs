@@ -256,6 +256,9 @@ pub trait Policy: Send + Sync {
         true
     }
 
+    /// A read of these blocks came; in which order reads end is the drive's affair.
+    fn read_came(&mut self, _touched: BlockRange) {}
+
     /// A read ended: capture what is worth a copy.
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log);
 

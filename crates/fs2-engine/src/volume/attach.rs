@@ -12,13 +12,14 @@ use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
 };
 
-use super::clients::AGE_MAX;
+use super::clients::{AGE_MAX, Earlier};
 use super::control::Control;
 use super::disturbance::Disturbance;
 use super::ghost::Ghost;
 use super::home::{Home, MarkState};
 use super::patience::Patience;
 use super::pauses::Pauses;
+use super::rush::Rush;
 use super::write_cache::WriteCache;
 use super::{Contents, Standing, Target, Volume};
 use crate::config::EngineConfig;
@@ -452,6 +453,8 @@ impl Volume {
             policy,
             head: Head::with_knowledge(config.drive.clone(), config.knowledge),
             swept: fs2_block::Sector(0),
+            earlier: Earlier::default(),
+            rush: Rush::default(),
             overdue: Overdue::default(),
             waited_for: None,
             stats: Stats { parts: Parts::of(bytes), ..Stats::default() },

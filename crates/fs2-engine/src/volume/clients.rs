@@ -33,6 +33,31 @@ pub(super) const AGE_MAX: Nanos = Nanos::from_millis(2000);
 /// Copies of which the policy is told that the file system took their blocks, at most: as many as a group of 4 KiB blocks has.
 const DISPLACED_MAX: usize = 1 << 15;
 
+/// Where requests want to go that came before one, and wait: in a row, for each is compared with all before it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Earlier {
+    changes: Vec<Extent>,
+    reads: Vec<Extent>,
+}
+
+impl Earlier {
+    fn clear(&mut self) {
+        self.changes.clear();
+        self.reads.clear();
+    }
+
+    fn add(&mut self, p: &Pending) {
+        let locks = if p.kind == Kind::Read { &mut self.reads } else { &mut self.changes };
+        locks.push(p.lock);
+    }
+
+    /// Whether one of them forbids touching `extent`, or changing it; see [`Volume::queued_before`].
+    fn forbid(&self, extent: Extent, changes: bool) -> bool {
+        let reads: &[Extent] = if changes { &self.reads } else { &[] };
+        self.changes.iter().chain(reads).any(|lock| lock.overlaps(extent))
+    }
+}
+
 impl Volume {
     pub(super) fn request_arrives(
         &mut self,
@@ -43,6 +68,7 @@ impl Volume {
         payload: Option<&[u8]>,
     ) {
         self.disturbance.came(!self.has_open(), kind == Kind::Read);
+        self.rush.came(self.requests.len());
         let seq = self.next_seq;
         self.next_seq += 1;
         let fs = self.fs_blocks;
@@ -67,6 +93,7 @@ impl Volume {
             Kind::Read => {
                 self.stats.reads += 1;
                 self.stats.read_bytes = self.stats.read_bytes.saturating_add(request.extent.len());
+                self.policy.read_came(pending.blocks);
             }
             Kind::Write | Kind::Zeroes => {
                 self.stats.writes += 1;
@@ -323,9 +350,10 @@ impl Volume {
         None
     }
 
-    /// How long a request may wait before it goes first, where copies gain.
+    /// How long a request may wait before it goes first, where copies gain and the drive is not behind.
     pub(super) fn longest_wait(&self) -> Option<Nanos> {
-        let watched = self.ghost.as_ref().filter(|_| !self.config.without.has(Part::PassingOver));
+        let never = self.config.without.has(Part::PassingOver) || self.rush.is_with(self.requests.len());
+        let watched = self.ghost.as_ref().filter(|_| !never);
         watched.and_then(|g| g.longest_wait())
     }
 
@@ -345,19 +373,23 @@ impl Volume {
 
     /// The same by the scheduler: the request that costs least, with the cheapest of its copies.
     fn dispatch_scheduled(&mut self, now: Nanos, longest: Nanos) -> Option<Io> {
-        loop {
+        let mut earlier = std::mem::take(&mut self.earlier);
+        let io = loop {
             let mut best: Option<(u64, u64)> = None;
             // What the next of them costs: a sweep may go as far without passing anybody over.
             let mut reach = (self.config.scheduler == Scheduler::CLook).then_some(u64::MAX);
             let mut seen = 0;
+            earlier.clear();
             for seq in self.waiting.keys() {
                 if seen == WINDOW {
                     break;
                 }
-                if !self.may_start(seq) {
+                let p = &self.requests[seq];
+                let may_start = self.may_start_behind(seq, |lock, changes| earlier.forbid(lock, changes));
+                earlier.add(p);
+                if !may_start {
                     continue;
                 }
-                let p = &self.requests[seq];
                 // Nobody starves: what has waited for too long goes first, oldest first.
                 if self.overdue.may_go_first() && now.since(p.arrived) > longest {
                     self.overdue.goes_first();
@@ -373,12 +405,14 @@ impl Volume {
                     best = Some((cost, seq));
                 }
             }
-            let (_, seq) = best?;
+            let Some((_, seq)) = best else { break None };
             if let Some(io) = self.start(now, seq, reach) {
                 self.swept = Sector(io.extent.sector().0 + io.extent.sectors());
-                return Some(io);
+                break Some(io);
             }
-        }
+        };
+        self.earlier = earlier;
+        io
     }
 
     fn scheduled_cost(&self, now: Nanos, p: &Pending) -> u64 {
@@ -412,6 +446,11 @@ impl Volume {
     }
 
     fn may_start(&self, seq: u64) -> bool {
+        self.may_start_behind(seq, |lock, changes| self.queued_before(seq, lock, changes))
+    }
+
+    /// The same; what came before and waits is asked whether it forbids to touch or change an extent.
+    fn may_start_behind(&self, seq: u64, forbids: impl FnOnce(Extent, bool) -> bool) -> bool {
         let p = &self.requests[seq];
         let changes = p.kind != Kind::Read;
         if changes && !(self.mark.is_gone() || self.planted(Plant::MarkKept)) {
@@ -432,7 +471,7 @@ impl Volume {
             // It touches no byte; what it frees is locked against copies by what is in flight.
             return true;
         }
-        !self.held(p.lock, changes) && !self.queued_before(seq, p.lock, changes)
+        !self.held(p.lock, changes) && !forbids(p.lock, changes)
     }
 
     /// One that may start goes to the device, or ends without it. Of a read's places those the sweep reaches only behind `reach` are out

@@ -28,6 +28,7 @@ mod home;
 mod patience;
 mod pauses;
 mod room;
+mod rush;
 mod state;
 mod tail;
 mod unread;
@@ -61,6 +62,7 @@ use ghost::Ghost;
 use home::{Home, MarkState};
 use patience::Patience;
 use pauses::Pauses;
+use rush::Rush;
 use state::{
     Ack, Contents, CopyJob, Hold, InFlight, Kind, OpenFlush, Pending, Purpose, Source, Urgent, Waiter,
 };
@@ -170,6 +172,10 @@ pub struct Volume {
     head: Head,
     /// One past the last sector a request was dispatched to, for C-LOOK.
     swept: fs2_block::Sector,
+    /// Room for what waits before a request, between one choice and the next.
+    earlier: clients::Earlier,
+    /// Whether more is open than usual.
+    rush: Rush,
     /// Whether a request may go first because of its age, and the one that did last.
     overdue: Overdue,
     waited_for: Option<u64>,

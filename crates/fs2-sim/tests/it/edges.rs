@@ -563,6 +563,22 @@ fn the_scheduler_lets_nothing_overtake_what_it_overlaps() {
 }
 
 #[test]
+fn the_scheduler_lets_no_write_overtake_a_read_of_its_block() {
+    let mut s = scheduled(Scheduler::Sstf);
+    s.write(2899, 2, 7).unwrap();
+    // The head is behind both, nearer to the write.
+    s.idle(1000).value(2950);
+    let read = s.submit(Op::Read, at(2899), 2 * BLOCK as u64, None);
+    s.submit(Op::Write, at(2900), BLOCK as u64, Some(&[9; BLOCK]));
+    let first = s.dispatch().unwrap();
+    assert_eq!((first.op, place(&first)), (IoOp::Read, 2899));
+    s.complete(first);
+    let answers = s.run();
+    let found = answers.iter().find(|a| a.0 == read).unwrap();
+    assert_eq!(found.1.as_ref().unwrap()[..], [7; 2 * BLOCK]);
+}
+
+#[test]
 fn the_scheduler_starves_nobody() {
     for (waited, first) in [(2000, 1101), (2001, 2900)] {
         let mut s = scheduled(Scheduler::Sstf);

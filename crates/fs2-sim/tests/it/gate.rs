@@ -20,6 +20,9 @@ impl Policy for AlwaysCopies {
     fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
         Some(0)
     }
+    fn read_came(&mut self, touched: BlockRange) {
+        self.0.read_came(touched);
+    }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
         self.0.read_seen(seen, space, log);
     }

@@ -375,7 +375,7 @@ impl Fs2 {
 
     /// Whether a read belongs to a stream among others. What was captured of that goes where it begins to be one, nothing more comes.
     fn is_among_others(&mut self, seen: &ReadSeen<'_>, log: &mut Log) -> bool {
-        match self.streams.read(seen.touched, seen.served, self.shape.block_bytes, seen.positioning) {
+        match self.streams.ended(seen.touched, seen.served, self.shape.block_bytes, seen.positioning) {
             Stream::No => false,
             Stream::GoesOn => true,
             Stream::Begins(all) => {
@@ -514,6 +514,12 @@ impl Policy for Fs2 {
 
     fn saving(&self) -> Nanos {
         self.saving
+    }
+
+    fn read_came(&mut self, touched: BlockRange) {
+        if !touched.is_empty() && !self.without.has(Part::Streams) {
+            self.streams.came(touched);
+        }
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {

@@ -1,6 +1,11 @@
 //! Sequential reading: what the drive reads ahead of by itself, alone or of several readers in turns.
+//!
+//! Who goes on where is told by reads as they come. They end in the order of the drive, or of who orders for it: to that a scan among small reads
+//! looks like many short runs, and copies of these, torn apart, are read for a multiple of the time.
 
 use fs2_block::{BlockRange, Nanos};
+
+use super::RUN_BYTES_MAX;
 
 /// A run of so many bytes and more that took less than a [`AHEAD`]th of a positioning a page of 4 KiB comes out of the drive's own cache: it
 /// reads ahead of several streams at once, and copies, in the order in which they took turns once, bring that to an end. Measured: 64 KiB mend
@@ -46,9 +51,11 @@ struct Reader {
 
 impl Reader {
     fn is_stream(&self, block_bytes: u32, positioning: Nanos) -> bool {
-        self.turns >= TURNS
-            && u64::from(self.end - self.start) * u64::from(block_bytes) >= STREAM_BYTES
-            && self.took.0 as f64 <= STREAM_COST * positioning.0 as f64 * f64::from(self.reads)
+        let bytes = u64::from(self.end - self.start) * u64::from(block_bytes);
+        let is_among_others = self.turns >= TURNS
+            && bytes >= STREAM_BYTES
+            && self.took.0 as f64 <= STREAM_COST * positioning.0 as f64 * f64::from(self.reads);
+        is_among_others || bytes > RUN_BYTES_MAX
     }
 }
 
@@ -63,37 +70,53 @@ pub(super) enum Stream {
     GoesOn,
 }
 
-/// Readers, the last one that read behind the others; at most [`FOLLOWED`].
+/// Readers, the last one whose read came behind the others; at most [`FOLLOWED`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams(Vec<Reader>);
 
 impl Streams {
-    /// A read came, and took so long.
-    pub(super) fn read(
+    /// A read came.
+    pub(super) fn came(&mut self, blocks: BlockRange) {
+        let (start, end) = (blocks.start(), blocks.end());
+        let Some(i) = self.0.iter().rposition(|r| (r.last..=r.end).contains(&start)) else {
+            if self.0.len() == FOLLOWED {
+                self.0.remove(0);
+            }
+            return self.0.push(Reader {
+                start,
+                last: start,
+                end,
+                turns: 0,
+                reads: 0,
+                took: Nanos(0),
+                left: false,
+            });
+        };
+        let turn = i + 1 < self.0.len();
+        let reader = &mut self.0[i];
+        reader.last = start;
+        reader.end = reader.end.max(end);
+        reader.turns = reader.turns.saturating_add(u32::from(turn));
+        self.0[i..].rotate_left(1);
+    }
+
+    /// A read ended, and took so long.
+    pub(super) fn ended(
         &mut self,
         blocks: BlockRange,
         took: Nanos,
         block_bytes: u32,
         positioning: Nanos,
     ) -> Stream {
-        let (start, end) = (blocks.start(), blocks.end());
-        let Some(i) = self.0.iter().rposition(|r| (r.last..=r.end).contains(&start)) else {
-            if self.0.len() == FOLLOWED {
-                self.0.remove(0);
-            }
-            self.0.push(Reader { start, last: start, end, turns: 0, reads: 1, took, left: false });
+        // Of those that read this the one that began last: who begins again within what a stream has read belongs to none.
+        let read_it = |r: &&mut Reader| r.start <= blocks.start() && blocks.end() <= r.end;
+        let Some(reader) = self.0.iter_mut().filter(read_it).max_by_key(|r| r.start) else {
             return Stream::No;
         };
-        let turn = i + 1 < self.0.len();
-        let mut reader = self.0.remove(i);
         let before = reader.left;
-        reader.last = start;
-        reader.end = reader.end.max(end);
-        reader.turns = reader.turns.saturating_add(u32::from(turn));
         reader.reads = reader.reads.saturating_add(1);
         reader.took = Nanos(reader.took.0.saturating_add(took.0));
         reader.left = reader.is_stream(block_bytes, positioning);
-        self.0.push(reader);
         match (before, reader.left) {
             (_, false) => Stream::No,
             (false, true) => Stream::Begins(BlockRange::new(reader.start, reader.end)),
@@ -108,12 +131,18 @@ mod tests {
 
     const POSITIONING: Nanos = Nanos::from_millis(10);
 
+    /// A read of 4 KiB blocks that comes and ends.
+    fn read(streams: &mut Streams, blocks: BlockRange, took: Nanos) -> Stream {
+        streams.came(blocks);
+        streams.ended(blocks, took, 4096, POSITIONING)
+    }
+
     /// What 40 reads each of these readers' in turns are, 64 KiB each of blocks of 4 KiB, which take so long.
     fn in_turns(readers: &[u32], took: Nanos) -> Vec<Stream> {
         let mut streams = Streams::default();
         let each =
             |i: u32| readers.iter().map(move |first| BlockRange::new(first + 16 * i, first + 16 * i + 16));
-        (0..40).flat_map(each).map(|blocks| streams.read(blocks, took, 4096, POSITIONING)).collect()
+        (0..40).flat_map(each).map(|blocks| read(&mut streams, blocks, took)).collect()
     }
 
     #[test]
@@ -123,7 +152,7 @@ mod tests {
         assert_eq!(parts[14], Stream::Begins(BlockRange::new(1000, 1128)));
         assert_eq!(parts[15], Stream::Begins(BlockRange::new(50_000, 50_128)));
         assert_eq!(parts[16..], [Stream::GoesOn; 64]);
-        assert_eq!(in_turns(&[1000], Nanos::from_millis(5)), [Stream::No; 40], "it takes no turns");
+        assert_eq!(in_turns(&[1000], Nanos::from_millis(5))[..], [Stream::No; 40], "it takes no turns");
         let many: Vec<u32> = (0..FOLLOWED as u32).map(|i| 10_000 * i).collect();
         assert!(in_turns(&many, Nanos(0)).contains(&Stream::GoesOn));
         let many: Vec<u32> = (0..=FOLLOWED as u32).map(|i| 10_000 * i).collect();
@@ -139,8 +168,7 @@ mod tests {
     #[test]
     fn what_is_read_behind_the_reader_belongs_to_no_stream() {
         let mut streams = Streams::default();
-        let mut read =
-            |first: u32| streams.read(BlockRange::new(first, first + 16), Nanos(0), 4096, POSITIONING);
+        let mut read = |first: u32| read(&mut streams, BlockRange::new(first, first + 16), Nanos(0));
         for i in 0..40 {
             read(1000 + 16 * i);
             read(500_000);
@@ -148,6 +176,42 @@ mod tests {
         assert_eq!(read(1000 + 16 * 40), Stream::GoesOn);
         assert_eq!((read(1000), read(1100), read(u32::MAX - 16)), (Stream::No, Stream::No, Stream::No));
         assert_eq!(read(1000 + 16 * 40 + 8), Stream::GoesOn, "a part of it again");
+    }
+
+    /// Eight at a time come in order beside reads elsewhere, and end in any.
+    #[test]
+    fn in_which_order_reads_end_makes_no_difference() {
+        let mut streams = Streams::default();
+        let mut ends = Vec::new();
+        for batch in 0..5 {
+            let blocks = |i: u32| BlockRange::new(1000 + 16 * i, 1000 + 16 * i + 16);
+            for i in 8 * batch..8 * batch + 8 {
+                streams.came(blocks(i));
+                streams.came(BlockRange::new(500_000 + 1000 * i, 500_001 + 1000 * i));
+            }
+            for i in [5, 0, 7, 2, 1, 6, 3, 4] {
+                ends.push(streams.ended(blocks(8 * batch + i), Nanos(0), 4096, POSITIONING));
+            }
+        }
+        assert_eq!(ends[0], Stream::Begins(BlockRange::new(1000, 1128)), "all that came of it");
+        assert_eq!(ends[1..], [Stream::GoesOn; 39]);
+        assert_eq!(streams.ended(BlockRange::new(539_000, 539_001), Nanos(0), 4096, POSITIONING), Stream::No);
+        assert_eq!(
+            streams.ended(BlockRange::new(1, 2), Nanos(0), 4096, POSITIONING),
+            Stream::No,
+            "it never came"
+        );
+    }
+
+    #[test]
+    fn who_reads_far_alone_is_a_stream_whatever_it_takes() {
+        let mut streams = Streams::default();
+        let far = (RUN_BYTES_MAX / (64 << 10)) as u32;
+        let parts: Vec<_> = (0..far + 8)
+            .map(|i| read(&mut streams, BlockRange::new(16 * i, 16 * i + 16), POSITIONING))
+            .collect();
+        assert_eq!(parts[..far as usize], vec![Stream::No; far as usize]);
+        assert_eq!(parts[far as usize], Stream::Begins(BlockRange::new(0, 16 * far + 16)));
     }
 
     #[test]

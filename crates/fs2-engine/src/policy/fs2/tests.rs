@@ -68,6 +68,7 @@ fn see(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool
         let data = if room { Brought::Bytes(&data) } else { Brought::NOTHING };
         let first_copy = (start < 1000).then(|| BlockNo(start + 2000));
         let copy = first_copy.filter(|_| start + len <= 1000);
+        policy.read_came(blocks);
         policy.read_seen(
             &ReadSeen {
                 now: Nanos::from_millis(ms),
