@@ -1,14 +1,18 @@
 //! Whether a backing is ours alone.
 //!
 //! L1: an exclusive store holds a claim that the kernel drops only when the last I/O of its open file has
-//!     ended: O_EXCL on a block device, an OFD lock over the whole of a regular file.
+//!     ended: O_EXCL on a block device (a partition's keeps others from its whole disk, too), an OFD lock over
+//!     the whole of a regular file.
 //! L2: the claim is taken first and the loop devices looked at afterwards, so that one set up between the
 //!     two is seen; one set up later is not prevented (the loop driver asks nobody).
-//! L3: who claims a loop device also locks the file behind it, so that the two ways in exclude each other.
+//! L3: who claims a loop device, or a partition of one, also claims each device that it stands on and locks,
+//!     of the file at the bottom, the bytes that it reaches ([`below`]), so that two ways in exclude each other.
+//!     Not seen: a device mapper's or RAID's way to a loop device, and any without sysfs.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -16,13 +20,13 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
-use super::{OpenError, sys};
+use super::{OpenError, below, sys};
 
 /// An open backing, with whatever else must stay open to keep it ours.
 pub(super) struct Claimed {
     pub(super) file: File,
     pub(super) is_device: bool,
-    pub(super) below: Option<File>,
+    pub(super) below: Vec<File>,
 }
 
 /// Opens `path`, exclusively where asked; one try.
@@ -55,11 +59,11 @@ pub(super) fn open_once(path: &Path, write: bool, exclusive: bool) -> Result<Cla
     if is_device && write && sys::device_read_only(&file) {
         return Err(OpenError::ReadOnly { path: path.to_owned(), why: "the device is set read-only" });
     }
-    let mut below = None;
-    if exclusive && is_device && libc::major(meta.rdev()) == LOOP_MAJOR {
-        below = lock_below_loop(path, &file, meta.rdev(), write)?;
+    let mut below = Vec::new();
+    if exclusive && is_device {
+        below = below::hold(path, &file, write)?;
     } else if exclusive && !is_device {
-        lock_file(path, &file, &meta, write)?;
+        lock_file(path, &file, &meta, &WHOLE, write)?;
         if let Err(e) = refuse_on_loop(path, &meta) {
             // Not by its closing alone: a program that another thread starts has the file open until it is executed.
             unlock_file(&file);
@@ -69,7 +73,8 @@ pub(super) fn open_once(path: &Path, write: bool, exclusive: bool) -> Result<Cla
     Ok(Claimed { file, is_device, below })
 }
 
-const LOOP_MAJOR: u32 = 7;
+/// All bytes of a file, also those that it may have later.
+const WHOLE: Range<u64> = 0..u64::MAX;
 
 fn kind_of(path: &Path, m: &fs::Metadata) -> Result<bool, OpenError> {
     let t = m.file_type();
@@ -94,7 +99,7 @@ fn refused(path: &Path, write: bool, device: Option<u64>, m: &fs::Metadata, e: i
             None => OpenError::Busy { path, holder: device_holder(rdev) },
         },
         (Some(libc::ETXTBSY), _) => {
-            OpenError::Busy { path, holder: file_holder(m.dev(), m.ino(), false, "a running program") }
+            OpenError::Busy { path, holder: file_holder(m.dev(), m.ino(), None, "a running program") }
         }
         (Some(libc::EROFS), _) => read_only(path, "its file system is mounted read-only"),
         (Some(libc::EACCES | libc::EPERM), Some(rdev))
@@ -113,17 +118,28 @@ fn number(path: &Path) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// An OFD lock over the whole file: for writing, or, on a file open read-only, shared (it keeps
+/// An OFD lock over bytes of a file: for writing, or, on a file open read-only, shared (it keeps
 /// writers that lock out, other readers not).
-fn lock_file(path: &Path, file: &File, m: &fs::Metadata, write: bool) -> Result<(), OpenError> {
-    let lock = whole_file(if write { libc::F_WRLCK } else { libc::F_RDLCK });
+pub(super) fn lock_file(
+    path: &Path,
+    file: &File,
+    m: &fs::Metadata,
+    bytes: &Range<u64>,
+    write: bool,
+) -> Result<(), OpenError> {
+    let lock = lock_over(bytes, if write { libc::F_WRLCK } else { libc::F_RDLCK });
     loop {
         return match fcntl(file, FcntlArg::F_OFD_SETLK(&lock)) {
             Ok(_) => Ok(()),
             Err(Errno::EINTR) => continue,
             Err(Errno::EAGAIN | Errno::EACCES) => Err(OpenError::Busy {
                 path: path.to_owned(),
-                holder: file_holder(m.dev(), m.ino(), true, "a process that this one may not look into"),
+                holder: file_holder(
+                    m.dev(),
+                    m.ino(),
+                    Some(bytes),
+                    "a process that this one may not look into",
+                ),
             }),
             Err(e) => Err(OpenError::Io { path: path.to_owned(), doing: "locking it", source: e.into() }),
         };
@@ -132,42 +148,26 @@ fn lock_file(path: &Path, file: &File, m: &fs::Metadata, write: bool) -> Result<
 
 /// Gives back the lock of a file that nothing was read from or written to.
 fn unlock_file(file: &File) {
-    if let Err(e) = fcntl(file, FcntlArg::F_OFD_SETLK(&whole_file(libc::F_UNLCK))) {
+    if let Err(e) = fcntl(file, FcntlArg::F_OFD_SETLK(&lock_over(&WHOLE, libc::F_UNLCK))) {
         tracing::debug!("unlocking: {e}");
     }
 }
 
-fn whole_file(kind: libc::c_int) -> libc::flock {
+/// What the kernel's offsets cannot tell is locked to the file's end, or whole.
+fn lock_over(bytes: &Range<u64>, kind: libc::c_int) -> libc::flock {
+    let start = libc::off_t::try_from(bytes.start);
+    let len = libc::off_t::try_from(bytes.end.saturating_sub(bytes.start));
+    let (l_start, l_len) = match (start, len) {
+        (Ok(start), Ok(len)) if start.checked_add(len).is_some() => (start, len),
+        (Ok(start), _) => (start, 0),
+        (Err(_), _) => (0, 0),
+    };
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
+        l_start,
+        l_len,
         l_pid: 0,
-    }
-}
-
-/// Locks the file below a loop device (L3).
-fn lock_below_loop(path: &Path, loopdev: &File, rdev: u64, write: bool) -> Result<Option<File>, OpenError> {
-    let Ok(identity) = sys::loop_backing(loopdev) else { return Ok(None) };
-    let Some(below) = backing_path(&sys::sysfs(rdev)) else { return Ok(None) };
-    // A backing that was deleted, or lies in another mount namespace, can be opened by nobody here.
-    let Ok(file) = fs::OpenOptions::new().read(true).write(write).open(&below) else { return Ok(None) };
-    let Ok(m) = file.metadata() else { return Ok(None) };
-    if (m.dev(), m.ino()) != identity || !m.is_file() {
-        return Ok(None);
-    }
-    match lock_file(&below, &file, &m, write) {
-        Ok(()) => Ok(Some(file)),
-        Err(OpenError::Busy { holder, .. }) => Err(OpenError::Busy {
-            path: path.to_owned(),
-            holder: format!("{holder}, through its backing {}", below.display()),
-        }),
-        // A file system without locks keeps nobody out; the device itself is claimed all the same.
-        Err(e) => {
-            tracing::warn!("{}: its backing could not be locked: {e}", path.display());
-            Ok(None)
-        }
     }
 }
 
@@ -179,7 +179,7 @@ fn refuse_mounted(path: &Path, rdev: u64) -> Result<(), OpenError> {
 }
 
 fn refuse_on_loop(path: &Path, m: &fs::Metadata) -> Result<(), OpenError> {
-    let Some((loopdev, rdev)) = loop_on(m.dev(), m.ino()) else { return Ok(()) };
+    let Some((loopdev, rdev)) = loop_on((m.dev(), m.ino()), None) else { return Ok(()) };
     Err(match rdev.and_then(mounted_at) {
         Some(at) => OpenError::Mounted { path: path.to_owned(), at },
         None => OpenError::OnLoop { path: path.to_owned(), loopdev },
@@ -187,18 +187,19 @@ fn refuse_on_loop(path: &Path, m: &fs::Metadata) -> Result<(), OpenError> {
 }
 
 /// The path that sysfs gives for a loop device's backing.
-fn backing_path(sysfs_dir: &Path) -> Option<PathBuf> {
+pub(super) fn backing_path(sysfs_dir: &Path) -> Option<PathBuf> {
     // Bytes: one that is not seen could be written below a mount.
     let mut path = fs::read(sysfs_dir.join("loop/backing_file")).ok()?;
     path.pop_if(|last| *last == b'\n');
     Some(OsString::from_vec(path).into())
 }
 
-/// A loop device over the file: its node, and its device number where known.
+/// A loop device over the file of that device and inode number, other than `but`: its node, and its device number where
+/// known.
 ///
 /// Asking a loop device for its backing asks the backing's file system; one in a process (FUSE) may hang.
 /// So loop devices over such are passed by, unless it is the one that our file lies in.
-fn loop_on(dev: u64, ino: u64) -> Option<(PathBuf, Option<u64>)> {
+pub(super) fn loop_on((dev, ino): (u64, u64), but: Option<u64>) -> Option<(PathBuf, Option<u64>)> {
     let mounts = mountinfo();
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let name = entry.file_name();
@@ -211,13 +212,13 @@ fn loop_on(dev: u64, ino: u64) -> Option<(PathBuf, Option<u64>)> {
             continue;
         }
         let node = Path::new("/dev").join(&name);
-        let rdev = fs::read_to_string(entry.path().join("dev")).ok().and_then(|t| {
-            let (major, minor) = t.trim().split_once(':')?;
-            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
-        });
+        let rdev = sys::device_number(&entry.path());
+        if but.is_some() && rdev == but {
+            continue;
+        }
         let by_path = || fs::metadata(&backing).is_ok_and(|m| (m.dev(), m.ino()) == (dev, ino));
         let same = match File::open(&node).and_then(|f| sys::loop_backing(&f)) {
-            Ok(identity) => identity == (dev, ino),
+            Ok(backing) => backing.file == (dev, ino),
             // ENXIO: let go in between. Otherwise the node may not be opened: go by the path.
             Err(e) => e.raw_os_error() != Some(libc::ENXIO) && by_path(),
         };
@@ -229,7 +230,7 @@ fn loop_on(dev: u64, ino: u64) -> Option<(PathBuf, Option<u64>)> {
 }
 
 /// Where a device is mounted, as this mount namespace sees it.
-fn mounted_at(rdev: u64) -> Option<PathBuf> {
+pub(super) fn mounted_at(rdev: u64) -> Option<PathBuf> {
     find_mount(&mountinfo(), libc::major(rdev), libc::minor(rdev))
 }
 
@@ -282,7 +283,7 @@ fn unescape(word: &str) -> PathBuf {
 }
 
 /// Who has a block device: devices built on it, else processes that hold it open.
-fn device_holder(rdev: u64) -> String {
+pub(super) fn device_holder(rdev: u64) -> String {
     let above = fs::read_dir(sys::sysfs(rdev).join("holders"))
         .ok()
         .and_then(|d| d.flatten().next())
@@ -299,13 +300,24 @@ fn device_holder(rdev: u64) -> String {
     })
 }
 
-/// Who has a file; with `locked`, only who locked it.
-fn file_holder(dev: u64, ino: u64, locked: bool, otherwise: &str) -> String {
+/// Who has a file; with `locked`, only who locked one of these bytes.
+fn file_holder(dev: u64, ino: u64, locked: Option<&Range<u64>>, otherwise: &str) -> String {
     let inode = format!("ino:\t{ino}");
     let about = |_: &Path, fdinfo: &str| {
-        fdinfo.lines().any(|l| l == inode) && (!locked || fdinfo.lines().any(|l| l.starts_with("lock:")))
+        fdinfo.lines().any(|l| l == inode)
+            && locked.is_none_or(|bytes| fdinfo.lines().any(|l| is_lock_within(l, bytes)))
     };
     process_with(about, |m| (m.dev(), m.ino()) == (dev, ino)).unwrap_or_else(|| otherwise.to_owned())
+}
+
+/// Whether a line of an fdinfo (proc_pid_fdinfo(5)) is of a lock that has one of these bytes:
+/// "lock: number: kind mode type pid device:inode first last", the last byte a number or EOF.
+fn is_lock_within(line: &str, bytes: &Range<u64>) -> bool {
+    let Some(lock) = line.strip_prefix("lock:") else { return false };
+    let mut words = lock.split_ascii_whitespace().rev();
+    let last = words.next().and_then(|w| w.parse().ok()).unwrap_or(u64::MAX);
+    let first = words.next().and_then(|w| w.parse().ok()).unwrap_or(0);
+    first < bytes.end && last >= bytes.start
 }
 
 /// The first process with a descriptor that fits. `likely` sees the link's text and the fdinfo, which the
@@ -336,6 +348,29 @@ fn process_with(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_known_by_its_bytes() {
+        let line = "lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 512 1023";
+        assert!(is_lock_within(line, &(1023..4096)) && is_lock_within(line, &(0..513)));
+        assert!(!is_lock_within(line, &(1024..4096)) && !is_lock_within(line, &(0..512)));
+        assert!(!is_lock_within("ino:\t1234", &WHOLE) && is_lock_within(line, &WHOLE));
+        let line = "lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 512 EOF";
+        assert!(is_lock_within(line, &(1 << 40..1 << 41)) && !is_lock_within(line, &(0..512)));
+    }
+
+    #[test]
+    fn what_no_offset_tells_is_locked_to_the_end() {
+        let over = |bytes: Range<u64>| {
+            let lock = lock_over(&bytes, libc::F_WRLCK);
+            (lock.l_start, lock.l_len)
+        };
+        assert_eq!(over(512..1024), (512, 512));
+        assert_eq!(over(WHOLE), (0, 0));
+        assert_eq!(over(512..u64::MAX), (512, 0));
+        assert_eq!(over(i64::MAX as u64..i64::MAX as u64 + 512), (i64::MAX, 0));
+        assert_eq!(over(u64::MAX - 512..u64::MAX), (0, 0));
+    }
 
     #[test]
     fn loop_devices_over_a_process_are_passed_by() {

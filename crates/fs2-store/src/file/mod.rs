@@ -6,6 +6,7 @@
 //! F2: a write never makes a file longer: ranges are checked against the size at opening.
 //! F3: all data goes one way, by O_DIRECT or by the page cache; never a mixture from this store.
 
+mod below;
 mod error;
 mod lock;
 mod stripes;
@@ -45,8 +46,9 @@ pub enum Direct {
 /// Whether others are kept out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lock {
-    /// A block device is claimed with O_EXCL; a regular file is locked whole (OFD) and refused while a loop
-    /// device stands on it. Opened read-only, a file's lock is shared among readers.
+    /// A block device is claimed with O_EXCL, and with a loop device or its partition what that stands on; a regular file
+    /// is locked whole (OFD) and refused while a loop device stands on it. Opened read-only, a file's lock is shared among
+    /// readers.
     #[default]
     Exclusive,
     /// Nothing is claimed or looked at.
@@ -94,8 +96,8 @@ const USUAL_ALIGN: u32 = 4096;
 /// same open file and locks on rings.
 pub struct FileStore {
     file: File,
-    /// Keeps the file below a loop device locked.
-    _below: Option<File>,
+    /// Keeps what is below a loop device claimed and locked.
+    _below: Vec<File>,
     path: PathBuf,
     is_device: bool,
     size: u64,

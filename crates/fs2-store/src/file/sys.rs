@@ -29,8 +29,8 @@ mod ioctls {
 /// `struct loop_info64` of `linux/loop.h`.
 #[repr(C)]
 pub(super) struct LoopInfo64 {
-    pub(super) device: u64,
-    pub(super) inode: u64,
+    device: u64,
+    inode: u64,
     rdevice: u64,
     offset: u64,
     size_limit: u64,
@@ -89,14 +89,24 @@ pub(super) fn device_zero(file: &File, offset: u64, len: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// The backing of a loop device, as (st_dev, st_ino); ENXIO where none is set up.
-pub(super) fn loop_backing(file: &File) -> io::Result<(u64, u64)> {
+/// What a loop device stands on.
+pub(super) struct LoopBacking {
+    /// `st_dev` and `st_ino`.
+    pub(super) file: (u64, u64),
+    /// `st_rdev`: 0 for a regular file.
+    pub(super) rdev: u64,
+    /// Byte of it that is the device's first.
+    pub(super) offset: u64,
+}
+
+/// What a loop device, or the one of a partition, stands on; ENXIO where none is set up.
+pub(super) fn loop_backing(file: &File) -> io::Result<LoopBacking> {
     let mut info = MaybeUninit::<LoopInfo64>::zeroed();
     // SAFETY: LOOP_GET_STATUS64 writes one struct loop_info64, whose layout is asserted above.
     unsafe { ioctls::loop_get_status64(file.as_raw_fd(), info.as_mut_ptr()) }?;
     // SAFETY: all bit patterns, zeros included, are valid.
     let info = unsafe { info.assume_init() };
-    Ok((info.device, info.inode))
+    Ok(LoopBacking { file: (info.device, info.inode), rdev: info.rdevice, offset: info.offset })
 }
 
 /// Turns O_DIRECT on or off. EINVAL where the file system has none.
@@ -246,6 +256,41 @@ pub(super) fn sysfs(dev: u64) -> PathBuf {
     PathBuf::from(format!("/sys/dev/block/{}:{}", libc::major(dev), libc::minor(dev)))
 }
 
+/// The device number that a sysfs directory of a device gives.
+pub(super) fn device_number(dir: &Path) -> Option<u64> {
+    let text = fs::read_to_string(dir.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// The disk of a partition, and its byte that is the partition's first; a disk's are itself and 0.
+pub(super) fn disk_of(dev: u64) -> io::Result<(u64, u64)> {
+    disk_at(&sysfs(dev)).map(|disk| disk.unwrap_or((dev, 0)))
+}
+
+/// `None` where the sysfs directory is not a partition's.
+fn disk_at(dir: &Path) -> io::Result<Option<(u64, u64)>> {
+    if !dir.join("partition").try_exists()? {
+        return Ok(None);
+    }
+    let what = "sysfs does not say where the partition lies";
+    let start = fs::read_to_string(dir.join("start"))?.trim().parse::<u64>().ok();
+    // In sectors of 512 bytes, whatever the disk's are.
+    let start = start.and_then(|sectors| sectors.checked_mul(512));
+    match (device_number(&dir.join("..")), start) {
+        (Some(disk), Some(start)) => Ok(Some((disk, start))),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, what)),
+    }
+}
+
+/// The node that the kernel's name of a device stands for.
+pub(super) fn node_of(dev: u64) -> Option<PathBuf> {
+    let link = fs::read_link(sysfs(dev)).ok()?;
+    let name = link.file_name()?.to_str()?;
+    // As sysfs writes a slash.
+    Some(Path::new("/dev").join(name.replace('!', "/")))
+}
+
 /// A number of the device's request queue (a partition's is its disk's).
 fn queue_number(dev: u64, name: &str) -> Option<u64> {
     let dir = sysfs(dev);
@@ -326,6 +371,23 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_partition_is_found_in_its_disk() {
+        let sys = tempfile::tempdir().unwrap();
+        let at = |p: &str| sys.path().join(p);
+        fs::create_dir_all(at("loop0/loop0p2")).unwrap();
+        fs::write(at("loop0/dev"), "7:0\n").unwrap();
+        fs::write(at("loop0/loop0p2/dev"), "259:1\n").unwrap();
+        symlink(at("loop0/loop0p2"), at("259:1")).unwrap();
+        assert_eq!(disk_at(&at("loop0")).unwrap(), None);
+        fs::write(at("loop0/loop0p2/partition"), "2\n").unwrap();
+        assert!(disk_at(&at("259:1")).is_err(), "where does it begin?");
+        fs::write(at("loop0/loop0p2/start"), "2048\n").unwrap();
+        assert_eq!(disk_at(&at("259:1")).unwrap(), Some((libc::makedev(7, 0), 1 << 20)));
+        fs::write(at("loop0/loop0p2/start"), "36028797018963968\n").unwrap();
+        assert!(disk_at(&at("259:1")).is_err(), "no such byte");
+    }
 
     #[test]
     fn a_queue_is_that_of_the_slowest_disk_below() {

@@ -39,6 +39,30 @@ impl Drop for LoopDev {
     }
 }
 
+/// A partition of a loop device that looks for such, taken away when dropped: before its device.
+struct Partition(PathBuf, PathBuf, u32);
+
+impl Partition {
+    /// Its first MiB, and how many.
+    fn of(dev: &LoopDev, number: u32, start: u64, len: u64) -> Option<Partition> {
+        let sectors = |mib: u64| (mib << 11).to_string();
+        let number_text = number.to_string();
+        let args = [dev.0.as_os_str(), number_text.as_ref(), sectors(start).as_ref(), sectors(len).as_ref()]
+            .map(ToOwned::to_owned);
+        run("addpart", &args.each_ref().map(|a| a.as_os_str()))?;
+        let mut node = dev.0.clone().into_os_string();
+        node.push(format!("p{number}"));
+        let made = Partition(node.into(), dev.0.clone(), number);
+        if made.0.exists() { Some(made) } else { skip("nobody makes nodes of partitions in /dev") }
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        let _ = Command::new("delpart").arg(&self.1).arg(self.2.to_string()).status();
+    }
+}
+
 /// A mount, undone when dropped.
 struct Mount(PathBuf);
 
@@ -147,6 +171,88 @@ fn claims() -> Option<()> {
     let late = LoopDev::over(&file, 512)?;
     assert!(matches!(FileStore::open(&late.0, RW), Err(OpenError::Busy { .. })));
     drop(held);
+    Some(())
+}
+
+/// Partitions of two loop devices over one image, and loop devices over others, were each claimed for themselves: two daemons
+/// copied into what the other's client had written.
+#[test]
+fn whatever_leads_to_the_same_bytes_excludes_each_other() {
+    let _ = ways();
+}
+
+fn ways() -> Option<()> {
+    allowed()?;
+    let dir = scratch();
+    let file = file_of(dir.path(), "f", 12 << 20);
+    let a = LoopDev::with(&file, &["--partscan"])?;
+    let b = LoopDev::with(&file, &["--partscan"])?;
+    let (a1, a2) = (Partition::of(&a, 1, 1, 4)?, Partition::of(&a, 2, 5, 4)?);
+    let b1 = Partition::of(&b, 1, 1, 4)?;
+    let part = LoopDev::with(&file, &["--offset=4MiB", "--sizelimit=1MiB"])?;
+    let on_a = LoopDev::with(&a.0, &[])?;
+    let on_a2 = LoopDev::with(&a2.0, &["--offset=2MiB"])?;
+    let on_that = LoopDev::with(&on_a2.0, &[])?;
+    // What can be opened, and the MiB of the file that it reaches.
+    let ways = [
+        (&a.0, 0..12),
+        (&b.0, 0..12),
+        (&a1.0, 1..5),
+        (&b1.0, 1..5),
+        (&part.0, 4..5),
+        (&a2.0, 5..9),
+        (&on_a.0, 0..12),
+        (&on_a2.0, 7..9),
+        (&on_that.0, 7..9),
+    ];
+    for (held, its) in &ways {
+        let store = FileStore::open(held, PATIENT).unwrap();
+        for (other, bytes) in &ways {
+            let what = format!("{} beside {}", other.display(), held.display());
+            if bytes.start < its.end && its.start < bytes.end {
+                let e = FileStore::open(other, RW).expect_err(&what);
+                assert!(matches!(&e, OpenError::Busy { .. }), "{what}: {e}");
+            } else {
+                FileStore::open(other, PATIENT).expect(&what);
+            }
+        }
+        drop(store);
+    }
+    let _first = FileStore::open(&a1.0, PATIENT).unwrap();
+    let e = FileStore::open(&b1.0, RW).unwrap_err().to_string();
+    let holder = format!("in use by process {}", std::process::id());
+    let through = format!("through its backing {}", file.display());
+    assert!(e.contains(&holder) && e.contains(&through), "{e}");
+    // What is mounted below is told as what is mounted itself.
+    let at = dir.path().join("at");
+    std::fs::create_dir(&at).unwrap();
+    run("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext2".as_ref(), a2.0.as_ref()])?;
+    run("mount", &["-t".as_ref(), "ext2".as_ref(), a2.0.as_ref(), at.as_ref()])?;
+    let mount = Mount(at.clone());
+    let e = FileStore::open(&on_that.0, RW).unwrap_err();
+    assert!(matches!(&e, OpenError::Mounted { path, at: a } if *path == a2.0 && *a == at), "{e}");
+    drop(mount);
+    FileStore::open(&on_that.0, PATIENT).unwrap();
+    Some(())
+}
+
+/// Nobody could lock the file, and so both were taken for the only way to it.
+#[test]
+fn a_deleted_file_is_reached_by_one_loop_device() {
+    let _ = deleted();
+}
+
+fn deleted() -> Option<()> {
+    allowed()?;
+    let dir = scratch();
+    let file = file_of(dir.path(), "f", 1 << 20);
+    let (one, other) = (LoopDev::over(&file, 512)?, LoopDev::over(&file, 512)?);
+    std::fs::remove_file(&file).unwrap();
+    let e = FileStore::open(&one.0, RW).unwrap_err();
+    let named = other.0.display().to_string();
+    assert!(matches!(&e, OpenError::Busy { holder, .. } if holder.contains(&named)), "{e}");
+    drop(other);
+    FileStore::open(&one.0, PATIENT).unwrap();
     Some(())
 }
 
