@@ -72,6 +72,16 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     assert!(said.code <= 1 && said.out.contains("its mode or times changed"), "{said:?}");
     assert_eq!(session(&path, &[]), Standing::Active);
 
+    // No room for a stamp, as in a full /run: nobody could tell a foreign writer.
+    let stamp = dir.join(format!("run/{}.stamp", runtime::key_of(&path).unwrap()));
+    std::fs::create_dir(stamp.with_extension("stamp.new")).unwrap();
+    assert_eq!(session(&path, &[]), Standing::Active);
+    std::fs::remove_dir(stamp.with_extension("stamp.new")).unwrap();
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
+    let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
+    assert!(said.code <= 1, "{said:?}");
+    assert_eq!(session(&path, &[]), Standing::Active);
+
     // A flush that failed below a mount is the business of each daemon that goes on with it, and of nobody else's.
     runtime::remember_lost(&path).unwrap();
     let refuses = |options: &[&str]| {

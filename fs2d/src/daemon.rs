@@ -543,7 +543,10 @@ impl Served {
                     report.replicas
                 );
                 if let Err(e) = runtime::remember_stamp(&self.device, &**self.server.store()) {
-                    tracing::warn!("no stamp of {} is kept: {e}", self.device.display());
+                    tracing::warn!(
+                        "no stamp of {} can be kept, so that it counts as written: {e}",
+                        self.device.display()
+                    );
                 }
             }
             Some(why) => tracing::warn!("{} detached without a mark: {why}", self.device.display()),

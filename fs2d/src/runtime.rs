@@ -81,15 +81,19 @@ fn stamp_path(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Whether the backing was written since a daemon of this boot left it cleanly. Where nothing is
-/// known (another boot, another machine), it was not.
+/// known (another boot, another machine), it was not; where what is known cannot be read, it was.
 pub fn written_since(path: &Path, store: &dyn Store) -> bool {
     let Some(now) = store.stamp() else { return false };
     let Ok(file) = stamp_path(path) else { return false };
-    let Ok(line) = std::fs::read_to_string(file) else { return false };
-    match Stamp::parse(line.trim()) {
-        Some(then) if then.boot_id == now.boot_id => then != now,
-        _ => false,
-    }
+    differs(&file, &now)
+}
+
+fn differs(file: &Path, now: &Stamp) -> bool {
+    let line = match std::fs::read_to_string(file) {
+        Ok(line) => line,
+        Err(e) => return !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+    };
+    Stamp::parse(line.trim()).is_none_or(|then| then.boot_id == now.boot_id && then != *now)
 }
 
 /// Whether a daemon of this boot has left such a record.
@@ -100,14 +104,24 @@ pub fn has_stamp(path: &Path) -> bool {
 /// Remembers the backing's state at a clean end, after the last flush.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says, as where no room is left; the backing counts as written then.
 pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
     let file = stamp_path(path)?;
     make_runtime_dir()?;
     match store.stamp() {
-        Some(stamp) => std::fs::write(file, stamp.to_line()),
+        Some(stamp) => keep(&file, &stamp),
         None => forget_stamp(path),
     }
+}
+
+/// A stamp is there whole, or is empty and speaks against the backing: without any a foreign writer would go unnoticed.
+fn keep(file: &Path, stamp: &Stamp) -> io::Result<()> {
+    let new = file.with_extension("stamp.new");
+    std::fs::write(&new, stamp.to_line()).and_then(|()| std::fs::rename(&new, file)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+        // Takes no room for data.
+        let _ = File::create(file);
+    })
 }
 
 /// Forgets it: a tool of ours is about to write the backing, or an active session has begun.
@@ -227,6 +241,42 @@ mod tests {
         let told = "only this user's volumes are seen";
         for (root, named) in [(false, false), (false, true), (true, false), (true, true)] {
             assert_eq!(seen_by(root, named).contains(told), !root && !named);
+        }
+    }
+
+    /// It was written in place: on a full file system it was empty, and that was taken for one that had never been there.
+    #[test]
+    fn a_stamp_that_cannot_be_kept_or_read_speaks_against_the_backing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file-1-2.stamp");
+        let stamp = |boot: &str, size: u64| {
+            let line = format!("stamp1 boot={boot} kind=file dev=1 ino=2 size={size} ctime_ns=4 mtime_ns=5");
+            Stamp::parse(&line).unwrap()
+        };
+        let now = stamp("a", 3);
+        assert!(!differs(&file, &now), "nothing is known");
+        keep(&file, &stamp("a", 4)).unwrap();
+        assert!(differs(&file, &now));
+        keep(&file, &stamp("b", 4)).unwrap();
+        assert!(!differs(&file, &now), "of another boot");
+        keep(&file, &now).unwrap();
+        assert!(!differs(&file, &now));
+        let all = || std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(all(), 1);
+        for odd in [&b""[..], b"stamp1 boot=a kind=file dev=1", b"\xff"] {
+            std::fs::write(&file, odd).unwrap();
+            assert!(differs(&file, &now), "{odd:?}");
+        }
+        // What is to become the stamp cannot be written.
+        let in_the_way = dir.path().join("file-1-2.stamp.new");
+        for before in [Some(&now), None] {
+            match before {
+                Some(before) => keep(&file, before).unwrap(),
+                None => std::fs::remove_file(&file).unwrap(),
+            }
+            std::fs::create_dir(&in_the_way).unwrap();
+            assert!(keep(&file, &now).is_err() && differs(&file, &now), "{before:?}");
+            std::fs::remove_dir(&in_the_way).unwrap();
         }
     }
 

@@ -414,7 +414,10 @@ impl<'a> Session<'a> {
             _ => fs2d::runtime::forget_stamp(&self.args.device),
         };
         if let Err(e) = kept {
-            eprintln!("chkfs2: {}: the daemon's record of it stays: {e}", self.args.device.display());
+            eprintln!(
+                "chkfs2: {}: the daemon's record of it cannot be renewed: {e}",
+                self.args.device.display()
+            );
         }
     }
 

@@ -184,3 +184,23 @@ fn fsck_and_mkfs_by_type() {
         "#,
     );
 }
+
+/// Its record was empty, and that was taken for none.
+#[test]
+fn who_wrote_after_a_session_that_ended_in_a_full_run_is_noticed() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
+        mkdir /run/fs2; mount -t tmpfs -o size=128k none /run/fs2
+        standing() { fs2 status m | grep -o 'inactive\|active' | head -n 1; }
+        mount -t fs2 -o frontend=fuse image m; [ "$(standing)" = active ]
+        ! head -c 1M /dev/zero > /run/fs2/filler 2> /dev/null
+        umount m; left image; rm /run/fs2/filler
+        # The last block, which is free.
+        printf x | dd of=image bs=1k seek=65535 conv=notrunc status=none
+        mount -t fs2 -o frontend=fuse image m 2> said; [ "$(standing)" = inactive ]; umount m; left image
+        chkfs2 -f -p image || [ $? = 1 ]
+        mount -t fs2 -o frontend=fuse image m; [ "$(standing)" = active ]; umount m
+        "#,
+    );
+}
