@@ -288,7 +288,7 @@ pub(crate) fn open_with(
         }
     });
     // An active session keeps no stamp in a file, but its hand-over has one; if that cannot be read, nobody knows.
-    let written_since = runtime::written_since(device, &file) || was_given && given.is_none();
+    let written_since = runtime::written_since(&file) || was_given && given.is_none();
     let flush_failed = lost_before(device, settings);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
     let mut belief = named.map(profile).transpose()?;
@@ -396,7 +396,7 @@ pub(crate) fn open_with(
         }
         // From here on the backing changes; a stamp of before would speak against it. A plain device keeps it: what it
         // said of a foreign writer must not be forgotten while the mark stands.
-        if let Err(e) = runtime::forget_stamp(device) {
+        if let Err(e) = runtime::forget_stamp(device, &*store) {
             tracing::warn!("the stamp of {named} cannot be removed: {e}");
         }
     }

@@ -5,9 +5,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use fs2_store::{Stamp, Store};
+use fs2_store::{Stamp, StampOf, Store};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::makedev;
 
 /// The variable that names the runtime directory.
 pub const RUNTIME_DIR: &str = "FS2_RUNTIME_DIR";
@@ -76,42 +77,98 @@ pub fn key_of(path: &Path) -> io::Result<String> {
     })
 }
 
-fn stamp_path(path: &Path) -> io::Result<PathBuf> {
-    Ok(runtime_dir().join(format!("{}.stamp", key_of(path)?)))
+fn stamp_file(key: &str) -> PathBuf {
+    runtime_dir().join(format!("{key}.stamp"))
 }
 
-/// Whether the backing was written since a daemon of this boot left it cleanly. Where nothing is
+/// The file of a stamp by what it is of, as [`key_of`] names that.
+fn stamp_file_of(stamp: &Stamp) -> PathBuf {
+    stamp_file(&match stamp.of {
+        StampOf::File { dev, ino, .. } => format!("file-{dev}-{ino}"),
+        StampOf::Device { major, minor, .. } => format!("dev-{}", makedev(major.into(), minor.into())),
+    })
+}
+
+/// What a stamp of this boot says now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Since {
+    /// There is none.
+    Unknown,
+    /// Nobody wrote.
+    Same,
+    /// Another disk or loop device has the name, or the same once more.
+    OtherDisk,
+    Written,
+}
+
+/// Whether the backing was written since a daemon of this boot left it cleanly, by whatever way leads to it. Where nothing is
 /// known (another boot, another machine), it was not; where what is known cannot be read, it was.
-pub fn written_since(path: &Path, store: &dyn Store) -> bool {
-    let Some(now) = store.stamp() else { return false };
-    let Ok(file) = stamp_path(path) else { return false };
-    differs(&file, &now)
+pub fn written_since(store: &dyn Store) -> bool {
+    let said = |now: &Stamp| since(&stamp_file_of(now), now);
+    written(store.stamp().as_ref().map(said), &store.stamps_below().iter().map(said).collect::<Vec<_>>())
 }
 
-fn differs(file: &Path, now: &Stamp) -> bool {
+/// By what is said of a backing, and of what is below it, down to the file where a loop device has all of one.
+fn written(itself: Option<Since>, below: &[Since]) -> bool {
+    // Whoever wrote through the loop device wrote the file: it says more than that the device was set up anew.
+    let by_the_file = below.last() == Some(&Since::Same);
+    itself.iter().chain(below).any(|since| match since {
+        Since::Unknown | Since::Same => false,
+        Since::OtherDisk => !by_the_file,
+        Since::Written => true,
+    })
+}
+
+fn since(file: &Path, now: &Stamp) -> Since {
     let line = match std::fs::read_to_string(file) {
         Ok(line) => line,
-        Err(e) => return !matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Since::Unknown;
+        }
+        Err(_) => return Since::Written,
     };
-    Stamp::parse(line.trim()).is_none_or(|then| then.boot_id == now.boot_id && then != *now)
+    let Some(then) = Stamp::parse(line.trim()) else { return Since::Written };
+    match (then.of, now.of) {
+        _ if then.boot_id != now.boot_id => Since::Unknown,
+        (then, now) if then == now => Since::Same,
+        (StampOf::Device { diskseq: then, .. }, StampOf::Device { diskseq: now, .. }) if then != now => {
+            Since::OtherDisk
+        }
+        _ => Since::Written,
+    }
 }
 
 /// Whether a daemon of this boot has left such a record.
 pub fn has_stamp(path: &Path) -> bool {
-    stamp_path(path).is_ok_and(|file| file.exists())
+    key_of(path).is_ok_and(|key| stamp_file(&key).exists())
 }
 
-/// Remembers the backing's state at a clean end, after the last flush.
+/// The same by whatever way leads to the backing.
+pub fn has_any_stamp(path: &Path, store: &dyn Store) -> bool {
+    has_stamp(path) || store.stamps_below().iter().any(|stamp| stamp_file_of(stamp).exists())
+}
+
+/// Remembers the backing's state at a clean end, after the last flush, by whatever way leads to it.
 ///
 /// # Errors
 /// What the system says, as where no room is left; the backing counts as written then.
 pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
-    let file = stamp_path(path)?;
+    let file = stamp_file(&key_of(path)?);
     make_runtime_dir()?;
-    match store.stamp() {
+    let itself = match store.stamp() {
         Some(stamp) => keep(&file, &stamp),
-        None => forget_stamp(path),
-    }
+        None => remove(&file),
+    };
+    store.stamps_below().iter().map(|stamp| keep(&stamp_file_of(stamp), stamp)).fold(itself, Result::and)
+}
+
+/// Forgets it, by whatever way leads to the backing: a tool of ours has written that, or an active session has begun.
+///
+/// # Errors
+/// What the system says; that there is none is no error.
+pub fn forget_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
+    let itself = remove(&stamp_file(&key_of(path)?));
+    store.stamps_below().iter().map(|stamp| remove(&stamp_file_of(stamp))).fold(itself, Result::and)
 }
 
 /// A stamp is there whole, or is empty and speaks against the backing: without any a foreign writer would go unnoticed.
@@ -122,14 +179,6 @@ fn keep(file: &Path, stamp: &Stamp) -> io::Result<()> {
         // Takes no room for data.
         let _ = File::create(file);
     })
-}
-
-/// Forgets it: a tool of ours is about to write the backing, or an active session has begun.
-///
-/// # Errors
-/// What the system says; that there is none is no error.
-pub fn forget_stamp(path: &Path) -> io::Result<()> {
-    remove(&stamp_path(path)?)
 }
 
 fn lost_path(path: &Path) -> io::Result<PathBuf> {
@@ -254,18 +303,18 @@ mod tests {
             Stamp::parse(&line).unwrap()
         };
         let now = stamp("a", 3);
-        assert!(!differs(&file, &now), "nothing is known");
+        assert_eq!(since(&file, &now), Since::Unknown);
         keep(&file, &stamp("a", 4)).unwrap();
-        assert!(differs(&file, &now));
+        assert_eq!(since(&file, &now), Since::Written);
         keep(&file, &stamp("b", 4)).unwrap();
-        assert!(!differs(&file, &now), "of another boot");
+        assert_eq!(since(&file, &now), Since::Unknown, "of another boot");
         keep(&file, &now).unwrap();
-        assert!(!differs(&file, &now));
+        assert_eq!(since(&file, &now), Since::Same);
         let all = || std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(all(), 1);
         for odd in [&b""[..], b"stamp1 boot=a kind=file dev=1", b"\xff"] {
             std::fs::write(&file, odd).unwrap();
-            assert!(differs(&file, &now), "{odd:?}");
+            assert_eq!(since(&file, &now), Since::Written, "{odd:?}");
         }
         // What is to become the stamp cannot be written.
         let in_the_way = dir.path().join("file-1-2.stamp.new");
@@ -275,9 +324,33 @@ mod tests {
                 None => std::fs::remove_file(&file).unwrap(),
             }
             std::fs::create_dir(&in_the_way).unwrap();
-            assert!(keep(&file, &now).is_err() && differs(&file, &now), "{before:?}");
+            assert!(keep(&file, &now).is_err() && since(&file, &now) == Since::Written, "{before:?}");
             std::fs::remove_dir(&in_the_way).unwrap();
         }
+    }
+
+    #[test]
+    fn a_loop_device_set_up_anew_is_known_by_its_file() {
+        use Since::{OtherDisk, Same, Unknown, Written};
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("dev-1792.stamp");
+        let stamp = |disk: u64, sectors: u64| {
+            let place = format!("stamp1 boot=a kind=device major=7 minor=0 diskseq={disk}");
+            Stamp::parse(&format!("{place} written={sectors} discarded=0")).unwrap()
+        };
+        keep(&file, &stamp(3, 8)).unwrap();
+        let said =
+            [(3, 8), (3, 9), (4, 8), (4, 9)].map(|(disk, sectors)| since(&file, &stamp(disk, sectors)));
+        assert_eq!(said, [Same, Written, OtherDisk, OtherDisk]);
+        assert_eq!(stamp_file_of(&stamp(3, 8)).file_name(), file.file_name());
+        for itself in [None, Some(Unknown), Some(Same), Some(OtherDisk)] {
+            assert!(!written(itself, &[Same]) && !written(itself, &[OtherDisk, Same]));
+            assert!(written(itself, &[Written]) && written(itself, &[Same, Written]));
+            assert_eq!(written(itself, &[Unknown]), itself == Some(OtherDisk));
+            assert_eq!(written(itself, &[]), itself == Some(OtherDisk));
+            assert!(written(itself, &[OtherDisk]) && written(itself, &[Written, Same]));
+        }
+        assert!(written(Some(Written), &[]) && written(Some(Written), &[Same]));
     }
 
     #[test]

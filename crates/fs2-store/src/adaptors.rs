@@ -120,6 +120,9 @@ macro_rules! forward {
             fn stamp(&self) -> Option<Stamp> {
                 (**self).stamp()
             }
+            fn stamps_below(&self) -> Vec<Stamp> {
+                (**self).stamps_below()
+            }
             fn modelled(&self) -> Option<ModelTotals> {
                 (**self).modelled()
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 ///
 /// Two equal stamps say: nobody wrote through this file or this device node's device in between. Not
 /// seen: writes to a partition made through the whole disk (or the other way round), to a device
-/// mapper's or loop device's parts behind its back, by a machine that shares the disk, and content
+/// mapper's parts behind its back (a loop device's: see [`Store::stamps_below`](crate::Store::stamps_below)), by a machine that shares the disk, and content
 /// changed by who may set the clock back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {

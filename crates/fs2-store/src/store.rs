@@ -201,6 +201,12 @@ pub trait Store: Send + Sync {
         self.below()?.stamp()
     }
 
+    /// The same of what is below a loop device, from the upper to the lower, as far as it is all of it that the device has:
+    /// another way to the same bytes moves only these.
+    fn stamps_below(&self) -> Vec<Stamp> {
+        self.below().map_or_else(Vec::new, Store::stamps_below)
+    }
+
     /// What a modelled drive has done so far; `None` for a real one.
     fn modelled(&self) -> Option<ModelTotals> {
         self.below()?.modelled()

@@ -270,7 +270,7 @@ impl<'a> Session<'a> {
                     let undone = self.with(&volume, |devices| offline::undo(devices, &mut |_| {}));
                     self.tell_taken_away(&why, undone.map_err(|e| self.stop(e))?.scrubbed, out);
                     self.code |= CORRECTED;
-                    let _ = fs2d::runtime::forget_stamp(&self.args.device);
+                    let _ = fs2d::runtime::forget_stamp(&self.args.device, &volume);
                     return Err(self.stop(Problem::NoTable.into()));
                 }
                 Ok(report) => {
@@ -302,8 +302,8 @@ impl<'a> Session<'a> {
     /// The first look, under the lock, before anything is run.
     fn look(&mut self) -> Result<Before, Stop> {
         let volume = self.take_volume()?;
-        let written_since = fs2d::runtime::written_since(&self.args.device, &volume);
-        let stamped = fs2d::runtime::has_stamp(&self.args.device) && !written_since;
+        let written_since = fs2d::runtime::written_since(&volume);
+        let stamped = fs2d::runtime::has_any_stamp(&self.args.device, &volume) && !written_since;
         let before = match self.with(&volume, offline::look) {
             Ok(look) => {
                 look.layout.unsupported().map_err(|e| self.stop(e.into()))?;
@@ -411,7 +411,7 @@ impl<'a> Session<'a> {
         let kept = match (report.written, report.restored) {
             (false, true) if before.stamped => fs2d::runtime::remember_stamp(&self.args.device, volume),
             (false, false) => Ok(()),
-            _ => fs2d::runtime::forget_stamp(&self.args.device),
+            _ => fs2d::runtime::forget_stamp(&self.args.device, volume),
         };
         if let Err(e) = kept {
             eprintln!(

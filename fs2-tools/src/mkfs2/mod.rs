@@ -239,7 +239,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     if let Some(table) = table {
         table.keep();
     }
-    forget_stamp(&args.device)?;
+    forget_stamp(&args.device, &volume)?;
     say_created(args, &made, volume.size_bytes(), out);
     Ok(())
 }
@@ -300,7 +300,7 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     {
         fs::remove_file(path).map_err(|e| Refusal::io(path, "removing the empty table", e))?;
     }
-    forget_stamp(&args.device)?;
+    forget_stamp(&args.device, &volume)?;
     say_undone(args, &undone, out);
     Ok(())
 }
@@ -383,8 +383,8 @@ impl Drop for TablePlace {
 }
 
 /// What a daemon of this boot knew of the volume is no longer so.
-fn forget_stamp(device: &Path) -> Result<(), Refusal> {
-    fs2d::runtime::forget_stamp(device)
+fn forget_stamp(device: &Path, volume: &FileStore) -> Result<(), Refusal> {
+    fs2d::runtime::forget_stamp(device, volume)
         .map_err(|e| Refusal::io(device, "done, but the daemon's record of it cannot be removed", e))
 }
 

@@ -81,7 +81,7 @@ pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refus
     let options = ReplicateOptions {
         blocks: &blocks,
         near: BlockNo(args.near),
-        written_since: fs2d::runtime::written_since(&args.device, &volume),
+        written_since: fs2d::runtime::written_since(&volume),
     };
     let mut bar = Bar::new(args.json);
     let done = {
@@ -93,7 +93,7 @@ pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refus
     };
     bar.clear();
     let done = done.map_err(refused)?;
-    forget_stamp(&args.device)?;
+    forget_stamp(&args.device, &volume)?;
     say(args, &done, out);
     Ok(())
 }

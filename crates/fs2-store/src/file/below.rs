@@ -17,14 +17,21 @@ use super::{OpenError, sys};
 
 const LOOP_MAJOR: u32 = 7;
 
+/// Something below an open device that is kept for it.
+pub(super) struct Held {
+    pub(super) file: File,
+    /// The device has all of it, but for what is no whole sector at a file's end.
+    pub(super) whole: bool,
+}
+
 /// Claims each device below an open one that is claimed, and locks of the file at the bottom what that one reaches.
-pub(super) fn hold(path: &Path, device: &File, write: bool) -> Result<Vec<File>, OpenError> {
+pub(super) fn hold(path: &Path, device: &File, write: bool) -> Result<Vec<Held>, OpenError> {
     let io = |doing| move |source| OpenError::Io { path: path.to_owned(), doing, source };
-    let mut held = Vec::new();
+    let mut held: Vec<Held> = Vec::new();
     let mut bytes = 0..sys::device_size(device).map_err(io("asking for its size"))?;
     // Each is looked at when it is claimed: a loop device that is open keeps its backing.
     loop {
-        let upper = held.last().unwrap_or(device);
+        let upper = held.last().map_or(device, |h| &h.file);
         let rdev = upper.metadata().map_err(io("looking at it"))?.rdev();
         let (disk, start) = sys::disk_of(rdev).map_err(io("looking for its disk"))?;
         if libc::major(disk) != LOOP_MAJOR {
@@ -35,10 +42,14 @@ pub(super) fn hold(path: &Path, device: &File, write: bool) -> Result<Vec<File>,
         bytes = up(bytes.start)..up(bytes.end);
         let Some(backing) = backing_path(&sys::sysfs(disk)) else { return Ok(held) };
         if below.rdev == 0 {
-            held.extend(lock(path, disk, &backing, below.file, &bytes, write)?);
+            if let Some((file, len)) = lock(path, disk, &backing, below.file, &bytes, write)? {
+                held.push(Held { whole: bytes == (0..len / 512 * 512), file });
+            }
             return Ok(held);
         }
-        held.push(claim(path, &backing, below.rdev, write)?);
+        let file = claim(path, &backing, below.rdev, write)?;
+        let len = sys::device_size(&file).map_err(io("asking for the size of the device below it"))?;
+        held.push(Held { whole: bytes == (0..len), file });
     }
 }
 
@@ -67,7 +78,7 @@ fn claim(path: &Path, backing: &Path, rdev: u64, write: bool) -> Result<File, Op
     }
 }
 
-/// Locks bytes of the file below a device; `None` where that keeps nobody out.
+/// Locks bytes of the file below a device, and tells how many it has; `None` where that keeps nobody out.
 fn lock(
     path: &Path,
     loopdev: u64,
@@ -75,7 +86,7 @@ fn lock(
     identity: (u64, u64),
     bytes: &Range<u64>,
     write: bool,
-) -> Result<Option<File>, OpenError> {
+) -> Result<Option<(File, u64)>, OpenError> {
     let opened = fs::OpenOptions::new().read(true).write(write).open(backing);
     let opened = opened.and_then(|file| Ok((file.metadata()?, file))).ok();
     let Some((m, file)) = opened.filter(|(m, _)| (m.dev(), m.ino()) == identity && m.is_file()) else {
@@ -86,7 +97,7 @@ fn lock(
         };
     };
     match lock_file(backing, &file, &m, bytes, write) {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => Ok(Some((file, m.len()))),
         Err(OpenError::Busy { holder, .. }) => Err(through(path, &holder, backing)),
         // A file system without locks keeps nobody out; the device itself is claimed all the same.
         Err(e) => {

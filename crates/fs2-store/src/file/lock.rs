@@ -26,7 +26,7 @@ use super::{OpenError, below, sys};
 pub(super) struct Claimed {
     pub(super) file: File,
     pub(super) is_device: bool,
-    pub(super) below: Vec<File>,
+    pub(super) below: Vec<below::Held>,
 }
 
 /// Opens `path`, exclusively where asked; one try.

@@ -82,6 +82,10 @@ fn page_aligned(offset: u64, len: usize) -> bool {
     offset.is_multiple_of(4096) && len.is_multiple_of(4096)
 }
 
+fn is_device(file: &File) -> bool {
+    file.metadata().is_ok_and(|m| m.rdev() != 0)
+}
+
 /// Whether a file system says by this that it has no splicing.
 fn refuses_splice(e: &io::Error) -> bool {
     sys::unsupported(e) || e.raw_os_error() == Some(libc::EINVAL)
@@ -97,7 +101,7 @@ const USUAL_ALIGN: u32 = 4096;
 pub struct FileStore {
     file: File,
     /// Keeps what is below a loop device claimed and locked.
-    _below: Vec<File>,
+    below: Vec<below::Held>,
     path: PathBuf,
     is_device: bool,
     size: u64,
@@ -152,7 +156,7 @@ impl FileStore {
             },
             queue_depth: sys::queue_depth(&sys::sysfs(if is_device { meta.rdev() } else { meta.dev() })),
             file,
-            _below: below,
+            below,
             path: path.to_owned(),
             is_device,
             size,
@@ -622,6 +626,11 @@ impl Store for FileStore {
 
     fn stamp(&self) -> Option<Stamp> {
         Stamp::new(sys::stamp_of(&self.file, self.is_device)?)
+    }
+
+    fn stamps_below(&self) -> Vec<Stamp> {
+        let whole = self.below.iter().take_while(|h| h.whole);
+        whole.filter_map(|h| Stamp::new(sys::stamp_of(&h.file, is_device(&h.file))?)).collect()
     }
 }
 

@@ -319,6 +319,39 @@ fn stamps() -> Option<()> {
     Some(())
 }
 
+/// A session through a loop device left the file's record as it was, and the file was taken for written by another.
+#[test]
+fn a_loop_device_knows_the_stamps_below() {
+    let _ = stamps_below();
+}
+
+fn stamps_below() -> Option<()> {
+    allowed()?;
+    let dir = scratch();
+    // No whole number of sectors.
+    let file = file_of(dir.path(), "f", (1 << 20) + 100);
+    let by_itself = FileStore::open(&file, PATIENT).unwrap().stamp().unwrap();
+    let lower = LoopDev::over(&file, 512)?;
+    let upper = LoopDev::over(&lower.0, 512)?;
+    let of_lower = FileStore::open(&lower.0, PATIENT).unwrap();
+    let Some(lower_stamp) = of_lower.stamp() else { return skip("the kernel keeps no I/O statistics") };
+    assert_eq!(of_lower.stamps_below(), std::slice::from_ref(&by_itself));
+    drop(of_lower);
+    let through = FileStore::open(&upper.0, PATIENT).unwrap();
+    assert_eq!(through.stamps_below(), [lower_stamp, by_itself]);
+    through.write_at(0, &[1; 4096], true).unwrap();
+    through.flush().unwrap();
+    let after = through.stamps_below();
+    drop((through, upper, lower));
+    assert_eq!(FileStore::open(&file, PATIENT).unwrap().stamp().as_ref(), after.last());
+    // Another volume may lie in the rest, and its writes are nobody's business.
+    for part in ["--offset=4096", "--sizelimit=524288"] {
+        let part = LoopDev::with(&file, &[part])?;
+        assert_eq!(FileStore::open(&part.0, PATIENT).unwrap().stamps_below(), []);
+    }
+    Some(())
+}
+
 #[test]
 fn a_read_only_device_is_refused_for_writing() {
     let _ = read_only();
