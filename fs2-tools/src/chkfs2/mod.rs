@@ -438,7 +438,7 @@ impl<'a> Session<'a> {
         let findings = report.to_string();
         if self.args.json {
             let said = serde_json::json!({
-                "device": self.args.device,
+                "device": device.to_string(),
                 "exit_code": self.code,
                 "marked": report.marked,
                 "written": report.written,

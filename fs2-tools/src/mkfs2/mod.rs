@@ -248,8 +248,8 @@ fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Wri
     let device = args.device.display();
     if args.json {
         let said = serde_json::json!({
-            "device": args.device,
-            "table": args.table,
+            "device": args.device.display().to_string(),
+            "table": args.table.as_ref().map(|table| table.display().to_string()),
             "table_bytes": made.table_bytes,
             "volume_bytes_taken": made.volume_bytes_taken,
             "table_blocks": made.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
@@ -308,7 +308,7 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
 fn say_undone(args: &Args, undone: &Undone, out: &mut dyn Write) {
     if args.json {
         let said = serde_json::json!({
-            "device": args.device,
+            "device": args.device.display().to_string(),
             "table_bytes": undone.table_bytes,
             "scrubbed_blocks": undone.scrubbed,
             "left_in_use": undone.in_use,

@@ -101,7 +101,7 @@ pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refus
 fn say(args: &ReplicateArgs, done: &Replicated, out: &mut dyn Write) {
     if args.json {
         let said = serde_json::json!({
-            "device": args.device,
+            "device": args.device.display().to_string(),
             "copied_blocks": done.copied,
             "places": done.places.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "free_blocks_left_out": done.free,

@@ -1,5 +1,7 @@
 //! mkfs2, judged by e2fsck, dumpe2fs and the engine. Needs e2fsprogs, no root.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::mkfs2_support::*;
@@ -211,6 +213,28 @@ fn bad_input_is_refused_and_nothing_written() {
         assert_eq!(run(dir, MKFS2, args).code, 2, "{args:?}");
     }
     assert!(ok(dir, MKFS2, &["--help"]).out.contains("Examples:"));
+}
+
+/// All was done, and then the program panicked: JSON has no such names.
+#[test]
+fn names_that_are_no_utf_8() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (volume, table) = (OsStr::from_bytes(b"caf\xe9"), OsStr::from_bytes(b"t\xe9"));
+    std::fs::rename(image(dir, "v", "-b 1024", "24M"), dir.join(volume)).unwrap();
+    let said = |program: &str, args: &[&str]| {
+        let args = args.iter().map(|a| if *a == "TABLE" { table } else { OsStr::new(a) });
+        let said = run_os(dir, program, &args.chain([OsStr::new("--json"), volume]).collect::<Vec<_>>());
+        assert_eq!(said.code, 0, "{program}: {said:?}");
+        let json = said.json();
+        assert_eq!(json["device"], "caf\u{fffd}");
+        json
+    };
+    assert_eq!(said(MKFS2, &["--table", "TABLE"])["table"], "t\u{fffd}");
+    said(MKFS2, &["replicate", "--blocks=700-710", "--near=20000", "--table", "TABLE"]);
+    said(CHKFS2, &["-p", "--table", "TABLE"]);
+    said(MKFS2, &["--undo", "--table", "TABLE"]);
+    assert_eq!(said(MKFS2, &[])["table"], serde_json::Value::Null);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! the engine driven by a loop over the image, without a daemon. Needs e2fsprogs, no root.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -41,6 +42,11 @@ impl Said {
 
 /// Runs a program in a directory with a runtime directory of its own there.
 pub(crate) fn run(dir: &Path, program: &str, args: &[&str]) -> Said {
+    run_os(dir, program, &args.iter().map(OsStr::new).collect::<Vec<_>>())
+}
+
+/// The same with names that need not be UTF-8.
+pub(crate) fn run_os(dir: &Path, program: &str, args: &[&OsStr]) -> Said {
     let output = Command::new(program)
         .args(args)
         .current_dir(dir)
