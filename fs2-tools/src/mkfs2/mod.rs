@@ -336,33 +336,59 @@ fn say_undone(args: &Args, undone: &Undone, out: &mut dyn Write) {
     }
 }
 
-/// The place given with `--table`; a file made for it goes again unless it is kept.
+/// The place given with `--table`; what was done to a file for it is undone unless it is kept.
 struct TablePlace {
     store: FileStore,
-    made: Option<PathBuf>,
+    prepared: Option<Prepared>,
+}
+
+/// A file that was given a table's size: on drop it is as it was.
+enum Prepared {
+    /// There was none.
+    New(PathBuf),
+    /// It was empty, and is somebody's.
+    Empty(PathBuf),
+}
+
+impl Prepared {
+    /// Sizes what is empty, or makes a file.
+    fn size(path: &Path, exists: bool, bytes: u64) -> Result<Prepared, Refusal> {
+        let making = |e| Refusal::io(path, "making the table", e);
+        let file = File::options().write(true).create_new(!exists).open(path).map_err(making)?;
+        let prepared = if exists { Prepared::Empty(path.to_owned()) } else { Prepared::New(path.to_owned()) };
+        file.set_len(bytes).and_then(|()| file.sync_all()).map_err(making)?;
+        Ok(prepared)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        let _ = match self {
+            Prepared::New(path) => fs::remove_file(path),
+            Prepared::Empty(path) => File::options().write(true).open(path).and_then(|f| f.set_len(0)),
+        };
+    }
 }
 
 impl TablePlace {
     /// Opens a device or a file, or makes a file of `bytes`.
     fn open(path: &Path, bytes: u64) -> Result<TablePlace, Refusal> {
-        let empty = match fs::metadata(path) {
-            Ok(meta) => meta.is_file() && meta.len() == 0,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => true,
+        let (exists, empty) = match fs::metadata(path) {
+            Ok(meta) => (true, meta.is_file() && meta.len() == 0),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
             Err(e) => return Err(Refusal::io(path, "looking at it", e)),
         };
-        let mut made = None;
-        if empty {
-            let file = File::options().create(true).truncate(false).write(true).open(path);
-            let sized = file.and_then(|f| f.set_len(bytes).map(|()| f));
-            let file = sized.map_err(|e| Refusal::io(path, "making the table", e))?;
-            file.sync_all().map_err(|e| Refusal::io(path, "making the table", e))?;
-            made = Some(path.to_owned());
+        if exists && empty {
+            // Whose it is is told before it is touched.
+            open(path, true)?;
         }
+        let prepared = if empty { Some(Prepared::size(path, exists, bytes)?) } else { None };
         match open(path, true) {
-            Ok(store) => Ok(TablePlace { store, made }),
+            Ok(store) => Ok(TablePlace { store, prepared }),
             Err(e) => {
-                if let Some(path) = made {
-                    let _ = fs::remove_file(path);
+                if e.is_transient() {
+                    // Somebody else took it for a table meanwhile.
+                    std::mem::forget(prepared);
                 }
                 Err(e.into())
             }
@@ -370,15 +396,7 @@ impl TablePlace {
     }
 
     fn keep(mut self) {
-        self.made = None;
-    }
-}
-
-impl Drop for TablePlace {
-    fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            let _ = fs::remove_file(path);
-        }
+        std::mem::forget(self.prepared.take());
     }
 }
 

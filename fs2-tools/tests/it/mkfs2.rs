@@ -194,6 +194,16 @@ fn bad_input_is_refused_and_nothing_written() {
     refused(dir, &["twice"], &["already has a replica table", "mkfs2 --undo twice"]);
     refused(dir, &["--table", "t", "twice"], &["already has a replica table"]);
     assert!(!dir.join("t").exists(), "a file made for a table that was refused is left");
+    std::fs::write(dir.join("t"), b"").unwrap();
+    refused(dir, &["--table", "t", "twice"], &["already has a replica table"]);
+    let left = std::fs::metadata(dir.join("t")).expect("an empty file of the user's is taken away");
+    assert_eq!(left.len(), 0, "it was empty");
+    let options = fs2_store::OpenOptions { write: true, ..Default::default() };
+    let other = fs2_store::FileStore::open(dir.join("t"), options).unwrap();
+    let said = run(dir, MKFS2, &["--table", "t", "good"]);
+    assert!(said.code == 1 && said.err.contains("t is in use by process"), "{said:?}");
+    assert_eq!(std::fs::metadata(dir.join("t")).unwrap().len(), 0, "another's file was touched");
+    drop(other);
 
     std::fs::write(dir.join("precious"), vec![7; 1 << 20]).unwrap();
     let before = hash(&dir.join("precious"));
