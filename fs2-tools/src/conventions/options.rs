@@ -94,7 +94,8 @@ pub(super) struct Sorted {
     pub(super) remount: bool,
 }
 
-/// Sorts them; `sloppy` leaves out what is not known.
+/// Sorts them; `sloppy` leaves out what is not known. Of FS2's own the last of each name counts, as the kernel's do: mount(8) gives
+/// those of the line in fstab first.
 ///
 /// # Errors
 /// Which option is not known, and which are.
@@ -115,12 +116,18 @@ pub(super) fn sort(options: &[String], sloppy: bool) -> Result<Sorted, String> {
         let dashed = name.replace('_', "-");
         let known = |list: &[&str]| list.contains(&name);
         match value {
-            _ if own.contains(&(&dashed, value.is_some())) => sorted.ours.push(match value {
-                // A comma would end the option, were it not quoted.
-                Some(marks) if dashed == "watermarks" => format!("--watermarks={}", marks.replace(':', ",")),
-                Some(value) => format!("--{dashed}={value}"),
-                None => format!("--{dashed}"),
-            }),
+            _ if own.contains(&(&dashed, value.is_some())) => {
+                let argument = match value {
+                    // A comma would end the option, were it not quoted.
+                    Some(marks) if dashed == "watermarks" => {
+                        format!("--watermarks={}", marks.replace(':', ","))
+                    }
+                    Some(value) => format!("--{dashed}={value}"),
+                    None => format!("--{dashed}"),
+                };
+                sorted.ours.retain(|earlier| argument_name(earlier) != argument_name(&argument));
+                sorted.ours.push(argument);
+            }
             None if name == "remount" => sorted.remount = true,
             _ if known(KERNEL) => sorted.kernel.push(option),
             _ if known(OTHERS) || name.starts_with("x-") || name.starts_with("X-") => {
@@ -141,6 +148,10 @@ pub(super) fn sort(options: &[String], sloppy: bool) -> Result<Sorted, String> {
         }
     }
     Ok(sorted)
+}
+
+fn argument_name(argument: &str) -> &str {
+    argument.split('=').next().unwrap_or_default()
 }
 
 /// At commas outside of double quotes.
@@ -178,15 +189,15 @@ impl Sorted {
     /// The first of FS2's own that is not as a volume was mounted with; `args` are these options. What concerns only the beginning of a
     /// session is not among them.
     pub(super) fn changed(&self, args: &MountArgs, record: &MountRecord) -> Option<String> {
-        let name = |arg: &str| arg.split('=').next().unwrap_or_default().to_owned();
         let wanted: Vec<_> =
             args.settings.to_args().into_iter().filter_map(|a| a.into_string().ok()).collect();
         let mut now = record.again.clone();
         now.extend([format!("--frontend={}", record.frontend), "--frontend=auto".into()]);
         now.push(format!("--connections={}", record.connections));
         let changed = self.ours.iter().find(|given| {
-            let written = wanted.iter().find(|w| name(w) == name(given)).unwrap_or(given);
-            !["--trace", "--record", "--require-active"].contains(&&*name(given)) && !now.contains(written)
+            let written = wanted.iter().find(|w| argument_name(w) == argument_name(given)).unwrap_or(given);
+            !["--trace", "--record", "--require-active"].contains(&argument_name(given))
+                && !now.contains(written)
         });
         changed.map(|option| option.trim_start_matches('-').to_owned())
     }
@@ -214,6 +225,20 @@ mod tests {
             (FrontendArg::Fuse, &["ro,noatime,discard".to_string()][..])
         );
         assert_eq!((args.device.to_str(), args.dir.to_str()), (Some("/dev/sdb1"), Some("/srv")));
+    }
+
+    /// Neither a line of fstab could be overridden nor the option of a remount be told from it.
+    #[test]
+    fn the_last_of_each_name_counts() {
+        let s = sorted(
+            "policy=fs2,lock-wait=1,require-active,policy=static,lock_wait=2,require_active,policy=none",
+        );
+        assert_eq!(s.ours, ["--lock-wait=2", "--require-active", "--policy=none"]);
+        let settings = s.args("d".into(), "m".into()).unwrap().settings;
+        assert_eq!((settings.policy.to_string(), settings.lock_wait), ("none".to_owned(), 2));
+        let apart = ["policy=fs2,ro".to_owned(), "rw".to_owned(), "policy=none".to_owned()];
+        let s = sort(&apart, false).unwrap();
+        assert_eq!((s.ours, s.kernel), (vec!["--policy=none".to_owned()], vec!["ro".into(), "rw".into()]));
     }
 
     #[test]

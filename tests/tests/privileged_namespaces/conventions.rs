@@ -37,12 +37,17 @@ END
         mount -T fstab -o remount,ro m; findmnt -no OPTIONS m | grep -q ^ro
         ! touch m/other 2> /dev/null
         mount.fs2 image m -o remount,ro,policy=none,space=4.0%
+        code=0; mount -T fstab -o remount,policy=fs2 m 2> said || code=$?; [ $code = 32 ]
+        grep -q "^mount.fs2: policy=fs2: cannot be changed while .* is mounted; umount .* first$" said
         for option in policy=fs2 space=5% frontend=ublk drive=wd800-repaired; do
             code=0; mount.fs2 image m -o remount,ro,$option 2> said || code=$?; [ $code = 32 ]
             grep -q "${option%%%}.*: cannot be changed while m is mounted" said
         done
         umount m
         left image; ! kill -0 "$pid" 2> /dev/null; ! grep m /run/mount/utab
+        # What is said beside the line counts before it.
+        mount -T fstab -o policy=static m; fs2 status --json m | grep -q '"policy":"static"'
+        umount m; left image
         # The clean end left the mark, and the file is there.
         mount -t fs2 -o frontend=fuse,require-active image m
         grep kept m/file; umount "$here/m"; left image
