@@ -11,6 +11,7 @@ use crate::{ModelTotals, Pipe, Ring, Stamp, Store, Stretch};
 /// Counts the reads, so that a caller can hold an attach to its budget of device reads.
 pub struct StoreIo<'a> {
     store: &'a dyn Store,
+    no_hole: bool,
     reads: u64,
     bytes_read: u64,
 }
@@ -18,7 +19,12 @@ pub struct StoreIo<'a> {
 impl<'a> StoreIo<'a> {
     /// The store, nothing counted yet.
     pub fn new(store: &'a dyn Store) -> StoreIo<'a> {
-        StoreIo { store, reads: 0, bytes_read: 0 }
+        StoreIo { store, no_hole: false, reads: 0, bytes_read: 0 }
+    }
+
+    /// The same; what is zeroed stays allocated.
+    pub fn without_holes(store: &'a dyn Store) -> StoreIo<'a> {
+        StoreIo { no_hole: true, ..StoreIo::new(store) }
     }
 
     /// Calls of `read_at` so far, failed ones included, empty ones not.
@@ -52,7 +58,7 @@ impl WriteAt for StoreIo<'_> {
     }
 
     fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
-        self.store.write_zeroes(offset, len, false)
+        self.store.write_zeroes(offset, len, self.no_hole)
     }
 
     fn flush(&mut self) -> io::Result<()> {

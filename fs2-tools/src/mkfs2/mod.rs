@@ -19,6 +19,9 @@ use fs2_block::Permille;
 use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
 use fs2_ext2::Problem;
 use fs2_store::{FileStore, Lock, OpenError, OpenOptions, Store, StoreIo};
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::libc::off_t;
 
 use crate::output::quoted;
 pub(crate) use bar::Bar;
@@ -220,7 +223,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     let mut bar = Bar::new(args.quiet || args.json);
     let made = {
         let mut volume_io = StoreIo::new(&volume);
-        let mut table_io = table.as_ref().map(|t| StoreIo::new(&t.store));
+        let mut table_io = table.as_ref().map(|t| StoreIo::without_holes(&t.store));
         let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
         let mut devices = Devices::new(&mut volume_io, table_io);
         offline::create(&mut devices, &options, &mut |p| bar.update(p))
@@ -338,8 +341,9 @@ fn say_undone(args: &Args, undone: &Undone, out: &mut dyn Write) {
 
 /// The place given with `--table`; what was done to a file for it is undone unless it is kept.
 struct TablePlace {
-    store: FileStore,
+    /// Before the store: undone under its lock.
     prepared: Option<Prepared>,
+    store: FileStore,
 }
 
 /// A file that was given a table's size: on drop it is as it was.
@@ -356,8 +360,22 @@ impl Prepared {
         let making = |e| Refusal::io(path, "making the table", e);
         let file = File::options().write(true).create_new(!exists).open(path).map_err(making)?;
         let prepared = if exists { Prepared::Empty(path.to_owned()) } else { Prepared::New(path.to_owned()) };
-        file.set_len(bytes).and_then(|()| file.sync_all()).map_err(making)?;
+        allocate(&file, bytes).and_then(|()| file.sync_all()).map_err(making)?;
         Ok(prepared)
+    }
+}
+
+/// Makes a file as long, with room for all of it where its file system can: a daemon's table must not fail for want of that.
+fn allocate(file: &File, bytes: u64) -> std::io::Result<()> {
+    let len = off_t::try_from(bytes).map_err(|_| std::io::ErrorKind::FileTooLarge)?;
+    // Not posix_fallocate: where it finds no such thing it may write to each block.
+    loop {
+        return match fallocate(file, FallocateFlags::empty(), 0, len) {
+            Ok(()) => Ok(()),
+            Err(Errno::EINTR) => continue,
+            Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => file.set_len(bytes),
+            Err(e) => Err(e.into()),
+        };
     }
 }
 

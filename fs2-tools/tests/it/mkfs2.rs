@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::mkfs2_support::*;
@@ -96,6 +97,8 @@ fn a_table_elsewhere_leaves_the_volume_alone() {
     let before = hash(&path);
     ok(dir, MKFS2, &["--table", "t", "v"]);
     assert_eq!(hash(&path), before);
+    let meta = std::fs::metadata(&table).unwrap();
+    assert!(meta.blocks() * 512 >= meta.len() && meta.len() > 0, "room for it may be gone later");
     let mut session = Session::start(&path, Some(&table));
     assert!(session.is_active());
     assert!(!session.copy(&data_blocks(&path)).is_empty());

@@ -68,6 +68,22 @@ END
     );
 }
 
+/// The file was sparse, and its room may have been another's when the table was written.
+#[test]
+fn a_table_that_finds_no_room_is_refused() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir small; mke2fs -q -t ext2 image
+        mount -t tmpfs -o size=64k none small; : > small/empty
+        for table in small/empty small/new; do
+            code=0; mkfs2 --space 50% --table $table image 2> said || code=$?; [ $code = 1 ]
+            grep -q "$table: making the table: No space left" said
+        done
+        [ "$(ls small)" = empty ]; [ ! -s small/empty ]
+        "#,
+    );
+}
+
 /// Its status went on saying that it was being recorded.
 #[test]
 fn a_trace_whose_disk_is_full_says_so() {
