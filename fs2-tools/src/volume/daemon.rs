@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -65,11 +66,45 @@ pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, Vo
     {
         command.env_remove(name);
     }
+    inherit_streams_alone(&mut command);
     // SAFETY: setsid is async-signal-safe and touches nothing of the parent's memory.
     unsafe {
         command.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from));
     }
     command.spawn().map_err(io_error("starting a process"))
+}
+
+/// Of its starter's open files a process has only the standard streams: a lock or a pipe that a script gave the command which mounts would
+/// be held for as long as the volume is mounted.
+fn inherit_streams_alone(command: &mut Process) {
+    // Before the fork, after which nothing may be allocated; for a kernel before Linux 5.11.
+    let open = open_descriptors();
+    let close = move || {
+        if !close_all_at_exec() {
+            open.iter().for_each(|&fd| close_at_exec(fd));
+        }
+        Ok(())
+    };
+    // SAFETY: close_range and fcntl are async-signal-safe, and what was listed is only read.
+    unsafe { command.pre_exec(close) };
+}
+
+/// All that is open but the standard streams.
+fn open_descriptors() -> Vec<RawFd> {
+    let Ok(all) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
+    all.flatten().filter_map(number).filter(|&fd| fd > 2).collect()
+}
+
+/// Has the kernel close at exec what is open but the standard streams; whether it knows how to.
+fn close_all_at_exec() -> bool {
+    // SAFETY: the call takes numbers only, and closes nothing before an exec.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) == 0 }
+}
+
+fn close_at_exec(fd: RawFd) {
+    // SAFETY: the call takes numbers only; of what is closed by now it says so.
+    unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
 }
 
 /// A daemon being started; ended on drop unless it is kept.
@@ -234,6 +269,25 @@ mod tests {
         assert!(end(&mut child, Duration::from_secs(30)));
         let status = child.try_wait().unwrap().expect("it has ended");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    }
+
+    /// Without close_range: the list made before the fork has what a shell passed on, and not the standard streams.
+    #[test]
+    fn what_is_open_is_listed_and_closed_at_exec() {
+        use std::os::fd::AsRawFd;
+        // None of the first: ls opens the directory as the lowest that is free.
+        let passed = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 100).unwrap();
+        rustix::io::fcntl_setfd(&passed, rustix::io::FdFlags::empty()).unwrap();
+        let open = open_descriptors();
+        assert!(open.contains(&passed.as_raw_fd()) && open.iter().all(|&fd| fd > 2), "{open:?}");
+        let listed = || {
+            let ls = Process::new("ls").arg("/proc/self/fd").output().unwrap();
+            let fd = passed.as_raw_fd().to_string();
+            String::from_utf8(ls.stdout).unwrap().lines().any(|line| line == fd)
+        };
+        assert!(listed(), "it is inherited by who asks for nothing else");
+        close_at_exec(passed.as_raw_fd());
+        assert!(!listed());
     }
 
     /// The end of a daemon that had been killed was waited for in vain where its number had gone to another process.

@@ -6,6 +6,7 @@ mod enospc;
 mod fsbench;
 mod fsbench_paper;
 mod guest;
+mod half_mounts;
 mod in_use;
 mod io_flusher;
 mod kill9;
