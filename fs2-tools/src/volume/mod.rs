@@ -155,8 +155,13 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = loopdev.path();
-            let mounted = mount_ext2(&loopdev.path(), &dir, options).map_err(io_error("mount"))?;
+            // Before it is mounted: whoever is killed between the two leaves no mount that nobody knows.
             record.write().map_err(io_error(record.path.display().to_string()))?;
+            let mounted = mount_ext2(&loopdev.path(), &dir, options).map_err(|e| {
+                // The log goes when the daemon has ended: who has that has the right to mount.
+                let _ = std::fs::remove_file(&record.path);
+                io_error("mount")(e)
+            })?;
             mounted.keep();
             // With autoclear it goes with the unmount.
             loopdev.keep();

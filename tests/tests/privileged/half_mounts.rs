@@ -2,8 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use fs2_tests::{KERNEL, Mounted, Need, Scratch, mke2fs, needs, program, run};
+use fs2_tests::{KERNEL, Mounted, Need, Scratch, loops_below, mke2fs, mounts_below, needs, program, run};
+use fs2_tools::kernel::mount_at;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A volume of 64 MiB.
 fn volume(scratch: &Scratch) -> PathBuf {
@@ -31,4 +35,71 @@ fn a_daemon_keeps_nothing_open_that_its_starter_had() {
     let mounted = Mounted::found(&scratch, &dir);
     locked(&["status".as_ref(), &dir]).ended(0).says("active");
     mounted.umount().ended(0);
+}
+
+/// `fs2 mount` below strace, which stops it at a system call as `inject` says.
+fn stopped(scratch: &Scratch, inject: &str, image: &Path, dir: &Path) -> Command {
+    let call = inject.split(':').next().unwrap_or_default();
+    let mut strace = Command::new("strace");
+    strace.env("FS2_RUNTIME_DIR", scratch.runtime()).arg("-o").arg(scratch.path("trace"));
+    strace.args(["-e", &format!("trace={call}"), "-e", &format!("inject={inject}")]);
+    strace.arg(program("fs2")).args(["mount", "--frontend=fuse", "--host-reserve=0%"]).arg(image).arg(dir);
+    strace
+}
+
+#[track_caller]
+fn wait(mut what: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !what() {
+        assert!(Instant::now() < until, "in vain");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the kernel has of a process: that which strace runs, the daemon that a mount starts.
+fn children(pid: u32) -> Vec<Pid> {
+    let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    all.split_whitespace().filter_map(|n| n.parse().ok()).map(Pid::from_raw).collect()
+}
+
+/// A program, killed on drop where it has not ended.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// No record told of what was mounted: `fs2 umount` said that it was not mounted by FS2.
+#[test]
+fn a_mount_that_is_killed_behind_mount_2_is_known() {
+    if !needs(KERNEL) || !needs(&[Need::Program("strace")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (volume(&scratch), scratch.make_dir("dir"));
+    let strace = Running(stopped(&scratch, "mount:delay_exit=100000000", &image, &dir).spawn().unwrap());
+    wait(|| mount_at(&dir).unwrap().is_some());
+    let [mount] = children(strace.0.id())[..] else { panic!("one program") };
+    kill(mount, Signal::SIGKILL).unwrap();
+    drop(strace);
+    let mounted = Mounted::found(&scratch, &dir);
+    mounted.umount().ended(0);
+    assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
+}
+
+/// What it began is undone by the daemon, though a record tells of it by then.
+#[test]
+fn a_mount_that_is_killed_before_mount_2_leaves_nothing() {
+    if !needs(KERNEL) || !needs(&[Need::Program("strace")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (volume(&scratch), scratch.make_dir("dir"));
+    run(&mut stopped(&scratch, "rename:signal=KILL", &image, &dir)).ended(-1);
+    assert_eq!(mount_at(&dir).unwrap(), None);
+    wait(|| mounts_below(scratch.dir()).is_empty() && loops_below(scratch.dir()).is_empty());
+    Mounted::new(&scratch, &image, &dir, &[]).umount().ended(0);
 }
