@@ -13,6 +13,7 @@ use fs2_control::{Client, Command, Reply, Status};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::end::clear_dead_carrier;
 use super::{MountRecord, VolumeError, io_error, uninterrupted};
 
 /// How long a daemon may take until it answers; the wait for its lock comes on top.
@@ -110,6 +111,8 @@ fn close_at_exec(fd: RawFd) {
 /// A daemon being started; ended on drop unless it is kept.
 pub(super) struct Daemon {
     child: Child,
+    /// Where its FUSE mount is, if it makes one.
+    carrier: Option<PathBuf>,
     answered: bool,
     kept: bool,
 }
@@ -118,7 +121,8 @@ impl Daemon {
     /// `args` are those of `fs2 daemon`.
     pub(super) fn start(record: &MountRecord, args: &[OsString]) -> Result<Daemon, VolumeError> {
         let args = [&[OsString::from("daemon")], args].concat();
-        Ok(Daemon { child: apart(record, &args)?, answered: false, kept: false })
+        let carrier = (record.frontend == "fuse").then(|| record.carrier.clone());
+        Ok(Daemon { child: apart(record, &args)?, carrier, answered: false, kept: false })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -175,7 +179,6 @@ impl Daemon {
                 "" => format!("it left no word in {}; is there room?", record.log.display()),
                 said => said.to_owned(),
             };
-            self.kept = ended.is_some();
             return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
         }
         // It is ended by the drop.
@@ -191,9 +194,17 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if !self.kept && !end(&mut self.child, if self.answered { END_PATIENCE } else { STOP_PATIENCE }) {
+        if self.kept {
+            return;
+        }
+        let ended = self.child.try_wait().is_ok_and(|ended| ended.is_some());
+        if !ended && !end(&mut self.child, if self.answered { END_PATIENCE } else { STOP_PATIENCE }) {
             let pid = self.child.id();
             eprintln!("fs2: daemon {pid} does not end; its volume stays locked until it does");
+            return;
+        }
+        if let Some(carrier) = &self.carrier {
+            clear_dead_carrier(carrier);
         }
     }
 }

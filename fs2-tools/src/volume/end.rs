@@ -190,13 +190,21 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
     }
 }
 
+/// Whether nobody listens at a control socket.
+pub(super) fn is_silent(control: &Path) -> bool {
+    matches!(Client::connect(control), Err(ControlError::NoDaemon { .. }))
+}
+
 /// Clears away what a mount left whose daemon died, where nobody uses its volume any more; whether it did. Where its supervisor
 /// gave up, the reason stays to be read.
 pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
-    let silent = || matches!(Client::connect(&record.control), Err(ControlError::NoDaemon { .. }));
     let elsewhere = |m: Option<Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
     let unmounted = || mount_at(&record.dir).is_ok_and(elsewhere) && !is_mounted(record) && !is_used(record);
-    if record.failure().is_some() || is_alive(record.pid, record.began) || !silent() || !unmounted() {
+    if record.failure().is_some()
+        || is_alive(record.pid, record.began)
+        || !is_silent(&record.control)
+        || !unmounted()
+    {
         return false;
     }
     // Where another has the right to, it is about to.
@@ -256,6 +264,15 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
     };
     record.forget();
     Ok(Unmounted { record, clean, why_not, trace_failed, in_use: false })
+}
+
+/// Takes away the FUSE mounts of daemons that died, and the directory that their successor makes anew. One that is served stays.
+pub(super) fn clear_dead_carrier(carrier: &Path) {
+    // The attributes of its root the kernel may know by heart.
+    let is_dead = || nix::sys::statvfs::statvfs(carrier) == Err(nix::errno::Errno::ENOTCONN);
+    // One may lie above another.
+    while is_dead() && unmount(carrier, true).is_ok() {}
+    let _ = std::fs::remove_dir(carrier);
 }
 
 /// A ublk device that its daemon took not along, since it died: nobody will serve it, and whoever looks into it would wait for ever.

@@ -136,6 +136,10 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     let again = supervisor::again(&plan.settings, &device).map_err(io_error(device.display().to_string()))?;
     record.again = text_of(daemon_args(plan, frontend, &record, &again))?;
     let _ = std::fs::remove_file(record.failure_file());
+    // One that stands still is not asked: its lock is waited for, and no longer than that.
+    if frontend == FrontendKind::Fuse && end::is_silent(&record.control) {
+        end::clear_dead_carrier(&record.carrier);
+    }
     let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
     record.is_served_by(daemon.pid());
     let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;

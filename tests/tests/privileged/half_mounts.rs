@@ -103,3 +103,39 @@ fn a_mount_that_is_killed_before_mount_2_leaves_nothing() {
     wait(|| mounts_below(scratch.dir()).is_empty() && loops_below(scratch.dir()).is_empty());
     Mounted::new(&scratch, &image, &dir, &[]).umount().ended(0);
 }
+
+/// Its FUSE mount stayed for good, and the next one lay above it.
+#[test]
+fn a_daemon_that_dies_while_it_is_mounted_leaves_no_fuse_mount() {
+    if !needs(KERNEL) || !needs(&[Need::Program("strace")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (volume(&scratch), scratch.make_dir("dir"));
+    // The mount itself lives, and then not.
+    for killed in [false, true] {
+        let strace = stopped(&scratch, "mount:delay_enter=3000000", &image, &dir).spawn().unwrap();
+        let mut strace = Running(strace);
+        wait(|| !loops_below(scratch.dir()).is_empty());
+        let [mount] = children(strace.0.id())[..] else { panic!("one program") };
+        let [daemon] = children(mount.as_raw() as u32)[..] else { panic!("one daemon") };
+        kill(daemon, Signal::SIGKILL).unwrap();
+        if killed {
+            kill(mount, Signal::SIGKILL).unwrap();
+        }
+        assert!(!strace.0.wait().unwrap().success());
+        assert_eq!(mounts_below(scratch.dir()).len(), usize::from(killed));
+    }
+    // As a version left it that wrote the record last.
+    wait(|| loops_below(scratch.dir()).is_empty());
+    for left in std::fs::read_dir(scratch.runtime()).unwrap().flatten().map(|e| e.path()) {
+        if left.extension().is_some_and(|x| x == "mount") {
+            std::fs::remove_file(left).unwrap();
+        }
+    }
+    let mounted = Mounted::new(&scratch, &image, &dir, &[]);
+    // That of the volume, and one below it.
+    assert_eq!(mounts_below(scratch.dir()).len(), 2, "{:?}", mounts_below(scratch.dir()));
+    mounted.umount().ended(0);
+    assert_eq!(mounts_below(scratch.dir()), Vec::<PathBuf>::new());
+}
