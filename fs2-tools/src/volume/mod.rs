@@ -100,6 +100,8 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     }
     let dir = plan.dir.canonicalize().map_err(io_error(format!("{}", plan.dir.display())))?;
     let device = plan.device.canonicalize().map_err(io_error(format!("{}", plan.device.display())))?;
+    // It is written down, too; told of before anything begins.
+    text_of(vec![dir.clone().into()])?;
     let runtime = fs2d::runtime::make_runtime_dir().map_err(io_error("runtime directory"))?;
     let key = fs2d::runtime::key_of(&device).map_err(io_error(device.display().to_string()))?;
     let place = |ending: &str| runtime.join(format!("{key}.{ending}"));

@@ -1,5 +1,7 @@
 //! `fs2 mount` that is given something to hold, is killed, or whose daemon dies before it is done: the next command knows what there is.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -138,4 +140,19 @@ fn a_daemon_that_dies_while_it_is_mounted_leaves_no_fuse_mount() {
     assert_eq!(mounts_below(scratch.dir()).len(), 2, "{:?}", mounts_below(scratch.dir()));
     mounted.umount().ended(0);
     assert_eq!(mounts_below(scratch.dir()), Vec::<PathBuf>::new());
+}
+
+/// The volume was served and mounted first, then all of it undone, and a file of the runtime directory was blamed.
+#[test]
+fn a_directory_that_cannot_be_written_down_is_refused_before_anything_begins() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let dir = scratch.dir().join(OsStr::from_bytes(b"md\xff"));
+    std::fs::create_dir(&dir).unwrap();
+    let refused = scratch.run("fs2", [Path::new("mount"), "--frontend=fuse".as_ref(), &image, &dir]);
+    refused.ended(32).says(&format!("{} is no UTF-8", dir.display()));
+    assert!(!scratch.runtime().exists(), "a daemon was started");
 }
