@@ -13,6 +13,7 @@ use fs2_engine::DetachReport;
 
 use crate::daemon::{DaemonError, Served, open_with};
 use crate::frontend::{fuse, nbd, ublk};
+use crate::limits;
 use crate::memory;
 use crate::metrics::{Bound, Place};
 use crate::notify::Manager;
@@ -141,6 +142,7 @@ pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
 /// Serves until asked to stop; what `main` returns.
 pub fn run(serve: &Serve) -> ExitCode {
     log();
+    limits::take_all();
     match serve_volume(serve) {
         Ok(report) if report.as_ref().is_none_or(|r| r.marked) => ExitCode::SUCCESS,
         Ok(report)

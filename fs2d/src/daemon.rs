@@ -16,6 +16,7 @@ use fs2_store::{
     DelayStore, Direct, FileStore, Lock, LogStore, OpenError, OpenOptions, Store, StoreIo, UringStore,
 };
 
+use crate::limits;
 use crate::runtime;
 use crate::server::{Drive, Server, WORKERS_MAX};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
@@ -276,6 +277,7 @@ pub(crate) fn open_with(
     if settings.instead_of.as_ref().is_some_and(|served| *served != identity) {
         return Err(DaemonError::Setting(another(device)));
     }
+    limits::refuse_beyond(device, &file, settings.again)?;
     let cached = !file.is_direct() && !file.is_device();
     let settle = file.is_direct();
     let was_given = given.is_some();
@@ -311,7 +313,11 @@ pub(crate) fn open_with(
         _ => file,
     };
     let table: Option<Arc<dyn Store>> = match &settings.table {
-        Some(path) => Some(Arc::new(claim(path, OpenOptions::default().direct, wait, stop)?)),
+        Some(path) => {
+            let file = claim(path, OpenOptions::default().direct, wait, stop)?;
+            limits::refuse_beyond(path, &file, settings.again)?;
+            Some(Arc::new(file))
+        }
         None => None,
     };
     // Nobody behind the page cache sees where a head is, unless the drive is modelled.

@@ -34,6 +34,7 @@
 pub mod cli;
 pub mod daemon;
 pub mod frontend;
+mod limits;
 mod memory;
 pub mod metrics;
 mod notify;

@@ -44,7 +44,7 @@ fn origin(program: &str) -> String {
         "mke2fs" | "e2fsck" | "debugfs" | "dumpe2fs" => "e2fsprogs",
         "nbdinfo" | "nbdcopy" => "libnbd-bin",
         "qemu-img" => "qemu-utils",
-        "unshare" | "findmnt" | "fsck" | "blkid" | "losetup" => "util-linux",
+        "prlimit" | "flock" | "unshare" | "findmnt" | "fsck" | "blkid" | "losetup" => "util-linux",
         "pgrep" => "procps",
         "systemd-analyze" | "systemd-socket-activate" => "systemd",
         "promtool" => "prometheus",

@@ -6,6 +6,7 @@ mod demo;
 mod host_short;
 mod hostile;
 mod kill9;
+mod limits;
 mod metrics;
 mod nbd;
 mod report;
