@@ -21,7 +21,8 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
         let (liveness, remedy) = match v.standing() {
             Standing::Active => (Liveness::Active, None),
             Standing::Frozen(why) => {
-                let remedy = format!("unmount, then chkfs2 -f -p {device}");
+                let table = table.as_deref().map_or(String::new(), |table| format!("--table {table} "));
+                let remedy = format!("unmount, then chkfs2 -f -p {table}{device}");
                 (Liveness::Frozen(why.to_string()), Some(remedy))
             }
             Standing::Inactive(why) => {

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
-use fs2_tools::output::quoted;
 use fs2_tools::volume::{self, Found, VolumeError};
 use fs2_tools::{eprintln, print, println};
 use fs2d::runtime::whose_are_seen;
@@ -286,9 +285,8 @@ fn all(json: bool) -> ExitCode {
         serde_json::json!({ "dir": dir, "volume": volume, "error": error })
     };
     for gone in volume::clear_dead() {
-        let device = quoted(&gone.device);
-        let why =
-            format!("its daemon died, and it is unmounted; before the next mount: chkfs2 -f -p {device}");
+        let check = gone.check_command();
+        let why = format!("its daemon died, and it is unmounted; before the next mount: {check}");
         eprintln!("fs2: {}: {why}", gone.dir.display());
         list.push(without(Some(&gone), why));
     }

@@ -144,7 +144,7 @@ pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
                     "fs2: {} is unmounted, but not as a clean FS2 volume: {why}",
                     u.record.dir.display()
                 );
-                eprintln!("fs2: before the next mount: chkfs2 -f -p {}", quoted(&u.record.device));
+                eprintln!("fs2: before the next mount: {}", u.record.check_command());
                 UNCLEAN
             }
         },

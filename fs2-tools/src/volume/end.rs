@@ -140,12 +140,10 @@ pub(super) fn has_ended(record: &MountRecord, patience: Duration) -> bool {
 
 /// What to do of a mount whose daemon died, where nobody starts another one.
 pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
-    let MountRecord { dir, device, pid, began, .. } = record;
-    let (dir, device) = (quoted(dir), quoted(device));
+    let MountRecord { dir, pid, began, .. } = record;
+    let (dir, check) = (quoted(dir), record.check_command());
     (record.frontend == "fuse" && !is_alive(*pid, *began)).then(|| {
-        format!(
-            "its daemon is gone (process {pid}); fs2 umount {dir}, then chkfs2 -f -p {device}, then mount it again"
-        )
+        format!("its daemon is gone (process {pid}); fs2 umount {dir}, then {check}, then mount it again")
     })
 }
 
@@ -358,6 +356,7 @@ mod tests {
         let mut record = MountRecord {
             dir: path("m"),
             device: path("image"),
+            table: None,
             control: path("ctl"),
             log: path("log"),
             pid: 0,

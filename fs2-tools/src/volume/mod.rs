@@ -123,6 +123,8 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     let mut record = MountRecord {
         dir: dir.clone(),
         device: device.clone(),
+        // The next command may be typed elsewhere.
+        table: plan.settings.table.as_deref().map(|t| t.canonicalize().unwrap_or_else(|_| t.to_owned())),
         control: place("ctl"),
         log: place("log"),
         pid: 0,
@@ -510,6 +512,7 @@ mod tests {
         let record = MountRecord {
             dir: path("m"),
             device: path("image"),
+            table: None,
             control: path("ctl"),
             log: path("log"),
             pid: std::process::id(),

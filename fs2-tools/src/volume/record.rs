@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::beginning_of;
+use crate::output::quoted;
 
 /// A mounted volume. One JSON file each in the runtime directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -14,6 +15,9 @@ pub struct MountRecord {
     pub dir: PathBuf,
     /// The image or device.
     pub device: PathBuf,
+    /// The replica table's file or device, where it lives apart.
+    #[serde(default)]
+    pub table: Option<PathBuf>,
     /// The daemon's control socket.
     pub control: PathBuf,
     /// The daemon's log.
@@ -64,6 +68,13 @@ impl MountRecord {
         std::fs::rename(&tmp, &self.path)
     }
 
+    /// The command that checks the volume, for a shell.
+    pub fn check_command(&self) -> String {
+        let table =
+            self.table.as_deref().map_or(String::new(), |table| format!("--table {} ", quoted(table)));
+        format!("chkfs2 -f -p {table}{}", quoted(&self.device))
+    }
+
     /// Where the supervisor writes why it gave up.
     pub(super) fn failure_file(&self) -> PathBuf {
         self.path.with_extension("failed")
@@ -101,4 +112,26 @@ pub fn all_records() -> Vec<MountRecord> {
 pub fn find_record(dir: &Path) -> Option<MountRecord> {
     let path = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
     all_records().into_iter().find(|r| r.dir == path || r.device == path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record that a former version wrote has no table, and its volume is unmounted by this one.
+    #[test]
+    fn a_record_without_a_table_is_read_and_the_command_names_what_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("volume.mount");
+        let former = r#"{ "dir": "/srv", "device": "/my disk", "control": "/c", "log": "/l", "pid": 1, "frontend": "fuse",
+            "block_device": "/dev/loop0", "carrier": "/f", "path": "/p" }"#;
+        std::fs::write(&path, former).unwrap();
+        let mut record = MountRecord::read(&path).unwrap();
+        assert_eq!((record.table.clone(), record.check_command()), (None, "chkfs2 -f -p '/my disk'".into()));
+        record.table = Some("/the table".into());
+        record.path = path.clone();
+        record.write().unwrap();
+        let again = MountRecord::read(&path).unwrap();
+        assert_eq!(again.check_command(), "chkfs2 -f -p --table '/the table' '/my disk'");
+    }
 }

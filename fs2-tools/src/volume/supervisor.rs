@@ -34,7 +34,6 @@ use super::daemon::{Daemon, apart};
 use super::end::{finish, is_in_place, is_mounted, is_used};
 use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
-use crate::output::quoted;
 
 /// Daemons started in a row before the device is given up.
 const TRIES: u32 = 5;
@@ -344,8 +343,8 @@ fn reconnect(record: &MountRecord) -> io::Result<()> {
 fn tell_of_the_end(record: &MountRecord, what: &str) -> VolumeError {
     let (device, block_device) = (record.device.display(), record.block_device.display());
     let why = format!(
-        "{device}: {what}; {block_device} fails every request from now on: unmount it, then chkfs2 -f -p {}",
-        quoted(&record.device)
+        "{device}: {what}; {block_device} fails every request from now on: unmount it, then {}",
+        record.check_command()
     );
     let _ = std::fs::write(record.failure_file(), &why);
     tell_the_system(&why);
@@ -452,6 +451,7 @@ mod tests {
         let mut record = MountRecord {
             dir: at("mnt"),
             device: at("image"),
+            table: None,
             control: at("control"),
             log: at("log"),
             pid: 1,

@@ -142,6 +142,36 @@ fn a_daemon_that_dies_while_it_is_mounted_leaves_no_fuse_mount() {
     assert_eq!(mounts_below(scratch.dir()), Vec::<PathBuf>::new());
 }
 
+/// The command that was told left out the table, without which chkfs2 knows of no FS2 volume there.
+#[test]
+fn a_daemon_that_died_is_told_of_with_the_table_of_its_volume() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir, table) = (scratch.path("image"), scratch.path("dir"), scratch.path("a table"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    let table_at = format!("--table={}", table.display());
+    scratch.run("mkfs2", [Path::new(&table_at), &image]).ended(0);
+    let remedy = format!("chkfs2 -f -p --table '{}' {}", table.display(), image.display());
+    let mounted = Mounted::new(&scratch, &image, &dir, &[&table_at, "--require-active"]);
+    mounted.kill_daemon();
+    wait(|| kill(mounted.pid(), None).is_err());
+    scratch.run("fs2", [Path::new("status"), &dir]).ended(2).says(&remedy);
+    mounted.umount().ended(4).says(&format!("before the next mount: {remedy}"));
+    let mounted = Mounted::new(&scratch, &image, &dir, &[&table_at]);
+    mounted.kill_daemon();
+    wait(|| kill(mounted.pid(), None).is_err());
+    run(Command::new("umount").arg(&dir)).ended(0);
+    wait(|| loops_below(scratch.dir()).is_empty());
+    scratch.run("fs2", ["status"]).ended(0).says(&format!("before the next mount: {remedy}"));
+    // As it is told, in a shell that finds it.
+    let script = format!("{}/{remedy}", program("chkfs2").parent().unwrap().display());
+    let checked = run(Command::new("sh").args(["-c", &script]).env("FS2_RUNTIME_DIR", scratch.runtime()));
+    assert!(matches!(checked.code, 0 | 1), "{checked:?}");
+    Mounted::new(&scratch, &image, &dir, &[&table_at, "--require-active"]).umount().ended(0);
+}
+
 /// The volume was served and mounted first, then all of it undone, and a file of the runtime directory was blamed.
 #[test]
 fn a_directory_that_cannot_be_written_down_is_refused_before_anything_begins() {
