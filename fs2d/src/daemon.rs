@@ -234,6 +234,13 @@ fn another(device: &Path) -> String {
     format!("{path} is not what was served: another file or disk has its name; bring back the former")
 }
 
+/// What a limit of memory (`ulimit -v`) or of processes kept from being started.
+fn no_threads(device: &str) -> String {
+    format!(
+        "starting the threads that do the I/O of {device} (are memory or processes limited? see ulimit -a)"
+    )
+}
+
 /// Whether a flush failed in a session that this one goes on with.
 fn lost_before(device: &Path, settings: &Settings) -> bool {
     let lost = settings.again && runtime::is_lost(device);
@@ -419,7 +426,8 @@ pub(crate) fn open_with(
         rotational,
     };
     let description = format!("ext2 volume on {named}");
-    let server = Server::start(volume, store, table, drive, description);
+    let server = Server::start(volume, store, table, drive, description)
+        .map_err(|source| DaemonError::Io { what: no_threads(&named), source })?;
     // Before the first request, and so before the first copy.
     server.look_at_host();
     let lost = device.to_owned();

@@ -14,7 +14,7 @@
 //! let (volume, _) =
 //!     Volume::attach(&mut StoreIo::new(&*store), None, EngineConfig::default(), &AttachOptions::default())?;
 //! let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0, rotational: false };
-//! let server = Server::start(volume, store, None, drive, "an example".into());
+//! let server = Server::start(volume, store, None, drive, "an example".into())?;
 //! let connection = server.connect();
 //! let request = |op, buffer| ClientRequest {
 //!     connection,
@@ -28,7 +28,7 @@
 //! assert!(result.is_ok());
 //! assert_eq!(&read[..], b"abc");
 //! server.detach();
-//! # Ok::<(), fs2_engine::AttachError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 pub mod cli;

@@ -145,7 +145,7 @@ fn serve(store: Arc<dyn Store>, copies: Copies, rotational: bool) -> Arc<Server>
     // One worker, of which it can be told how often it asked.
     let depth = if rotational { 1 } else { 32 };
     let drive = Drive { depth, time_scale: 1.0, host_reserve: 100, rotational };
-    let server = Server::start(volume, store, None, drive, "counted".into());
+    let server = Server::start(volume, store, None, drive, "counted".into()).unwrap();
     server.look_at_host();
     server
 }

@@ -30,7 +30,7 @@ fn a_device_that_is_gone_does_not_fill_the_log() {
     let (options, config) = (AttachOptions::default(), EngineConfig::default());
     let (volume, _) = Volume::attach(&mut StoreIo::new(&*as_store), None, config, &options).unwrap();
     let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0, rotational: false };
-    let server = Server::start(volume, as_store, None, drive, "failing".into());
+    let server = Server::start(volume, as_store, None, drive, "failing".into()).unwrap();
     let (log, connection) = (Log::default(), server.connect());
     store.plan(Fault::on(&[Op::Read], FaultKind::Error(libc::EIO)));
     let writer = log.clone();

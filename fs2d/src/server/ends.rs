@@ -38,6 +38,12 @@ impl Server {
             core = self.work.wait_timeout(core, wait).unwrap_or_else(|_| std::process::abort()).0;
             core.idle -= 1;
         };
+        self.end_workers(core);
+        end
+    }
+
+    /// Ends the workers and waits for that.
+    pub(super) fn end_workers(&self, mut core: MutexGuard<'_, Core>) {
         core.stopping = true;
         core.trace = None;
         drop(core);
@@ -47,6 +53,5 @@ impl Server {
                 tracing::error!("a worker panicked");
             }
         }
-        end
     }
 }

@@ -22,6 +22,7 @@ mod waiter;
 mod workers;
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -107,13 +108,16 @@ pub(crate) const WORKERS_MAX: usize = 16;
 
 impl Server {
     /// Serves `volume` from `store` (and its table from `table`, where that lives apart).
+    ///
+    /// # Errors
+    /// Where a thread cannot be started, as below a limit of memory or of processes; those that were have ended.
     pub fn start(
         volume: Volume,
         store: Arc<dyn Store>,
         table: Option<Arc<dyn Store>>,
         drive: Drive,
         description: String,
-    ) -> Arc<Server> {
+    ) -> io::Result<Arc<Server>> {
         let info = ExportInfo {
             size_bytes: volume.size_bytes(),
             block_bytes: volume.block_size().bytes(),
@@ -147,17 +151,18 @@ impl Server {
             info,
             workers: Mutex::default(),
         });
-        let workers = (0..drive.depth.min(WORKERS_MAX))
-            .map(|n| {
-                let server = server.clone();
-                std::thread::Builder::new()
-                    .name(format!("io-{n}"))
-                    .spawn(move || server.work())
-                    .expect("a thread can be started at start-up")
-            })
-            .collect();
-        *server.workers.lock().unwrap_or_else(PoisonError::into_inner) = workers;
-        server
+        for n in 0..drive.depth.min(WORKERS_MAX) {
+            let worker = server.clone();
+            let started = std::thread::Builder::new().name(format!("io-{n}")).spawn(move || worker.work());
+            match started {
+                Ok(thread) => server.workers.lock().unwrap_or_else(PoisonError::into_inner).push(thread),
+                Err(e) => {
+                    server.end_workers(server.lock());
+                    return Err(e);
+                }
+            }
+        }
+        Ok(server)
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {

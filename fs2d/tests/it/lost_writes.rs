@@ -20,7 +20,7 @@ fn a_failed_flush_is_remembered_and_a_failed_write_is_not() {
             let (options, config) = (AttachOptions::default(), EngineConfig::default());
             let (volume, _) = Volume::attach(&mut StoreIo::new(&*as_store), None, config, &options).unwrap();
             let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0, rotational };
-            let server = Server::start(volume, as_store, None, drive, "failing".into());
+            let server = Server::start(volume, as_store, None, drive, "failing".into()).unwrap();
             let told = Arc::new(AtomicU32::new(0));
             let tell = told.clone();
             server.tell_of_lost_writes(move || {

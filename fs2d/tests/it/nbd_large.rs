@@ -162,7 +162,7 @@ impl Rig {
         let attach = AttachOptions::default();
         let (volume, _) = Volume::attach(&mut StoreIo::new(&*store), None, config, &attach).unwrap();
         let drive = Drive { depth: 32, time_scale: 1.0, host_reserve: 0, rotational: how.rotational };
-        let machine = Machine::start(volume, store.clone(), None, drive, "large".into());
+        let machine = Machine::start(volume, store.clone(), None, drive, "large".into()).unwrap();
         let path = dir.path().join("volume.sock");
         let listen = how.listen.unwrap_or_else(|| Listen::Unix(path.clone()));
         let server = Server::bind(listen, machine.clone(), how.options).unwrap();

@@ -124,7 +124,7 @@ impl Rig {
         let (volume, _) =
             Volume::attach(&mut StoreIo::new(&*store), None, config, &options_of_volume).unwrap();
         let drive = Drive { depth: 32, time_scale: 1.0, host_reserve: 0, rotational: false };
-        let machine = Machine::start(volume, store.clone(), None, drive, "lent".into());
+        let machine = Machine::start(volume, store.clone(), None, drive, "lent".into()).unwrap();
         let path = dir.path().join("volume.sock");
         let listen = listen.unwrap_or_else(|| Listen::Unix(path.clone()));
         let server = Server::bind(listen, machine.clone(), options).unwrap();

@@ -137,7 +137,7 @@ impl Rig {
         *store.closed.lock().unwrap() = true;
         store.deep.store(0, Ordering::SeqCst);
         let drive = Drive { depth, time_scale: 1.0, host_reserve: 0, rotational };
-        let server = Server::start(volume, store.clone(), None, drive, "half".into());
+        let server = Server::start(volume, store.clone(), None, drive, "half".into()).unwrap();
         let (to, answers) = channel();
         Rig { server, store, to, answers: Mutex::new(answers) }
     }

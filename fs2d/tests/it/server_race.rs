@@ -257,7 +257,7 @@ fn race(what: &str, store: Arc<dyn Store>, depth: usize, rotational: bool, reque
     let options = AttachOptions::default();
     let (volume, _) = Volume::attach(&mut StoreIo::new(&*store), None, config, &options).unwrap();
     let drive = Drive { depth, time_scale: 1.0, host_reserve: 0, rotational };
-    let server = Server::start(volume, store, None, drive, what.into());
+    let server = Server::start(volume, store, None, drive, what.into()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let server = &server;

@@ -126,7 +126,8 @@ fn main() {
         .expect("it attaches");
     assert!(matches!(volume.standing(), Standing::Active), "{:?}", volume.standing());
     let drive = Drive { depth: 16, time_scale: 1.0, host_reserve: 0, rotational: false };
-    let server = Server::start(volume, store.clone(), None, drive, "a volume".into());
+    let server = Server::start(volume, store.clone(), None, drive, "a volume".into())
+        .expect("its threads can be started");
     store.server.set(Arc::downgrade(&server)).expect("set once");
     let _nbd = nbd::Server::bind(Listen::Unix(socket.into()), server, nbd::Options::default())
         .expect("the socket can be made");

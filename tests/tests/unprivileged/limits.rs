@@ -1,5 +1,6 @@
 //! Limits that a shell or a service manager sets a daemon: it lives below them, or refuses in words.
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -76,4 +77,29 @@ fn a_volume_larger_than_files_may_be_is_refused() {
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.0.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max file size")).unwrap();
     assert_eq!(line.matches("unlimited").count(), 2, "{line}");
+}
+
+/// It panicked where a thread could not be started, with a trace and exit code 101.
+#[test]
+fn a_daemon_that_gets_no_threads_says_so() {
+    if !needs(&["mke2fs", "prlimit"].map(Need::Program)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, nowhere) = (scratch.path("image"), PathBuf::from("/proc/nowhere"));
+    mke2fs(&image, 16 * MIB, &["-t", "ext2"]);
+    let mut said_so = 0;
+    // Which limit is met where depends on the machine. It ends where the frontend cannot begin, behind the threads.
+    for limit in (60..400).step_by(6) {
+        let mut serve = Command::new("prlimit");
+        serve.env("FS2_RUNTIME_DIR", scratch.runtime()).arg(format!("--as={}", limit * MIB));
+        serve.arg(program("fs2d")).args(["serve", "--frontend=fuse", "--fuse-dir"]).arg(&nowhere).arg(&image);
+        let done = run_within(&mut serve, Duration::from_secs(60));
+        assert!(!done.err.contains("panicked"), "{limit} MiB: {done:?}");
+        if done.err.contains(&format!("fs2d: starting the threads that do the I/O of {}", image.display())) {
+            assert_eq!(done.code, 2, "{done:?}");
+            said_so += 1;
+        }
+    }
+    assert!(said_so > 0, "the test shows nothing");
 }
