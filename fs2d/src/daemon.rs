@@ -39,6 +39,15 @@ pub enum DaemonError {
     /// The backing cannot be had.
     #[error(transparent)]
     Open(#[from] fs2_store::OpenError),
+    /// The backing may only be read, and there is no serving without writing.
+    #[error("{source}; to read it without FS2: mount -t ext2 -o ro {} DIR", quoted(device))]
+    ReadOnly {
+        /// The backing.
+        device: PathBuf,
+        /// What forbids it.
+        #[source]
+        source: fs2_store::OpenError,
+    },
     /// The volume cannot be served at all.
     #[error("{device}: {source}")]
     Attach {
@@ -278,7 +287,10 @@ pub(crate) fn open_with(
         None => None,
     };
     let wait = Duration::from_secs(settings.lock_wait);
-    let file = claim(device, how_direct(device, settings), wait, stop)?;
+    let file = claim(device, how_direct(device, settings), wait, stop).map_err(|e| match e {
+        OpenError::ReadOnly { .. } => DaemonError::ReadOnly { device: device.to_owned(), source: e },
+        other => other.into(),
+    })?;
     let identity =
         file.identity().map_err(|source| DaemonError::Io { what: device.display().to_string(), source })?;
     if settings.instead_of.as_ref().is_some_and(|served| *served != identity) {

@@ -4,10 +4,11 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use fs2_tests::{
     KERNEL, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean, file_digest,
-    loops_below, mke2fs, mounts_below, needs,
+    loops_below, mke2fs, mounts_below, needs, run,
 };
 
 const GIB: u64 = 1 << 30;
@@ -176,6 +177,34 @@ fn what_holds_no_ext2_is_not_mounted() {
     done.says(&what).says(&format!("mke2fs -t ext2 {}", image.display()));
     assert_eq!(file_digest(&image), before);
     assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
+}
+
+/// It was told to be opened read-only, for which FS2 has no option.
+#[test]
+fn what_is_write_protected_is_refused_with_the_command_that_reads_it() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (scratch.path("image"), scratch.make_dir("dir"));
+    mke2fs(&image, 16 << 20, &["-t", "ext2"]);
+    /// Detaches a loop device.
+    struct Attached(String);
+    impl Drop for Attached {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").args(["-d", &self.0]).status();
+        }
+    }
+    let made = run(Command::new("losetup").args(["-f", "--show", "-r"]).arg(&image)).ended(0);
+    let attached = Attached(made.out.trim().to_owned());
+    let refused = scratch.run("fs2", [Path::new("mount"), attached.0.as_ref(), &dir]).ended(32);
+    let advice = format!("mount -t ext2 -o ro {} DIR", attached.0);
+    refused
+        .says(&format!("{} cannot be written: the device is set read-only; make it writable; ", attached.0))
+        .says(&advice);
+    // As it is told.
+    run(Command::new("sh").args(["-c", &advice.replace("DIR", &dir.display().to_string())])).ended(0);
+    fs2_tools::kernel::unmount(&dir, false).unwrap();
 }
 
 #[test]

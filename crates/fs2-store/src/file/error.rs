@@ -46,7 +46,7 @@ pub enum OpenError {
         what: &'static str,
     },
     /// It cannot be written.
-    #[error("{} cannot be written: {why}; make it writable or open it read-only", path.display())]
+    #[error("{} cannot be written: {why}; make it writable", path.display())]
     ReadOnly {
         /// What was to be opened.
         path: PathBuf,
