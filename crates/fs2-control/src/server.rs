@@ -141,6 +141,7 @@ where
 {
     let path = path.as_ref().to_path_buf();
     let failed = |cause| ServeError::Io { path: path.clone(), cause };
+    room_for_a_runtime().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
@@ -162,6 +163,13 @@ where
         })
         .map_err(failed)?;
     Ok(ControlServer { path, stop, thread: Some(thread) })
+}
+
+/// Fails where too few files may be open (RLIMIT_NOFILE) for a runtime, which panics where it cannot have its own pair of sockets. That takes
+/// seven with it, and the socket listened on comes next.
+fn room_for_a_runtime() -> io::Result<()> {
+    let pairs: io::Result<Vec<_>> = (0..4).map(|_| std::os::unix::net::UnixStream::pair()).collect();
+    pairs.map(drop)
 }
 
 type Handler = dyn Fn(Command) -> Reply + Send + Sync;

@@ -103,3 +103,25 @@ fn a_daemon_that_gets_no_threads_says_so() {
     }
     assert!(said_so > 0, "the test shows nothing");
 }
+
+/// The control socket's runtime panicked.
+#[test]
+fn a_daemon_that_may_open_few_files_says_so() {
+    if !needs(&["mke2fs", "prlimit"].map(Need::Program)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 16 * MIB, &["-t", "ext2"]);
+    let mut said_so = 0;
+    for limit in 8..40 {
+        let mut serve = Command::new("prlimit");
+        serve.env("FS2_RUNTIME_DIR", scratch.runtime()).arg(format!("--nofile={limit}"));
+        // It ends where the control socket is to be made, behind the runtime.
+        serve.arg(program("fs2d")).args(["serve", "--control=/proc/nowhere/ctl"]).arg(&image);
+        let done = run_within(&mut serve, Duration::from_secs(60));
+        assert!(done.code == 2 && !done.err.contains("panicked"), "{limit} files: {done:?}");
+        said_so += u32::from(done.err.contains("/proc/nowhere/ctl cannot be made: Too many open files"));
+    }
+    assert!(said_so > 0, "the test shows nothing");
+}
