@@ -79,6 +79,11 @@ const SECOND_SAVED_BYTES: u64 = 16 << 20;
 /// are alike; with none, the crowd of a database that writes has its reads 49 % later.
 const AMONG_COPIES: f64 = 0.5;
 
+/// A crowd goes to the originals where reads go on from there by so much more often: where they do from both, it went to and fro. Measured on
+/// real and made-up traces: with 0 reads at random among what was read in strides take up to 30 % longer than without copies, with 0.1 still 18 %;
+/// with 0.4 they take 46 % less, but shops by eight clients 2.7 % longer.
+const RATHER: f64 = 0.2;
+
 /// Where fewer reads than this leave nothing open behind them, others come in between, though not right now: no second copies of their
 /// order. Measured: with 0.6 or without it, the pages of a web server by four take 5 to 9 % longer; 0.9 and 0.98 are alike.
 const MOSTLY_ALONE: f64 = 0.9;
@@ -509,7 +514,7 @@ impl Policy for Fs2 {
     }
 
     fn prefers_copy(&self, first: BlockNo, copy: BlockNo) -> bool {
-        self.among_copies() && self.goes_on(copy) >= self.original_goes_on(first)
+        self.among_copies() && self.goes_on(copy) + RATHER >= self.original_goes_on(first)
     }
 
     fn saving(&self) -> Nanos {

@@ -234,6 +234,12 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     policy.copies_go_on.learn(BlockNo(2320), true, 0.5);
     policy.originals_go_on.learn(BlockNo(320), true, 0.5);
     assert_eq!(chosen(&mut policy, true), Some(1));
+    // A little more often is by chance: they would go to and fro.
+    let mut little = policy.clone();
+    little.originals_go_on.learn(BlockNo(320), true, 0.3);
+    let more = little.original_goes_on(BlockNo(320)) - little.goes_on(BlockNo(2320));
+    assert!((0.05..RATHER).contains(&more), "{more}");
+    assert_eq!(chosen(&mut little, true), Some(1));
     policy.originals_go_on.learn(BlockNo(320), true, 0.5);
     assert_eq!((chosen(&mut policy, true), prefers(&policy)), (None, false));
     assert_eq!(asked(&mut policy.clone(), true, true), Some(1));
