@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::{self, Read};
 use std::str::FromStr;
 
 use fs2_block::{Extent, Nanos, Op};
@@ -204,6 +205,18 @@ pub struct Stream {
     kinds: [u64; Kind::COUNT],
 }
 
+/// What programs that mean to be read as text may begin a file with: the byte order mark in UTF-8. No format of bytes does.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A beginning and what gives it out again, both behind a mark.
+fn behind_mark(mut head: Vec<u8>, mut all: BoxRead) -> io::Result<(Vec<u8>, BoxRead)> {
+    if head.starts_with(MARK) {
+        all.read_exact(&mut [0; MARK.len()])?;
+        head.drain(..MARK.len());
+    }
+    Ok((head, all))
+}
+
 /// Opens a trace: one input, or several of the same format that are parts of one trace, such as
 /// blktrace's files for each processor. They are merged by time.
 ///
@@ -216,6 +229,7 @@ pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stre
         let io = |source| TraceError::Io { offset: 0, source };
         let (compression, plain) = unpack(input).map_err(|e| io(e).in_input(&name))?;
         let (head, plain) = peek(plain, HEAD_BYTES).map_err(|e| io(e).in_input(&name))?;
+        let (head, plain) = behind_mark(head, plain).map_err(|e| io(e).in_input(&name))?;
         let format = match options.format {
             Some(format) => format,
             // A processor that saw nothing leaves an empty file.

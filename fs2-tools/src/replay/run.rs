@@ -151,7 +151,7 @@ fn parse_stretch(text: &str) -> Result<u32, String> {
     match text.parse() {
         _ if text == "fill" => Ok(0),
         Ok(0) => Err("give 1 or more, or no number to fill the drive".into()),
-        n => n.map_err(|_| format!("'{text}' is no number")),
+        n => n.map_err(|_| format!("'{text}' is no whole number")),
     }
 }
 

@@ -362,6 +362,23 @@ fn many_devices_apart_say_what_to_do() {
     assert_eq!(replay(&[trace, "--runs", "1", "--pack"]).0, 0);
 }
 
+/// Found: a trace whose later parts are read faster was said to warm up without copies.
+#[test]
+fn without_copies_nothing_warms_up() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("two.spc");
+    let line =
+        |i: u64| format!("0,{},4096,r,{i}\n", if i < 20 { i * 7_919 % 20 * 800_000 } else { 8 * (i - 20) });
+    std::fs::write(&trace, (0..40).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let (code, out, err) = replay(&[trace, "--split", "0,19.5", "--policy", "none", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let json: Value = serde_json::from_str(&out).expect("JSON");
+    let took = |run: usize| json["policies"][0]["runs"][run]["t_a_reads_ms"].as_f64().expect("a number");
+    assert!(took(1) < took(0) / 2.0, "{} {}", took(0), took(1));
+    assert!(json["policies"][0]["warm_up_runs"].is_null());
+}
+
 /// Found: a pipe was read once and then said to be empty; a named one was waited for for ever.
 #[test]
 fn a_pipe_is_refused() {

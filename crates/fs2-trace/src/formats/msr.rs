@@ -46,8 +46,8 @@ impl Lines for Msr {
             .ok_or("a FILETIME, in units of 100 ns from 1601 on")?;
         number(disk).ok_or("a disk's number")?;
         let op = match op {
-            b"Read" => Op::Read,
-            b"Write" => Op::Write,
+            word if word.eq_ignore_ascii_case(b"read") => Op::Read,
+            word if word.eq_ignore_ascii_case(b"write") => Op::Write,
             _ => return Err("Read or Write"),
         };
         let extent = number(offset)

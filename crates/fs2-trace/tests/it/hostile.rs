@@ -41,7 +41,7 @@ fn a_wrong_line_is_named_with_its_number_and_what_was_expected() {
         (Spc, "0,1,512,R,0.1", "x,1,512,R,0.1", "an ASU"),
         (Spc, "0,1,512,R,0.1", "0,1,512,R,0.1.2", "a time in seconds"),
         (Spc, "0,1,512,R,0.1", "0,18014398509481983,512,R,0.1", "an LBA and a number of bytes"),
-        (Msr, "1,h,0,Read,0,512,3", "1,h,0,read,0,512,3", "Read or Write"),
+        (Msr, "1,h,0,Read,0,512,3", "1,h,0,Rd,0,512,3", "Read or Write"),
         (Msr, "1,h,0,Read,0,512,3", "1,h,0,Read,0,512", "`FILETIME,host,disk"),
         (Msr, "1,h,0,Read,0,512,3", "184467440737095517,h,0,Read,0,512,3", "a FILETIME"),
         (Msr, "1,h,0,Read,0,512,3", "1,h,0,Read,0,512,3ms", "a response time"),

@@ -444,3 +444,18 @@ fn parts_merge_by_time_and_parts_of_other_formats_are_refused() {
     );
     assert_eq!(failure(fs2_trace::open(Vec::new(), OpenOptions::default())), "no trace was named");
 }
+
+/// As spreadsheets and scripts of another system write them.
+#[test]
+fn a_mark_before_the_text_and_words_in_small_letters_are_read() {
+    let of = |text: &str| -> Vec<Record> {
+        let input = inputs(&[("t", text.as_bytes().to_vec())]);
+        fs2_trace::open(input, OpenOptions::default()).unwrap().map(|r| r.unwrap()).collect()
+    };
+    let spc = "0,8,4096,R,0.5\n0,16,4096,W,0.6\n";
+    assert_eq!((of(&format!("\u{feff}{spc}")), of(spc).len()), (of(spc), 2));
+    let msr = "128166372003061629,hm,0,Read,383496192,32768,413\n128166372016382155,hm,0,Write,310983680,4096,2056\n";
+    assert_eq!((of(&msr.to_lowercase()), of(msr).len()), (of(msr), 2));
+    let only = failure(fs2_trace::open(inputs(&[("t", b"\xef\xbb\xbf".to_vec())]), OpenOptions::default()));
+    assert!(only.contains("the input is empty"), "{only}");
+}
