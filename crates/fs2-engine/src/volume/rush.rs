@@ -10,7 +10,7 @@ const FEW: f64 = 8.0;
 /// So much more than usual is none. A guess: clients come and go.
 const MORE: f64 = 1.25;
 
-/// The share of requests that find less than usual.
+/// The share of requests that find less than usual. A guess: those at the beginning and the end.
 const LESS: f64 = 0.1;
 
 /// What is usual rises by one while so many requests come at the least: more than a scan has in that time. Guess.
