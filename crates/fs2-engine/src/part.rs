@@ -45,6 +45,8 @@ parts! {
     OriginalsChance = "originals-chance",
     /// So does, for copies, what later reads save that come back there.
     Returns = "returns",
+    /// How far the arm has to go from there for what comes next counts, too.
+    Onward = "onward",
     /// Places where reads take longer than predicted are known.
     SlowPlaces = "slow-places",
     /// What comes for the first time is copied only while enough of that comes again.

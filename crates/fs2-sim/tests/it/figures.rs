@@ -181,12 +181,12 @@ fn what_is_left_out_shows() {
         workload.generate(shape, 42).collect()
     };
     let cvs = |gap_ms| generate(Workload::Cvs { runs: 2, idle_ns: 0, noise_permille: 100 }, 4000, gap_ms);
-    let (cvs, pausing) = (cvs(5), cvs(25));
+    let (cvs, pausing) = (cvs(5), cvs(18));
     let zipf = generate(Workload::Zipf { files: 40, write_permille: 100 }, 400, 5);
     let cases = [
         (&cvs, 1, 64, &[Part::Merging, Part::Heat, Part::Lookahead, Part::Trails, Part::Trials][..]),
         (&cvs, 8, 64, &[Part::Crowds, Part::SecondCopies]),
-        (&pausing, 1, 64, &[Part::Pauses, Part::Disturbance, Part::Slowest, Part::Returns]),
+        (&pausing, 1, 64, &[Part::Pauses, Part::Disturbance, Part::Slowest, Part::Returns, Part::Onward]),
         (&zipf, 1, 64, &[Part::Updates, Part::SlowPlaces]),
         (&cvs, 1, 1, &[Part::Backlog]),
     ];

@@ -7,6 +7,7 @@ mod admission;
 mod backlog;
 mod chances;
 mod frontiers;
+mod onward;
 mod placement;
 mod places;
 mod returns;
@@ -23,6 +24,7 @@ use fs2_table::Replica;
 use self::admission::Admission;
 use self::backlog::Backlog;
 use self::chances::Chances;
+use self::onward::Onward;
 use self::placement::Placement;
 use self::returns::Returns;
 use self::sightings::{Sighting, Sightings};
@@ -158,6 +160,7 @@ pub struct Fs2 {
     /// Chance that the next read goes on where an original ends, by place of the original.
     originals_go_on: Chances,
     returns: Returns,
+    onward: Onward,
     /// The last read's first copy, if it had one, and the last read.
     last_copy: Option<Ended>,
     last_original: Option<Ended>,
@@ -198,6 +201,7 @@ impl Fs2 {
             copies_go_on: Chances::new(shape.blocks, COPY_GOES_ON),
             originals_go_on: Chances::new(shape.blocks, 0),
             returns: Returns::new(shape.blocks),
+            onward: Onward::new(shape),
             last_copy: None,
             last_original: None,
             second_room: 0.0,
@@ -255,6 +259,14 @@ impl Fs2 {
     fn original_goes_on(&self, first: BlockNo) -> f64 {
         let without = self.without.has(Part::Lookahead) || self.without.has(Part::OriginalsChance);
         if without { 0.0 } else { self.originals_go_on.of(first) }
+    }
+
+    /// What the next read costs by this one being here, in ms: it saves `going_on` where it goes on, else the arm has to go on from here.
+    /// A drive that has others to serve chooses who is next by where the arm is.
+    fn ahead(&self, at: BlockNo, goes_on: f64, going_on: f64, head: &Head) -> f64 {
+        let unknown = head.in_company() || self.without.has(Part::Onward);
+        let onward = if unknown { 0.0 } else { self.onward.seek_ms(at) };
+        (1.0 - goes_on) * onward - goes_on * going_on
     }
 
     /// Whether reads go on where the ones before them ended.
@@ -476,6 +488,7 @@ impl Policy for Fs2 {
         let whole = original.end().next_multiple_of(block_bytes) - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
         let going_on = positioning.min(head.plain_read_ms() * GOING_ON);
+        self.onward.reckon(head);
         let slow = !self.without.has(Part::SlowPlaces);
         let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
@@ -490,11 +503,11 @@ impl Policy for Fs2 {
             let nearest = nearest.filter(|&i| only_copies || self.prefers_copy(first, copies[i]));
             choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
-            let original = plain - self.original_goes_on(first) * going_on;
+            let original = plain + self.ahead(first, self.original_goes_on(first), going_on, head);
             let mut best = if only_copies { f64::INFINITY } else { original };
             for (i, &copy) in copies.iter().enumerate() {
                 let cost = cost(copy);
-                let ahead = cost - self.goes_on(copy) * going_on;
+                let ahead = cost + self.ahead(copy, self.goes_on(copy), going_on, head);
                 if ahead < best {
                     (best, choice) = (ahead, Some((i, cost)));
                 }
@@ -539,6 +552,7 @@ impl Policy for Fs2 {
         self.admission.read(seen.touched);
         self.placement.read(seen.copy.unwrap_or(seen.touched.first()), seen.measured);
         self.learn(seen);
+        self.onward.accessed(seen.copy.unwrap_or(seen.touched.first()), seen.measured > self.miss);
         if let Some(expected) = seen.expected {
             self.slow.took(seen.copy.unwrap_or(seen.touched.first()), seen.measured, expected);
         }
@@ -617,6 +631,7 @@ impl Policy for Fs2 {
 
     fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
         self.request(false);
+        self.onward.accessed(blocks.first(), true);
         if !self.without.has(Part::Updates) {
             self.backlog.written(blocks, lost);
         }

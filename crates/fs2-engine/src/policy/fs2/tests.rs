@@ -189,6 +189,25 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_reads_come_back_to_is_read()
 }
 
 #[test]
+fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_read() {
+    let shape = Shape { blocks: 8_000_000, group_blocks: 32_768, first_block: 0, block_bytes: 4096, seed: 0 };
+    let original = Extent::new(1_000_000 * 4096, 4096);
+    let chosen = |without: &[Part], others: bool| {
+        let mut policy = Fs2::new(&shape).without(without.iter().copied().collect());
+        (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(7_000_000), false, LEARN));
+        (0..300).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
+        let mut head = Head::new(None);
+        head.goes_in_company(others);
+        // The original is somewhat nearer than the copy.
+        head.completed(Op::Read, Sector(3_900_000 * 8), 4096, Nanos(0), Nanos::from_millis(1));
+        policy.choose(Nanos(0), &head, original, BlockNo(1_000_000), &[BlockNo(7_000_000)], false)
+    };
+    let returns = Part::Returns;
+    assert_eq!((chosen(&[returns], false), chosen(&[returns, Part::Onward], false)), (Some(0), None));
+    assert_eq!(chosen(&[returns], true), None, "the drive chooses who is next by where the arm is");
+}
+
+#[test]
 fn going_on_saves_little_where_reads_take_little_without_copies() {
     let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320)]);
     let mut policy = policy();
