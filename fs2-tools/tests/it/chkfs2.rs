@@ -362,6 +362,15 @@ fn a_table_elsewhere() {
     let refused = Session::attach(&other, Some(&table), Default::default()).err().expect("its mark would go");
     assert!(refused.to_string().contains("is of another volume (UUID "), "{refused}");
     assert_eq!((hash(&table), hash(&other)), before);
+    // Also with that of one whose blocks have another size: undo deleted it.
+    let larger = image(dir, "larger", "-b 4096", "24M");
+    ok(dir, "tune2fs", &["-U", "89abcdef-4567-89ab-cdef-0123456789ab", "larger"]);
+    let before = (hash(&table), hash(&larger));
+    for (program, code, options) in [(CHKFS2, 8, &["-n"]), (CHKFS2, 8, &["-fp"]), (MKFS2, 1, &["--undo"])] {
+        let said = run(dir, program, &[options, &["--table", "t", "larger"][..]].concat());
+        assert!(said.code == code && said.err.contains("of another volume"), "{said:?}");
+    }
+    assert_eq!((hash(&table), hash(&larger)), before);
     // Who is told what to do is told of the table.
     let mut session = Session::start(&path, Some(&table));
     session.copy(&files);

@@ -131,9 +131,7 @@ pub fn unmark(devices: &mut Devices<'_>) -> Result<Option<Unmarked>, OfflineErro
     let found = place.slots(devices.home())?;
     // Also one that does not fit its place: a session would look at the mark all the same.
     let Some(header) = found.header.clone() else { return Ok(None) };
-    if devices.table.is_some() {
-        refuse_other_volume(&header, &layout)?;
-    }
+    refuse_other_volume(devices, &found, &layout)?;
     let mut stands = Stands { header, slot: found.slot };
     let Some(mark) = stands.header.mark.clone() else { return Ok(None) };
     let sums = match Stands::of(&found, &place) {
@@ -289,6 +287,7 @@ pub fn check(
     layout.check_usable()?;
     let place = Place::find(devices, &layout)?;
     let found = place.slots(devices.home())?;
+    refuse_other_volume(devices, &found, &layout)?;
     let stands = match Stands::of(&found, &place) {
         Ok(stands) => stands,
         Err(OfflineError::Damaged(what)) if devices.table.is_none() => {
@@ -296,9 +295,6 @@ pub fn check(
         }
         Err(e) => return Err(e),
     };
-    if devices.table.is_some() {
-        refuse_other_volume(&stands.header, &layout)?;
-    }
     let unmarked = options.unmarked.filter(|_| stands.header.mark.is_none());
     let mut mark = match unmarked {
         Some(unmarked) => unmarked.found(&layout),

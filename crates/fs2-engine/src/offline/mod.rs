@@ -240,7 +240,7 @@ impl OfflineError {
                 format!("make it anew: mkfs2 --undo {device} && mkfs2 {device}")
             }
             OfflineError::Damaged(_) => {
-                format!("if it is a table, empty its place by hand, then: mkfs2{table} {device}")
+                format!("if it is this volume's table, empty its place by hand, then: mkfs2{table} {device}")
             }
             OfflineError::NotMarked(_) => format!("check it first: chkfs2 -f -p{table} {device}"),
             OfflineError::NotToCopy { .. } | OfflineError::NothingToCopy => {

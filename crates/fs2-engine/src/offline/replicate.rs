@@ -58,10 +58,8 @@ pub fn replicate(
     layout.check_usable()?;
     let place = Place::find(devices, &layout)?;
     let found = place.slots(devices.home())?;
+    refuse_other_volume(devices, &found, &layout)?;
     let stands = Stands::of(&found, &place)?;
-    if devices.table.is_some() {
-        refuse_other_volume(&stands.header, &layout)?;
-    }
     let mark = match mark_found(&found, &stands, &layout) {
         MarkFound::Valid if options.written_since => MarkFound::WrittenSince,
         mark => mark,

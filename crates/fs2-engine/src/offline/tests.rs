@@ -411,6 +411,44 @@ fn a_table_apart() {
     assert!(image == before && table.iter().all(|&b| b == 0));
 }
 
+/// Where the block size differed too, undo erased it, and the volume was served beside it.
+#[test]
+fn another_volumes_table_is_left_alone_whether_or_not_it_fits() {
+    let mut image = image();
+    let mut table = vec![0; table_bytes(&mut image, options().space).unwrap() as usize];
+    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
+    let layout = Layout::read(&mut image).unwrap();
+    let place = Place::apart(table.len() as u64, &layout);
+    let Stands { header, slot } = Stands::of(&place.slots(&mut table).unwrap(), &place).unwrap();
+    for (size, marked, uuid) in [(4096, true, 0xFF), (1024, true, 0xFF), (4096, false, 0)] {
+        let (mut table, mut header) = (table.clone(), header.clone());
+        header.block_size = fs2_block::BlockSize::new(size).unwrap();
+        match &mut header.mark {
+            Some(mark) if marked => mark.token.superblock[104] ^= uuid,
+            mark => *mark = None,
+        }
+        let at = place.geometry.header_slot_offset(slot) as usize;
+        table[at..at + 4096].copy_from_slice(&header.encode());
+        let before = (image.clone(), table.clone());
+        let is_other = |e: OfflineError| match e {
+            OfflineError::OtherVolume(uuid) => marked && uuid.starts_with("cf31"),
+            OfflineError::Damaged(_) => !marked,
+            _ => false,
+        };
+        let devices = &mut Devices::new(&mut image, Some(&mut table));
+        assert!(undo(devices, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
+        assert!(check(devices, &FULL, &mut |_| true, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
+        let attached =
+            Volume::attach(&mut image, Some(&mut table), EngineConfig::default(), &AttachOptions::default());
+        match attached {
+            Err(crate::AttachError::OtherVolume(uuid)) => assert!(marked && uuid.starts_with("cf31")),
+            Err(e) => panic!("{e}"),
+            Ok((volume, _)) => assert!(!marked && matches!(volume.standing(), Standing::Inactive(_))),
+        }
+        assert!((&image, &table) == (&before.0, &before.1), "{size} {marked}: written");
+    }
+}
+
 /// A file longer than its header's pages was served, but not checked, and undone without its replicas.
 #[test]
 fn a_table_apart_that_grew_is_one_of_as_many_pages_as_before() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, WriteAt};
 use fs2_ext2::{Layout, Liveness, Problem, Superblock, TableFile, convert, uuid_text};
-use fs2_table::{Header, Limits, PAGE_BYTES, Recovery, ReplicaTable, Report};
+use fs2_table::{Header, Limits, PAGE_BYTES, Recovered, Recovery, ReplicaTable, Report};
 
 use super::create::zero_pages;
 use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
@@ -40,21 +40,20 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
         place => place?,
     };
     let found = place.slots(devices.home())?;
+    refuse_other_volume(devices, &found, &layout)?;
     let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
+    let size = layout.block_size();
     let stands = match Stands::of(&found, &place) {
         Ok(stands) => Some(stands),
-        // Something that never was a table is not ours to overwrite.
-        Err(_) if devices.table.is_some() && found.header.is_none() => {
-            return Err(OfflineError::Damaged(found.report.to_string()));
+        // Something that never was a table, or not this volume's, is not ours to overwrite.
+        Err(e) if devices.table.is_some() && found.header.as_ref().is_none_or(|h| h.block_size != size) => {
+            return Err(e);
         }
         Err(e) => {
             undone.damaged = Some(e.to_string());
             None
         }
     };
-    if let Some(stands) = stands.as_ref().filter(|_| devices.table.is_some()) {
-        refuse_other_volume(&stands.header, &layout)?;
-    }
     let scrub = match &stands {
         Some(stands) => to_scrub(devices, &layout, &place, stands, &mut undone, progress)?,
         None => Vec::new(),
@@ -116,9 +115,14 @@ fn undo_remains(
     Ok(undone)
 }
 
-/// Refuses a table given apart whose mark is for a volume with another UUID.
-pub(super) fn refuse_other_volume(header: &Header, layout: &Layout) -> Result<(), OfflineError> {
-    other_volume(header, layout).map_or(Ok(()), |uuid| Err(OfflineError::OtherVolume(uuid)))
+/// Refuses a table given apart whose mark is for a volume with another UUID, whether or not it fits this one.
+pub(super) fn refuse_other_volume(
+    devices: &Devices<'_>,
+    found: &Recovered,
+    layout: &Layout,
+) -> Result<(), OfflineError> {
+    let header = found.header.as_ref().filter(|_| devices.table.is_some());
+    header.and_then(|h| other_volume(h, layout)).map_or(Ok(()), |uuid| Err(OfflineError::OtherVolume(uuid)))
 }
 
 /// The UUID of the volume that a table's mark is for, where that is another.

@@ -185,6 +185,8 @@ pub(super) enum NotFound {
     Unread(io::Error),
     /// It was, and there is none that bears a mark.
     Unusable(Inactive),
+    /// The one given apart bears a mark for the volume of this UUID.
+    OtherVolume(String),
 }
 
 pub(super) struct Found {
@@ -252,12 +254,8 @@ impl Volume {
             Ok(found) => found,
             Err(NotFound::Unread(source)) => return Err(io("the replica table's header")(source)),
             Err(NotFound::Unusable(why)) => return inactive(config, plain.unwrap_or(why)),
+            Err(NotFound::OtherVolume(uuid)) => return Err(AttachError::OtherVolume(uuid)),
         };
-        if backings.table.is_some()
-            && let Some(uuid) = other_volume(&found.header, &layout)
-        {
-            return Err(AttachError::OtherVolume(uuid));
-        }
         let why = if plain.is_some() {
             plain
         } else if layout.has_errors() {
@@ -513,6 +511,12 @@ impl Volume {
             return Err(NotFound::Unusable(Inactive::OtherVersion(version)));
         }
         let header = found.header.ok_or_else(|| damaged(found.report.to_string()))?;
+        // Also of one that does not fit: it is somebody's.
+        if backings.table.is_some()
+            && let Some(uuid) = other_volume(&header, layout)
+        {
+            return Err(NotFound::OtherVolume(uuid));
+        }
         if header.block_size != bs || header.pages > home.geometry.pages() {
             return Err(damaged("its header is for another volume or size".into()));
         }
