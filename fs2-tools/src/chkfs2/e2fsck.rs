@@ -2,15 +2,29 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use crate::signals;
 
 /// Where e2fsck lives when it is not on the path: /sbin is missing from many users' paths.
 const USUAL: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 
 /// The bits of its exit code after which the bitmaps are right: none, or "errors corrected".
 pub(super) const CORRECTED: i32 = 1;
+
+/// The bit of its exit code that says that it was cancelled.
+const CANCELLED: i32 = 32;
+
+/// How long after a signal it hears of it, at most: guess.
+const NAP: Duration = Duration::from_millis(100);
 
 /// The program, on `path` or where it usually is.
 pub(super) fn find(path: Option<&OsStr>, usual: &str) -> Option<PathBuf> {
@@ -44,7 +58,7 @@ impl E2fsck {
     }
 
     /// Runs it to its end; its exit code, 8 (operational error) where a signal ended it. What is kept of its words is
-    /// written to `out`.
+    /// written to `out`. Signals that ask this process for an end are handed on to it, and its end is waited for.
     pub(super) fn run(&self, force: bool, device: &Path, out: &mut dyn io::Write) -> io::Result<i32> {
         let mut command = Command::new(&self.program);
         command.args(&self.options);
@@ -54,8 +68,8 @@ impl E2fsck {
         // A device whose name begins with a dash is not an option.
         command.arg("--").arg(device);
         let status = match self.words {
-            Words::Through => command.status()?,
-            Words::Apart => command.stdout(Stdio::from(io::stderr())).status()?,
+            Words::Through => to_its_end(&mut command)?,
+            Words::Apart => to_its_end(command.stdout(Stdio::from(io::stderr())))?,
             Words::Kept => {
                 let done = command.output()?;
                 out.write_all(&done.stdout)?;
@@ -63,8 +77,39 @@ impl E2fsck {
                 done.status
             }
         };
-        Ok(status.code().unwrap_or_else(|| if status.signal().is_some() { 8 } else { 32 }))
+        let code = status.code().unwrap_or_else(|| if status.signal().is_some() { 8 } else { 32 });
+        Ok(if signals::asked() { code | CANCELLED } else { code })
     }
+}
+
+/// Runs a command that ends neither because nobody reads any more what it says (as below `| head -1`), nor alone where this process is
+/// asked to end.
+fn to_its_end(command: &mut Command) -> io::Result<ExitStatus> {
+    // SAFETY: signal(2) may be called between fork and exec; nothing else is done there.
+    unsafe {
+        command.pre_exec(|| Ok(signal(Signal::SIGPIPE, SigHandler::SigIgn).map(drop)?));
+    }
+    let _caught = signals::catch_for_now()?;
+    let mut child = command.spawn()?;
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let herald = scope.spawn(|| {
+            while !ended.load(Ordering::Acquire) {
+                if let Some(signal) = signals::last() {
+                    let _ = kill(pid, signal);
+                    return;
+                }
+                std::thread::park_timeout(NAP);
+            }
+        });
+        // Its number is nobody else's until it is waited for, and then nothing is sent there any more.
+        let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        ended.store(true, Ordering::Release);
+        herald.thread().unpark();
+        let _ = herald.join();
+        child.wait()
+    })
 }
 
 #[cfg(test)]

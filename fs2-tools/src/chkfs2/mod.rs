@@ -8,12 +8,13 @@ mod e2fsck;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use fs2_block::WriteAt;
 use fs2_engine::offline::{self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError, Unmarked};
 use fs2_ext2::{Layout, Problem};
-use fs2_store::{FileStore, StoreIo};
+use fs2_store::{FileStore, Stamp, Store, StoreIo};
 
 use crate::mkfs2::{Bar, Refusal, open, random, usage};
 use crate::output::quoted;
@@ -27,6 +28,9 @@ const UNCORRECTED: i32 = 4;
 const OPERATIONAL: i32 = 8;
 /// Exit code: the command line makes no sense.
 const USAGE: i32 = 16;
+
+/// Longer than a tick of the clock that files' times come from, 10 ms at most (CONFIG_HZ=100).
+const TICK: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,19 +52,19 @@ Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not correc
 #[command(name = "chkfs2", version, after_help = EXAMPLES)]
 struct Args {
     /// Change nothing
-    #[arg(short = 'n', conflicts_with_all = ["preen", "yes", "scrub"])]
+    #[arg(short = 'n', conflicts_with_all = ["preen", "yes", "scrub"], overrides_with = "no")]
     no: bool,
 
     /// Correct what can be corrected safely, without questions
-    #[arg(short = 'p', visible_short_alias = 'a', conflicts_with = "yes")]
+    #[arg(short = 'p', visible_short_alias = 'a', conflicts_with = "yes", overrides_with = "preen")]
     preen: bool,
 
     /// Answer every question with yes
-    #[arg(short = 'y')]
+    #[arg(short = 'y', overrides_with = "yes")]
     yes: bool,
 
     /// Check everything even if the volume seems good
-    #[arg(short = 'f')]
+    #[arg(short = 'f', overrides_with = "force")]
     force: bool,
 
     /// Overwrite every replica and leave an empty table
@@ -149,6 +153,8 @@ struct Before {
     stamped: bool,
     /// The mark that stood: erased, where e2fsck may write.
     unmarked: Option<Unmarked>,
+    /// What a write of e2fsck's would move.
+    stamps: Option<Vec<Stamp>>,
     /// When it was last mounted, where that could be read.
     mounted_at: Option<u32>,
 }
@@ -239,7 +245,10 @@ impl<'a> Session<'a> {
         let mut full = self.args.force || !before.marked;
         let new_volume_id = random().map_err(|e| Stop(e, OPERATIONAL))?;
         let mut report = loop {
-            self.run_e2fsck(full, out)?;
+            if let Err(stop) = self.run_e2fsck(full, out) {
+                self.put_back(&before);
+                return Err(stop);
+            }
             let volume = self.take_volume()?;
             self.refuse_changed(&volume, &before, full)?;
             let mut bar = Bar::new(self.args.json);
@@ -312,19 +321,25 @@ impl<'a> Session<'a> {
                     Ok(MarkFound::Valid) if written_since => Some(MarkFound::WrittenSince),
                     found => found.ok(),
                 };
+                let unmarked = self.unmark(&volume)?;
+                if unmarked.is_some() && !volume.is_device() {
+                    // What is written from here on has another time.
+                    std::thread::sleep(TICK);
+                }
                 Before {
                     marked: found == Some(MarkFound::Valid) && sound,
                     found,
                     written_since,
                     stamped,
-                    unmarked: self.unmark(&volume)?,
+                    stamps: unmarked.as_ref().and_then(|_| stamps(&volume)),
+                    unmarked,
                     mounted_at: Some(mounted_at(&look.layout)),
                 }
             }
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
-                let (marked, found, unmarked, mounted_at) = (false, None, None, None);
-                Before { marked, found, written_since, stamped, unmarked, mounted_at }
+                let (marked, found, unmarked, stamps, mounted_at) = (false, None, None, None, None);
+                Before { marked, found, written_since, stamped, unmarked, stamps, mounted_at }
             }
             Err(e) => return Err(self.stop(e)),
         };
@@ -345,6 +360,24 @@ impl<'a> Session<'a> {
             ) => Err(self.stop(e)),
             // No table to use: e2fsck comes first, the check behind it says so.
             Err(_) => Ok(None),
+        }
+    }
+
+    /// e2fsck failed: where it has written nothing and found nothing that it left as it is, the mark that was erased for it stands
+    /// again. Superblock and bitmaps tell nothing of that: they are what it writes last.
+    fn put_back(&mut self, before: &Before) {
+        let Some((unmarked, then)) = before.unmarked.as_ref().zip(before.stamps.as_ref()) else { return };
+        if self.code & UNCORRECTED != 0 {
+            return;
+        }
+        let Ok(volume) = self.take_volume() else { return };
+        // What it wrote may still be in the kernel's memory, where no device has counted it.
+        if StoreIo::new(&volume).flush().is_err() || stamps(&volume).as_ref() != Some(then) {
+            return;
+        }
+        let again = self.with(&volume, |devices| offline::mark_again(devices, unmarked));
+        if matches!(again, Ok(true)) && before.stamped {
+            let _ = fs2d::runtime::remember_stamp(&self.args.device, &volume);
         }
     }
 
@@ -487,6 +520,11 @@ impl<'a> Session<'a> {
             ),
         };
     }
+}
+
+/// What a write moves, of the volume and of what is below it; `None` where the kernel does not count.
+fn stamps(volume: &FileStore) -> Option<Vec<Stamp>> {
+    Some(std::iter::once(volume.stamp()?).chain(volume.stamps_below()).collect())
 }
 
 /// When the volume was last mounted (`s_mtime`), seconds since 1970.

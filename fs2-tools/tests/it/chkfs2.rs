@@ -587,6 +587,40 @@ fn no_mark_stands_while_e2fsck_may_write() {
     assert!(standing("during") && std::fs::read(&path).unwrap() == as_it_was);
 }
 
+/// A pipe's reader that left (`| head -1`) ended e2fsck, a signal chkfs2, and the mark that had been erased before was gone.
+#[test]
+fn where_e2fsck_fails_and_has_written_nothing_the_mark_stands_again() {
+    use std::process::{Command, Stdio};
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    for options in ["-fp", "-fy", "-ffy"] {
+        let mut chkfs2 = Command::new(CHKFS2);
+        chkfs2.args([options, "v"]).current_dir(dir).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut chkfs2 = chkfs2.spawn().unwrap();
+        drop((chkfs2.stdout.take(), chkfs2.stderr.take()));
+        assert_eq!(chkfs2.wait().unwrap().code(), Some(0), "{options}");
+        assert_eq!(active(&path), (replicas.len(), 0), "{options}");
+    }
+    let asked =
+        "trap 'exit 32' TERM; kill -TERM $PPID; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; done; exit 0";
+    for (script, code) in [("exit 8", 8), ("kill -9 $$", 8), (asked, 32)] {
+        let said = instead_of_e2fsck(dir, script, &["-f", "-p", "v"]);
+        assert_eq!(said.code, code, "{script}: {said:?}");
+        assert!(said.err.contains("the replica table was not checked"), "{said:?}");
+        assert_eq!(active(&path), (replicas.len(), 0), "{script}");
+    }
+    // What is wrong and was left so, or was written, is vouched for by nobody.
+    let as_it_was = std::fs::read(&path).unwrap();
+    for script in ["exit 12", "printf x | dd of=v bs=1 seek=1000 conv=notrunc; exit 8"] {
+        std::fs::write(&path, &as_it_was).unwrap();
+        assert_eq!(instead_of_e2fsck(dir, script, &["-f", "-p", "v"]).code & 8, 8, "{script}");
+        let session = Session::start(&path, None);
+        assert!(!session.is_active(), "{script}");
+        session.kill();
+    }
+}
+
 /// e2fsck refuses to begin then; the mark had been erased for it and did not come back.
 #[test]
 fn where_nobody_can_be_asked_nothing_is_written() {

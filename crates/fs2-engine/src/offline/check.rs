@@ -142,6 +142,25 @@ pub fn unmark(devices: &mut Devices<'_>) -> Result<Option<Unmarked>, OfflineErro
     Ok(Some(Unmarked { token: mark.token, sums }))
 }
 
+/// Writes a mark again that [`unmark`] erased, where it counts and nobody wrote the volume since, as the caller knows. Whether it stands.
+///
+/// # Errors
+/// Where there is no table, or devices fail.
+pub fn mark_again(devices: &mut Devices<'_>, unmarked: &Unmarked) -> Result<bool, OfflineError> {
+    let layout = Layout::read(&mut *devices.volume)?;
+    layout.check_usable()?;
+    let place = Place::find(devices, &layout)?;
+    let found = place.slots(devices.home())?;
+    let mut stands = Stands::of(&found, &place)?;
+    match (&unmarked.sums, unmarked.found(&layout)) {
+        (Ok(sums), MarkFound::Valid) if stands.header.mark.is_none() => {
+            stands.write_mark(&place, devices, &layout, sums)?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
 /// How a check is to be done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions<'a> {

@@ -38,7 +38,7 @@ use fs2_block::{BlockNo, WriteAt};
 use fs2_ext2::Problem;
 use fs2_table::FORMAT_VERSION;
 
-pub use check::{CheckOptions, CheckReport, Look, MarkFound, Unmarked, check, look, unmark};
+pub use check::{CheckOptions, CheckReport, Look, MarkFound, Unmarked, check, look, mark_again, unmark};
 pub use create::{CreateOptions, Created, create, table_bytes};
 pub use replicate::{ReplicateOptions, Replicated, replicate};
 pub(crate) use undo::other_volume;
