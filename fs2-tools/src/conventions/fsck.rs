@@ -20,14 +20,13 @@ usage: fsck.fs2 [-apynfrv] [-C FD] [--table PATH] DEVICE; fsck(8) calls it
 It is chkfs2; a plain ext2 volume is checked by e2fsck. A table kept apart is found by the line in /etc/fstab.
 
 EXAMPLES:
-  fsck -t fs2 -p /dev/sdb1
+  fsck.fs2 -p /dev/sdb1
   fsck -A -a                as when the machine starts
 
 EXIT CODES: those of fsck(8): 0 clean, 1 mended, 4 left as it is, 8 failed, 16 wrong usage";
 
 pub(super) fn run(args: Vec<OsString>) -> u8 {
-    // -r asks questions, as is done without; -v would have e2fsck say more.
-    let args: Vec<OsString> = args.into_iter().filter(|a| a != "-r" && a != "-v").collect();
+    let args = without_r_and_v(args);
     let told = args.iter().any(|a| a.as_encoded_bytes().starts_with(b"--table"));
     let plain = args.last().filter(|_| !told).map(Path::new).filter(|d| is_plain(d));
     let table = plain.and_then(table_by_fstab);
@@ -46,6 +45,37 @@ pub(super) fn run(args: Vec<OsString>) -> u8 {
     let args = std::iter::once(OsString::from("fsck.fs2")).chain(table).chain(args);
     let code = crate::chkfs2::run(args, &mut crate::output::Words::new(), &mut std::io::stderr());
     u8::try_from(code).unwrap_or(OPERATIONAL)
+}
+
+/// -r asks questions, as is done without; -v would have e2fsck say more. fsck(8) hands letters on as they come: `-fv` is one word.
+fn without_r_and_v(args: Vec<OsString>) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let bytes = arg.as_bytes();
+        let letters = bytes.strip_prefix(b"-").filter(|l| !l.is_empty() && !l.starts_with(b"-"));
+        // What stands behind -C is its value.
+        let valued = letters.and_then(|l| l.iter().position(|&b| b == b'C'));
+        let (word, value) = match letters {
+            None => (arg.clone(), bytes == b"--table"),
+            Some(letters) => {
+                let (flags, rest) = letters.split_at(valued.unwrap_or(letters.len()));
+                let flags = flags.iter().filter(|b| !b"rv".contains(b));
+                let word: Vec<u8> = b"-".iter().chain(flags).chain(rest).copied().collect();
+                (OsString::from_vec(word), rest == b"C")
+            }
+        };
+        let all = bytes == b"--";
+        if letters.is_none() || word != "-" {
+            kept.push(word);
+        }
+        if all {
+            kept.extend(args);
+            break;
+        }
+        kept.extend(value.then(|| args.next()).flatten());
+    }
+    kept
 }
 
 /// Whether there is an ext2 volume without a replica table on inode 5.
@@ -96,6 +126,29 @@ fn source_of(field: &[u8]) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `fsck -fv` of a volume was wrong usage, and nothing was checked.
+    #[test]
+    fn letters_that_say_nothing_here_are_left_out_of_every_word() {
+        for (line, kept) in [
+            ("-fv d", "-f d"),
+            ("-vp -r -v d", "-p d"),
+            ("-avf -rv d", "-af d"),
+            ("-rC -1 -y d", "-C -1 -y d"),
+            ("-vC0 -vfC5 d", "-C0 -fC5 d"),
+            ("--table -v -v d", "--table -v d"),
+            ("--table=/v -f d", "--table=/v -f d"),
+            ("-v -- -rv", "-- -rv"),
+            ("-fn - d", "-fn - d"),
+        ] {
+            let args = line.split(' ').map(OsString::from).collect();
+            assert_eq!(
+                without_r_and_v(args),
+                kept.split(' ').map(OsString::from).collect::<Vec<_>>(),
+                "{line}"
+            );
+        }
+    }
 
     #[test]
     fn the_line_of_the_device_says_where_its_table_is() {

@@ -179,6 +179,11 @@ fn fsck_and_mkfs_by_type() {
         echo "$device /srv fs2 defaults 0 2" > fstab
         FSTAB_FILE=fstab fsck -A -T -a -C > said; grep -q 'replica table clean' said
         FSTAB_FILE=fstab fsck -T -f -p "$device" > said; grep -q 'replica table' said
+        # It hands letters on as one word.
+        for letters in "-fv -y" -vp -avf "-f -f -p"; do
+            FSTAB_FILE=fstab fsck -T $letters "$device" > said; grep -q 'replica table' said
+        done
+        fsck.fs2 -rf -ry -C -1 "$device" > said; grep -q 'replica table' said
         mount "$device" plain; echo foreign > plain/file; umount plain
         code=0; FSTAB_FILE=fstab fsck -A -T -n > said || code=$?; [ $code = 4 ]; grep -q 'NOT corrected' said
         code=0; FSTAB_FILE=fstab fsck -A -T -y > said || code=$?; [ $code = 1 ]; grep -q 'written and marked' said
