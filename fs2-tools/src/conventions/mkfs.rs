@@ -18,6 +18,7 @@ pub(super) const HELP: &str = "\
 usage: mkfs.fs2 [--space SHARE] [--table PATH] [OPTIONS OF mke2fs] DEVICE [BLOCKS]
   --space SHARE, --table PATH   as of mkfs2
   -F                            make a new file system, whatever the device holds
+  -n                            only show what mke2fs would make
   others                        go to mke2fs: -b -i -I -L -m -N -T -U -E -O -q -v ...
 An ext2 volume is converted as it is, with its files, unless -F is given.
 
@@ -43,6 +44,10 @@ struct Args {
     theirs: Vec<OsString>,
     force: bool,
     quiet: bool,
+    /// mke2fs only shows what it would do.
+    dry: bool,
+    /// The versions are asked for, and nothing else.
+    version: bool,
     device: PathBuf,
     blocks: Option<OsString>,
 }
@@ -68,6 +73,8 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
             for (at, letter) in letters.char_indices() {
                 parsed.force |= letter == 'F';
                 parsed.quiet |= letter == 'q';
+                parsed.dry |= letter == 'n';
+                parsed.version |= letter == 'V';
                 option = letter;
                 if WITH_VALUE.contains(letter) {
                     value = Some(letters[at + letter.len_utf8()..].to_owned());
@@ -75,18 +82,29 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
                 }
                 refuse(letter, "")?;
             }
+            // Without the value, where that stands in the same word.
+            let flags = value.as_deref().map(|v| letters.strip_suffix(v).unwrap_or(letters).to_owned());
+            let before = parsed.theirs.len();
             parsed.theirs.push(arg);
-            if let Some(mut value) = value {
+            if let Some((mut value, flags)) = value.zip(flags) {
                 if value.is_empty() {
                     let next = args.next().ok_or("an option lacks its value")?;
                     value = next.to_string_lossy().into_owned();
                     parsed.theirs.push(next);
                 }
                 refuse(option, &value)?;
+                if let Some(flags) = flags.strip_suffix('t') {
+                    // mke2fs is told of ext2 once, by us.
+                    parsed.theirs.truncate(before);
+                    parsed.theirs.extend((!flags.is_empty()).then(|| format!("-{flags}").into()));
+                }
             }
         } else {
             places.push(arg);
         }
+    }
+    if parsed.version {
+        return Ok(parsed);
     }
     let mut places = places.into_iter();
     parsed.device = places.next().ok_or_else(usage)?.into();
@@ -101,7 +119,9 @@ fn parse(args: Vec<OsString>) -> Result<Args, String> {
 fn refuse(option: char, value: &str) -> Result<(), String> {
     let what = match option {
         'j' | 'J' => "a journal".into(),
-        't' => "another type".into(),
+        't' if value != "ext2" => return Err(format!("-{option} {value}: an FS2 volume is an ext2 volume")),
+        // What mke2fs.conf says of these has a journal.
+        'T' if value.split(',').any(|kind| ["ext3", "ext4"].contains(&kind)) => "a journal".into(),
         'b' => match value.trim_start_matches('-').parse() {
             Ok(bytes) if BlockSize::new(bytes).is_none() => format!("blocks of {bytes} bytes"),
             _ => return Ok(()),
@@ -144,12 +164,17 @@ fn look(device: &Path) -> Result<Holds, String> {
     let field = |name: &str| said.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix('='));
     Ok(match (code, field("TYPE"), field("PTTYPE")) {
         (_, Some("ext2"), _) => Holds::Ext2,
-        (_, Some(other), _) => Holds::Other(format!("a {other} file system")),
-        (_, None, Some(table)) => Holds::Other(format!("a {table} partition table")),
+        (_, Some(other), _) => Holds::Other(format!("{} file system", with_article(other))),
+        (_, None, Some(table)) => Holds::Other(format!("{} partition table", with_article(table))),
         // 2: nothing was recognized.
         (Some(2), None, None) => Holds::Nothing,
         _ => Holds::Other("several file systems at once".into()),
     })
+}
+
+fn with_article(noun: &str) -> String {
+    let an = noun.starts_with(['a', 'e', 'i', 'o', 'u']);
+    format!("{} {noun}", if an { "an" } else { "a" })
 }
 
 pub(super) fn run(args: Vec<OsString>) -> u8 {
@@ -164,6 +189,10 @@ pub(super) fn run(args: Vec<OsString>) -> u8 {
 
 fn make(args: Vec<OsString>) -> Result<u8, String> {
     let args = parse(args)?;
+    if args.version {
+        println!("mkfs.fs2 {}", env!("CARGO_PKG_VERSION"));
+        return Ok(0);
+    }
     let device = args.device.display();
     let new = match look(&args.device)? {
         _ if args.force => true,
@@ -197,7 +226,7 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
         if !made.success() {
             return Err(format!("mke2fs ended with {made}; {device} is no FS2 volume"));
         }
-        if args.theirs.iter().any(|a| a == "-n") {
+        if args.dry {
             return Ok(0);
         }
     }
@@ -223,11 +252,31 @@ mod tests {
         let a = parsed("-qFO none,filetype -b -1024 x").unwrap();
         assert!(a.quiet && a.force);
         assert_eq!(a.theirs, ["-qFO", "none,filetype", "-b", "-1024"]);
+        // mkfs2 was run behind a mke2fs that had only shown what it would do.
+        for (line, dry) in [
+            ("-n x", true),
+            ("-Fn x", true),
+            ("-F -vn x", true),
+            ("-qnb 1024 x", true),
+            ("-Ln x", false),
+            ("-F -N 9 x", false),
+        ] {
+            assert_eq!(parsed(line).unwrap().dry, dry, "{line}");
+        }
+        for (line, theirs) in
+            [("-t ext2 x", &[][..]), ("-text2 -q x", &["-q"]), ("-Ft ext2 -q x", &["-F", "-q"])]
+        {
+            assert_eq!(parsed(line).unwrap().theirs, theirs, "{line}");
+        }
+        assert!(parsed("-V").unwrap().version);
+        assert_eq!((with_article("ext4"), with_article("gpt")), ("an ext4".into(), "a gpt".into()));
         for bad in [
             "",
             "-b",
             "-j x",
             "-t ext4 x",
+            "-qt ext4 x",
+            "-T small,ext4 x",
             "--spce 1 x",
             "a 1 2",
             "--space",

@@ -199,6 +199,14 @@ fn fsck_and_mkfs_by_type() {
         mkfs -t fs2 image 2> said && false; grep -q 'is an FS2 volume already' said
         mkfs -t fs2 -L other image 2> said && false; grep -q 'contains an ext2 file system' said
         mkfs -t fs2 -F -q -L other image; dumpe2fs -h image 2> /dev/null | grep -q 'volume name: *other'
+        # What is only shown is not done.
+        cp image kept
+        for letters in -Fn "-F -vn" "-F -q -n"; do mkfs.fs2 $letters image > said; cmp image kept; done
+        truncate -s 64M hole; mkfs.fs2 -vn hole > said; grep -q 'Superblock' said; [ $(stat -c %b hole) = 0 ]
+        mkfs -t fs2 -F -T ext4 image 2> said && false; grep -q 'with a journal' said; cmp image kept
+        mkfs.fs2 -F -q -t ext2 hole; chkfs2 -n hole > said; mkfs.fs2 -V | grep -q '^mkfs.fs2 [0-9]'
+        truncate -s 8M four; mke2fs -q -t ext4 four
+        mkfs -t fs2 four 2> said && false; grep -q 'contains an ext4 file system' said
         truncate -s 8M swap; mkswap swap > /dev/null
         mkfs -t fs2 swap 2> said && false; grep -q 'contains a swap' said
         mkfs -t fs2 -j swap 2> said && false; grep -q 'with a journal' said
