@@ -84,9 +84,14 @@ fn tool(name: &str, args: &[&str], input: Option<&str>) -> Result<(), DemoError>
         stdin.write_all(text.as_bytes()).map_err(step(name))?;
     }
     let out = child.wait_with_output().map_err(step(name))?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr);
-        return Err(DemoError::Step(format!("{name} failed: {}", said.trim())));
+    let said = String::from_utf8_lossy(&out.stderr);
+    // debugfs ends well whatever it failed at, as where there is no room.
+    let complaint = said.lines().find(|line| name == "debugfs" && !line.starts_with("debugfs "));
+    if !out.status.success() || complaint.is_some() {
+        let (image, said) = (args.last().unwrap_or(&""), complaint.unwrap_or(said.trim()));
+        return Err(DemoError::Step(format!(
+            "{name} {image} failed: {said}; TMPDIR says where the image is made"
+        )));
     }
     Ok(())
 }
@@ -94,7 +99,7 @@ fn tool(name: &str, args: &[&str], input: Option<&str>) -> Result<(), DemoError>
 /// Makes both images in `dir`.
 pub(super) fn make(dir: &Path) -> Result<Made, DemoError> {
     let tree = dir.join("tree");
-    std::fs::create_dir(&tree).map_err(step("a directory"))?;
+    std::fs::create_dir(&tree).map_err(step(tree.display()))?;
     let mut files = Vec::new();
     let mut commands = String::new();
     let mut draw = 0x9e37_79b9_7f4a_7c15u64;
@@ -109,7 +114,7 @@ pub(super) fn make(dir: &Path) -> Result<Made, DemoError> {
             let len = 4096 + (next() % 48) as usize * 1024 + (next() % 1024) as usize;
             let file = File { path: format!("{name}/{i:03}"), seed: next() << 20 | i as u64, len };
             let local = tree.join(format!("{name}-{i:03}"));
-            std::fs::write(&local, file.content()).map_err(step("a file"))?;
+            std::fs::write(&local, file.content()).map_err(step(local.display()))?;
             commands += &format!("write {} {i:03}\n", local.display());
             files.push(file);
         }
@@ -125,7 +130,7 @@ pub(super) fn make(dir: &Path) -> Result<Made, DemoError> {
     let (plain, fs2) = (dir.join("ext2.img"), dir.join("fs2.img"));
     let image =
         plain.to_str().ok_or_else(|| DemoError::Step("the temporary directory's name is not text".into()))?;
-    std::fs::File::create(&plain).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(step("the image"))?;
+    std::fs::File::create(&plain).and_then(|f| f.set_len(IMAGE_BYTES)).map_err(step(plain.display()))?;
     let inodes = (GROUPS * GROUP_INODES).to_string();
     let args = ["-q", "-F", "-t", "ext2", "-b", "4096", "-m", "0", "-N", &inodes, image];
     tool("mke2fs", &args, None)?;

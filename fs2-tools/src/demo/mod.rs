@@ -4,11 +4,10 @@ mod image;
 mod in_process;
 mod through_kernel;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -19,7 +18,9 @@ use fs2d::settings::{Settings, parse_time_scale};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::new_file::NewFile;
+use crate::output::is_lost;
 use crate::report::{self, AddressSeries, DemoReport, ImageFacts, RunRow, render_html, render_table};
+use crate::signals;
 
 /// Options of `fs2 demo`.
 #[derive(Args, Clone, Debug)]
@@ -66,7 +67,7 @@ pub enum DemoError {
     /// A step failed.
     #[error("{0}")]
     Step(String),
-    /// Ctrl-C.
+    /// By Ctrl-C, SIGTERM or SIGHUP.
     #[error("interrupted; everything was cleaned up")]
     Interrupted,
 }
@@ -81,14 +82,8 @@ fn step(what: impl std::fmt::Display) -> impl FnOnce(std::io::Error) -> DemoErro
     move |e| DemoError::Step(format!("{what}: {e}"))
 }
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn interrupt(_: libc::c_int) {
-    INTERRUPTED.store(true, Ordering::SeqCst);
-}
-
 fn check_interrupt() -> Result<(), DemoError> {
-    if INTERRUPTED.load(Ordering::SeqCst) { Err(DemoError::Interrupted) } else { Ok(()) }
+    if signals::asked() { Err(DemoError::Interrupted) } else { Ok(()) }
 }
 
 /// What a run reads through: a mounted volume, or one in this process.
@@ -111,23 +106,17 @@ trait System {
 
 /// Runs the demo; what `main` returns.
 pub fn main(options: &Options) -> ExitCode {
-    // SAFETY: the handler only stores to an atomic.
-    let caught = unsafe {
-        nix::sys::signal::signal(
-            nix::sys::signal::Signal::SIGINT,
-            nix::sys::signal::SigHandler::Handler(interrupt),
-        )
-    };
-    if let Err(e) = caught {
+    if let Err(e) = signals::catch() {
         eprintln!("fs2: Ctrl-C will not clean up: {e}");
     }
-    match run(options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(DemoError::Interrupted) => {
+    match (run(options), signals::last()) {
+        (Ok(()), _) => ExitCode::SUCCESS,
+        // Also where it is a program or a mount that was interrupted.
+        (Err(_), Some(signal)) => {
             eprintln!("fs2: {}", DemoError::Interrupted);
-            ExitCode::from(130)
+            ExitCode::from(128 + signal as u8)
         }
-        Err(e) => {
+        (Err(e), None) => {
             eprintln!("fs2: {e}");
             ExitCode::FAILURE
         }
@@ -248,20 +237,26 @@ fn run(options: &Options) -> Result<(), DemoError> {
         copies_written,
         notes,
     };
-    page.write(&render_html(&report)).map_err(|e| DemoError::Step(e.0))?;
     drop(dir);
+    // First what took long, wherever the page should have gone.
     if options.json {
         let text = serde_json::to_string(&report).map_err(|e| DemoError::Step(e.to_string()))?;
         println!("{text}");
     } else {
         println!("\n{}", render_table(&report));
+    }
+    page.write(&render_html(&report)).map_err(|e| DemoError::Step(e.0))?;
+    if !options.json {
         println!(
             "report: {}  ({:.0} s in all; nothing else is left)",
             place.display(),
             started.elapsed().as_secs_f64()
         );
     }
-    std::io::stdout().flush().map_err(step("standard output"))
+    if is_lost() {
+        return Err(DemoError::Step("what was to be said could not be written".into()));
+    }
+    Ok(())
 }
 
 fn progress(steps: u64, json: bool) -> ProgressBar {

@@ -47,3 +47,25 @@ fn the_demo_reads_from_replicas_and_leaves_nothing() {
     assert_eq!(left(&work), ["report.html"]);
     assert!(left(&temporary).is_empty(), "{:?}", left(&temporary));
 }
+
+/// What had no room was missed when it was read, by its name alone: debugfs ends well whatever it fails at.
+#[test]
+fn what_debugfs_cannot_write_is_told_of() {
+    if !needs(&["mke2fs", "debugfs"].map(Need::Program)) {
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    let (temporary, bin) = (scratch.make_dir("tmp"), scratch.make_dir("bin"));
+    let debugfs = bin.join("debugfs");
+    let script =
+        "#!/bin/sh\necho 'debugfs 1.47.0 (5-Feb-2023)' >&2; cat > /dev/null; echo '256: no room' >&2\n";
+    std::fs::write(&debugfs, script).unwrap();
+    std::fs::set_permissions(&debugfs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut demo = scratch.command("fs2");
+    demo.env("TMPDIR", &temporary).env("PATH", path).current_dir(scratch.dir());
+    let said =
+        run(demo.args(["demo", "--in-process"])).ended(1).says("ext2.img failed: 256: no room; TMPDIR says");
+    assert!(said.err.contains(temporary.to_str().unwrap()), "{}", said.err);
+}
