@@ -37,11 +37,9 @@ pub(crate) fn detect(head: &[u8]) -> Result<Format, TraceError> {
     }
     match candidates[..] {
         [format] => Ok(format),
+        [] if head.is_empty() => Err(TraceError::Unfit("the input is empty, expected a trace".to_owned())),
         [] => Err(TraceError::Unrecognised {
-            what: match head {
-                [] => "the input is empty".to_owned(),
-                head => format!("no trace format fits what begins with {:?}", first_line(head)),
-            },
+            what: format!("no trace format fits what begins with {:?}", first_line(head)),
         }),
         _ => {
             let names = candidates.iter().map(|f| f.name()).collect::<Vec<_>>().join(" and ");

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use fs2_block::Nanos;
 use fs2_trace::{Count, Percentiles, Stream, Summariser, Summary};
 use serde_json::json;
 
@@ -30,13 +31,32 @@ pub(super) struct Args {
     read: ReadArgs,
 }
 
+/// What no two requests of a trace lie apart.
+const A_YEAR: Nanos = Nanos(365 * 86_400 * 1_000_000_000);
+
+/// For people.
+pub(super) fn years(time: Nanos) -> String {
+    format!("{:.1} years", time.as_secs_f64() / A_YEAR.as_secs_f64())
+}
+
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
     let mut stream = args.read.open(&args.traces, false)?;
     let mut summariser = Summariser::new();
     let mut records = 0;
+    let (mut before, mut jump) = (None, None);
     for record in &mut stream {
-        summariser.add(&record.map_err(|e| Failure(e.to_string()))?);
+        let record = record.map_err(|e| Failure(e.to_string()))?;
+        summariser.add(&record);
         records += 1;
+        let gap = record.at.since(before.replace(record.at).unwrap_or(record.at));
+        jump = jump.or((gap > A_YEAR).then_some((records, gap)));
+    }
+    if let Some((n, gap)) = jump {
+        let gap = years(gap);
+        writeln!(
+            err,
+            "fs2-replay: request {n} comes {gap} after the one before it: is the time of either wrong?"
+        )?;
     }
     let summary = summariser.finish();
     tell_skipped(&stream, err)?;

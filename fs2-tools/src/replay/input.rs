@@ -217,6 +217,9 @@ pub(super) fn refuse_once<'a>(
 }
 
 fn open(paths: &[PathBuf], options: OpenOptions, quiet: bool) -> Result<Stream, Failure> {
+    if paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
+        return Err(Failure("- is named twice, and there is one standard input".to_owned()));
+    }
     let mut inputs: Vec<(String, BoxRead)> = Vec::new();
     let mut files = Vec::new();
     for path in paths {

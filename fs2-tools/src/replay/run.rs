@@ -30,7 +30,7 @@ use super::outputs;
 use super::profile::{load, told};
 use crate::mkfs2::parse_percent;
 use crate::new_file::NewFile;
-use passes::Passes;
+use passes::{Passes, in_time};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,7 +143,11 @@ pub(super) fn parse_time(text: &str) -> Result<Nanos, String> {
     };
     let value: f64 = number.trim().parse().map_err(|_| wrong())?;
     // A month at most: nothing above it can be meant.
-    if (0.0..=2.7e9).contains(&(value * ms)) { Ok(Nanos::from_millis_f64(value * ms)) } else { Err(wrong()) }
+    match value * ms {
+        ms if (0.0..=2.7e9).contains(&ms) => Ok(Nanos::from_millis_f64(ms)),
+        ms if ms > 0.0 => Err(format!("'{text}' is longer than a month, the most that is taken")),
+        _ => Err(wrong()),
+    }
 }
 
 /// 0: until it fills the drive.
@@ -489,7 +493,8 @@ fn replay(
             replay.prepare();
         }
         if !args.train.is_empty() {
-            replay.run(open(args, &args.train)?.take(limit(args))).map_err(bad_trace)?;
+            let mut records = open(args, &args.train)?.take(limit(args));
+            in_time(args, &mut records, |records| replay.run(records).map(drop).map_err(bad_trace))?;
             replay.idle(args.idle_between);
         }
         Ok(replay)
@@ -534,7 +539,8 @@ fn bounds(
         let judge = args.belief.drive(drive.clone());
         let mut bounds = Bounds::new(&judge, map.block_size, pace(args));
         if !args.train.is_empty() {
-            bounds.run(open(args, &args.train)?.take(limit(args))).map_err(bad_trace)?;
+            let mut records = open(args, &args.train)?.take(limit(args));
+            in_time(args, &mut records, |records| bounds.run(records).map(drop).map_err(bad_trace))?;
         }
         Ok(bounds)
     };

@@ -379,6 +379,50 @@ fn without_copies_nothing_warms_up() {
     assert!(json["policies"][0]["warm_up_runs"].is_null());
 }
 
+/// Found: the clock stood still at its end, and the second run took no time, busy for 184,725,600 % of it.
+#[test]
+fn a_time_that_no_clock_of_all_runs_reaches_is_refused() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.to_str().expect("a name in text").to_owned()
+    };
+    let line = |at: &str| format!("0,80,4096,r,0.0\n0,800,4096,r,0.01\n0,8000,4096,r,{at}\n");
+    let (bad, good) = (put("bad.spc", &line("18446744072")), put("good.spc", &line("0.02")));
+    let filetime = put(
+        "filetime.csv",
+        "128166372003061629,hm,1,Read,383496192,32768,1313\n0,hm,1,Read,0,512,1\n\
+         128166372003061629,hm,1,Read,383496192,32768,1313\n",
+    );
+    let says = "584.9 years after the first of its run, and of 3 runs none may take more than 73.1 years";
+    for args in [&[&*bad][..], &[&*good, "--train", &*bad]] {
+        let (code, out, err) =
+            replay(&[args, &["--used", "60%", "--runs", "3", "--policy", "none"]].concat());
+        assert!(code == 1 && out.is_empty(), "{out}{err}");
+        assert!(err.contains("request 3 comes ") && err.contains(says) && err.contains("--limit 2"), "{err}");
+    }
+    for limited in [&[&*bad, "--limit", "2"][..], &[&*bad, "--closed-loop"], &[&*good]] {
+        assert_eq!(replay(&[limited, &["--runs", "3", "--policy", "none"]].concat()).0, 0, "{limited:?}");
+    }
+    let (code, _, err) = replay(&[&good, "--idle-between", "1000000000s"]);
+    assert!(code == 2 && err.contains("is longer than a month"), "{err}");
+    for (trace, warned) in [(&bad, true), (&filetime, true), (&good, false)] {
+        let mut err = Vec::new();
+        let all = ["fs2-replay", "info", trace].map(Into::into);
+        assert_eq!(fs2_tools::replay::run(all, &mut Vec::new(), &mut err), 0);
+        let err = String::from_utf8_lossy(&err);
+        assert_eq!(err.contains(" years after the one before it"), warned, "{err}");
+    }
+    let (empty, mut err) = (put("empty", ""), Vec::new());
+    for args in [&["info", &*empty][..], &["info", "-", "-"]] {
+        let all = ["fs2-replay"].iter().chain(args).map(|a| (*a).into());
+        assert_eq!(fs2_tools::replay::run(all, &mut Vec::new(), &mut err), 1);
+    }
+    let err = String::from_utf8_lossy(&err);
+    assert!(err.contains("the input is empty, expected a trace\n") && err.contains("named twice"), "{err}");
+}
+
 /// Found: a pipe was read once and then said to be empty; a named one was waited for for ever.
 #[test]
 fn a_pipe_is_refused() {

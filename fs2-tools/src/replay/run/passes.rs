@@ -8,6 +8,7 @@ use fs2_trace::{Record, TraceError};
 
 use super::{Args, limit, open};
 use crate::replay::Failure;
+use crate::replay::info::years;
 
 /// A trace of at most so many requests is decoded once: 7 MiB. Longer ones are read anew for each pass, so that
 /// memory does not grow with them.
@@ -52,6 +53,7 @@ impl<'a> Passes<'a> {
         split: &[Nanos],
         mut run: impl FnMut(Records<'_>) -> Result<(), Failure>,
     ) -> Result<Left, Failure> {
+        let mut run = |records: Records<'_>| in_time(self.args, records, &mut run);
         (0..passes).try_fold(Left::default(), |_, _| self.pass(|records| cut(records, split, &mut run)))
     }
 
@@ -83,6 +85,42 @@ impl<'a> Passes<'a> {
         };
         Ok(left)
     }
+}
+
+/// Calls `run` with the records of a run up to the first one that comes so late that the clock of all runs would come to its end, and
+/// refuses that. A run that waits for answers and not for the trace's times takes all.
+///
+/// # Errors
+/// Which record it is, by number from 1; those of `run`.
+pub(super) fn in_time(
+    args: &Args,
+    records: Records<'_>,
+    run: impl FnOnce(Records<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if args.closed_loop {
+        return run(records);
+    }
+    let runs = 1 + u64::from(super::passes(args)) * args.split.len().max(1) as u64;
+    // The other half is for what is late.
+    let longest = Nanos(u64::MAX / 2 / runs) - args.idle_between;
+    let (mut n, mut first, mut over) = (0u64, None, None);
+    run(&mut records.take_while(|record| {
+        let Ok(record) = record else { return true };
+        let after = record.at.since(*first.get_or_insert(record.at));
+        n += 1;
+        over = (after > longest).then_some(after);
+        over.is_none()
+    }))?;
+    over.map_or(Ok(()), |after| {
+        let before = n - 1;
+        Err(Failure(format!(
+            "request {n} comes {} after the first of its run, and of {} runs none may take more than {}; if its time is wrong, \
+             --limit {before} ends before it",
+            years(after),
+            runs - 1,
+            years(longest)
+        )))
+    })
 }
 
 fn cut(
