@@ -21,9 +21,29 @@ pub fn runtime_dir() -> PathBuf {
     dir.canonicalize().or_else(|_| std::path::absolute(&dir)).unwrap_or(dir)
 }
 
-/// What to add where no volume is found: others' daemons have other directories. Empty for root, and where [`RUNTIME_DIR`] says which.
-pub fn whose_are_seen() -> &'static str {
-    seen_by(nix::unistd::geteuid().is_root(), std::env::var_os(RUNTIME_DIR).is_some_and(|d| !d.is_empty()))
+/// What to add where no volume is found: that the runtime directory cannot be read, or that others' daemons have other directories. Empty
+/// for root, and where [`RUNTIME_DIR`] says which.
+pub fn whose_are_seen() -> String {
+    match unreadable() {
+        Some(why) => format!("; {why}"),
+        None => seen_by(
+            nix::unistd::geteuid().is_root(),
+            std::env::var_os(RUNTIME_DIR).is_some_and(|d| !d.is_empty()),
+        )
+        .to_owned(),
+    }
+}
+
+/// Why nothing is seen of the volumes that there may be, and what to do.
+pub fn unreadable() -> Option<String> {
+    let dir = runtime_dir();
+    let e = std::fs::read_dir(&dir).err().filter(|e| e.kind() != io::ErrorKind::NotFound)?;
+    let next = if e.kind() == io::ErrorKind::PermissionDenied {
+        "; it is for root, or for the user whose it is"
+    } else {
+        ""
+    };
+    Some(format!("the runtime directory {}: {e}{next}", dir.display()))
 }
 
 fn seen_by(root: bool, named: bool) -> &'static str {
@@ -54,7 +74,8 @@ fn named_dir() -> PathBuf {
 /// What the system says; `PermissionDenied` where it belongs to somebody else.
 pub fn make_runtime_dir() -> io::Result<PathBuf> {
     let dir = runtime_dir();
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+    let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(named)?;
     let dir = runtime_dir();
     let owner = std::fs::metadata(&dir)?.uid();
     if owner != nix::unistd::geteuid().as_raw() {

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
 use fs2_tools::volume::{self, Found, VolumeError};
 use fs2_tools::{eprintln, print, println};
-use fs2d::runtime::whose_are_seen;
+use fs2d::runtime::{unreadable, whose_are_seen};
 
 /// Accelerated ext2 volumes for spinning disks.
 #[derive(Parser, Debug)]
@@ -276,6 +276,9 @@ fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCod
 }
 
 fn all(json: bool) -> ExitCode {
+    if let Some(why) = unreadable() {
+        return failed(&VolumeError::Other(why), 2);
+    }
     let mut code = ExitCode::SUCCESS;
     let mut list = Vec::new();
     // An entry that has an error has no more than this.

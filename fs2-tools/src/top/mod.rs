@@ -26,6 +26,7 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
 use ratatui::{Frame, Terminal};
 
+use crate::output::is_lost;
 use crate::signals;
 use crate::volume::{Found, VolumeError, clear_dead, daemon_of, daemons};
 use app::{App, INTERVALS};
@@ -123,7 +124,7 @@ pub fn main(options: &Options) -> ExitCode {
         return match once(&found, options.interval) {
             Ok(text) => {
                 print!("{text}");
-                ExitCode::SUCCESS
+                if is_lost() { ExitCode::from(2) } else { ExitCode::SUCCESS }
             }
             Err(why) => fail(&why, 2),
         };

@@ -112,6 +112,11 @@ pub(super) fn wait_for_right(
         match take() {
             Ok(Some(ending)) => return Ok(Some(ending)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                let what =
+                    format!("{}: it needs root, or the user who mounted it (its log: {e})", what.display());
+                return Err(VolumeError::Other(what));
+            }
             Err(e) => return Err(io_error(format!("the log of {}", what.display()))(e)),
             Ok(None) if Instant::now() > until => {
                 let what =

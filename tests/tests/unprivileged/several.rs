@@ -113,3 +113,29 @@ fn who_answers_no_more_is_in_the_list_for_scripts() {
     }
     served.stop().ended(0);
 }
+
+/// "No volume is mounted by FS2" was said of what could not be looked at.
+#[test]
+fn a_runtime_directory_that_cannot_be_read_is_told_of() {
+    if !needs(&[Need::Program("mke2fs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, file) = (image(&scratch, "a"), scratch.path("file"));
+    std::fs::write(&file, "").unwrap();
+    let dir = format!("the runtime directory {}: Not a directory", file.display());
+    for (args, code) in [
+        (&["status"][..], 2),
+        (&["status", "--json"], 2),
+        (&["status", "/srv"], 2),
+        (&["umount", "/srv"], 32),
+    ] {
+        let mut fs2 = scratch.command("fs2");
+        let said = fs2_tests::run(fs2.env("FS2_RUNTIME_DIR", &file).args(args)).ended(code).says(&dir);
+        assert_eq!(said.out, "", "{args:?}");
+    }
+    let below = file.join("below");
+    let mut fs2d = scratch.command("fs2d");
+    fs2d.env("FS2_RUNTIME_DIR", &below).arg("serve").arg(&image);
+    fs2_tests::run(&mut fs2d).says(&below.display().to_string());
+}

@@ -96,6 +96,10 @@ fn without_a_terminal_it_prints_once_or_says_what_does() {
     let done = scratch.run("fs2", args).ended(0);
     assert_eq!(done.out.lines().count(), 24, "{}", done.out);
     assert!(done.out.lines().all(|l| l.chars().count() <= 80), "{}", done.out);
+    // What cannot be told is no success.
+    let mut full = std::process::Command::new("sh");
+    full.args(["-c", r#""$0" "$@" > /dev/full"#]).arg(fs2_tests::program("fs2")).args(args);
+    fs2_tests::run(&mut full).ended(2).says("No space left");
     done.says(" state     active; ").says("q quit  p pause").says(" nbd       a second: read 0 ");
     served.stop().ended(0);
     scratch.run("fs2", args).ended(2).says("no FS2 daemon answers");
