@@ -393,7 +393,16 @@ impl TablePlace {
     fn open(path: &Path, bytes: u64) -> Result<TablePlace, Refusal> {
         let (exists, empty) = match fs::metadata(path) {
             Ok(meta) => (true, meta.is_file() && meta.len() == 0),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => (false, true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                if path.is_symlink() {
+                    let what = format!("{}: a link to what is not there", path.display());
+                    return Err(Refusal {
+                        what,
+                        next: Some("make what it leads to, empty, or give that".into()),
+                    });
+                }
+                (false, true)
+            }
             Err(e) => return Err(Refusal::io(path, "looking at it", e)),
         };
         if exists && empty {

@@ -441,6 +441,12 @@ fn what_is_left_of_a_damaged_table_is_taken_away() {
         assert!(said.code != 0 && said.err.contains("no table of FS2's is found there"), "{said:?}");
     }
     assert!(used_blocks(&path) == before);
+    // Who does not need it is told the way out.
+    let said = run(dir, MKFS2, &["v"]);
+    assert!(said.err.contains("debugfs -w -R 'clri <5>' v; e2fsck -fy v;"), "{said:?}");
+    ok(dir, "debugfs", &["-w", "-R", "clri <5>", "v"]);
+    assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
+    ok(dir, MKFS2, &["v"]);
 }
 
 #[test]

@@ -211,6 +211,9 @@ fn bad_input_is_refused_and_nothing_written() {
     std::fs::write(dir.join("precious"), vec![7; 1 << 20]).unwrap();
     let before = hash(&dir.join("precious"));
     refused(dir, &["--table", "precious", "good"], &["holds something else"]);
+    std::os::unix::fs::symlink("nowhere", dir.join("dangling")).unwrap();
+    let said = run(dir, MKFS2, &["--table", "dangling", "good"]);
+    assert!(said.code == 1 && said.err.contains("dangling: a link to what is not there"), "{said:?}");
     refused(dir, &["--undo", "--table", "precious", "good"], &["cannot be used"]);
     assert_eq!(hash(&dir.join("precious")), before);
     std::fs::write(dir.join("small"), vec![0; 8192]).unwrap();

@@ -214,8 +214,9 @@ impl OfflineError {
             }
             OfflineError::Volume(Problem::NotTable { .. }) => {
                 format!(
-                    "no table of FS2's is found there; e2fsck -f {device} mends a damaged one as far as can be, and beside something \
-                     else the table goes elsewhere: mkfs2 --table PATH {device}"
+                    "no table of FS2's is found there; e2fsck -f {device} mends a damaged one as far as can be; where it finds nothing and \
+                     nobody needs the file: debugfs -w -R 'clri <5>' {device}; e2fsck -fy {device}; and beside something else the table \
+                     goes elsewhere: mkfs2 --table PATH {device}"
                 )
             }
             OfflineError::Remains(_) => {

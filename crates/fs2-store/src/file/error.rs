@@ -82,6 +82,9 @@ impl OpenError {
 
 fn next_step(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
+        Some(libc::EPERM) if nix::unistd::geteuid().is_root() => {
+            "; it may be immutable: lsattr shows it, chattr -i takes that away"
+        }
         Some(libc::EACCES | libc::EPERM) => "; run as root, or as a user who may open it",
         Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL) => {
             "; the file system lacks what is needed here, move the file to a local one"

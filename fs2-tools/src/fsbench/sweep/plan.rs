@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::super::measure::ColdMode;
 use super::super::measure::attach::parse_bytes;
+use super::super::measure::{ColdMode, LIMIT_BYTES_MIN, MemLimitError};
 use super::super::volumes::System;
 use super::super::{BenchError, Entry, Setup, find, parse_duration, preset_is_there};
 
@@ -248,6 +248,13 @@ impl Plan {
         if !(1..=10_000).contains(&text.runs) {
             return Err(usage("runs must be 1 to 10000"));
         }
+        for drive in &text.drives {
+            fs2d::daemon::profile(drive).map_err(|e| usage(e.to_string()))?;
+        }
+        let mem_limit = text.mem_limit.as_deref().map(parse_bytes).transpose().map_err(usage)?;
+        if let Some(bytes) = mem_limit.filter(|bytes| *bytes < LIMIT_BYTES_MIN) {
+            return Err(usage(format!("mem_limit: {}", MemLimitError::TooSmall(bytes))));
+        }
         let plan = Plan {
             bytes: parse_bytes(&text.size).map_err(usage)?,
             runs: text.runs,
@@ -255,7 +262,7 @@ impl Plan {
             seed: text.seed,
             scale: text.scale,
             duration: text.duration.as_deref().map(parse_duration).transpose().map_err(usage)?,
-            mem_limit: text.mem_limit.as_deref().map(parse_bytes).transpose().map_err(usage)?,
+            mem_limit,
             cold,
             time_scale: text.time_scale,
             drives: text.drives,
@@ -391,6 +398,8 @@ mod tests {
             (format!("variants = ['blk3k']\n{PLAN}"), "no variant 'blk3k'"),
             (format!("cold = 'icy'\n{PLAN}"), "icy"),
             (format!("runs = 0\n{PLAN}"), "runs must be"),
+            (PLAN.replace("wd800-repaired", "nope"), "no drive profile 'nope'"),
+            (format!("mem_limit = '1k'\n{PLAN}"), "mem_limit: "),
             (format!("duration = '0s'\n{PLAN}"), "more than 0"),
             (format!("nonsense = 1\n{PLAN}"), "nonsense"),
             (PLAN.replace("['wd800-repaired']", "[]"), "0 cells"),
