@@ -93,3 +93,49 @@ fn what_is_in_a_trace() {
     assert_eq!(fs2_tools::replay::run(args, &mut out, &mut err), 0);
     tells_of("`fs2-replay info --json TRACE`", &[serde_json::from_slice(&out).unwrap()]);
 }
+
+/// Of a program called in this process.
+fn said(args: &[&str]) -> Value {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let all = ["fs2-replay"].iter().chain(args).map(Into::into);
+    let code = fs2_tools::replay::run(all, &mut out, &mut err);
+    assert_eq!(code, 0, "{}", String::from_utf8_lossy(&err));
+    serde_json::from_slice(&out).unwrap()
+}
+
+#[test]
+fn what_replays_come_to() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // More than half of the reads lie a sector off the blocks.
+    let trace = put("a.txt", "0.0 D R 1 8 7 r\n0.1 D R 801 8 7 r\n0.2 D R 8001 9 7 r\n0.3 D W 9 8 7 w\n");
+    let run = said(&["run", "--json", "--runs", "1", "--policy", "none,fs2", "--without", "trails", &trace]);
+    tells_of("`fs2-replay run --json TRACE`", &[run]);
+    let disk = put("disk", &"x".repeat(8 << 20));
+    tells_of(
+        "`fs2-replay live --json TRACE DEVICE`",
+        &[said(&["live", "--json", "--buffered", &trace, &disk])],
+    );
+    let measured = put("m.trace", "R Miss 10 3 1700.0 1000000.0\nR Hit 20 4 550.0 0.0\n");
+    let validate = said(&["validate", "--json", "wd800-repaired", &measured]);
+    assert!(validate["groups"]["writes"].is_null());
+    tells_of("`fs2-replay validate --json PROFILE TRACE`", &[validate]);
+    let small = crate::replay_paper::small(dir.path());
+    let paper = said(&["paper", "--json", "--params", &small, "--workload", "cvs", "--runs", "1"]);
+    tells_of("`fs2-replay paper --json`", &[paper]);
+}
+
+#[test]
+fn what_the_demo_measured() {
+    use fs2_tools::report::{AddressSeries, DemoReport, RunRow};
+    let report = DemoReport {
+        runs: vec![RunRow::default()],
+        addresses: vec![AddressSeries { points: vec![(0.5, 7)], ..AddressSeries::default() }],
+        ..DemoReport::default()
+    };
+    tells_of("`fs2 demo --json`", &[serde_json::to_value(report).unwrap()]);
+}

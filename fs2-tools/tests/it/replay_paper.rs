@@ -12,7 +12,7 @@ fn paper(args: &[&str]) -> (i32, String, String) {
 }
 
 /// The built-in parameters, printed, and made small.
-fn small(dir: &std::path::Path) -> String {
+pub(crate) fn small(dir: &std::path::Path) -> String {
     let (code, mut text, err) = paper(&["--print-params"]);
     assert_eq!((code, err.as_str()), (0, ""));
     for (from, to) in [
