@@ -101,6 +101,11 @@ impl Site {
         seed: u64,
     ) -> Result<Site, BenchError> {
         let root = dir.join(SITE_NAME);
+        if root.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+            let what =
+                format!("{}: nothing is there to go on with; first run --runs 0 --keep", root.display());
+            return Err(BenchError::Refused(what));
+        }
         let marker = read_marker(&root)?;
         let refused = |what: String| Err(BenchError::Refused(format!("{}: {what}", root.display())));
         if marker.workload != workload || marker.seed != seed || marker.parameters != *parameters {
@@ -355,6 +360,8 @@ mod tests {
     #[test]
     fn what_was_prepared_is_taken_over_once() {
         let dir = tempfile::tempdir().unwrap();
+        let none = Site::reuse(dir.path(), "x", &serde_json::Value::Null, 5).unwrap_err().to_string();
+        assert!(none.contains("nothing is there to go on with; first run --runs 0 --keep"), "{none}");
         let mut site = make(dir.path());
         site.keep(true);
         drop(site);

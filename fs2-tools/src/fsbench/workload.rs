@@ -71,6 +71,13 @@ impl Setup {
                 Some(new) if new.type_str() == kind => table.insert(name.clone(), new.clone()),
                 _ => return Err(BenchError::Usage(format!("--set {name}: '{value}' is no {kind}"))),
             };
+            table.clone().try_into::<P>().map_err(|e| match value.parse::<i64>() {
+                Ok(..0) => BenchError::Usage(format!("--set {name}: '{value}' is below 0")),
+                _ => BenchError::Usage(format!(
+                    "--set {name}: '{value}' is none of its values: {}",
+                    e.message()
+                )),
+            })?;
         }
         table.try_into().map_err(|e| internal(&e))
     }

@@ -211,6 +211,7 @@ fn what_cannot_be_run_is_refused_before_anything_is_written() {
     for (args, code, says) in [
         (["zipf-1", "alpha=11"], 2, "0 to 10"),
         (["zipf-1", "alphas=1"], 2, "no such parameter"),
+        (["postmark", "files=-1"], 2, "--set files: '-1' is below 0"),
         (["zipf-alpha", "alphas=1,x"], 2, "'x' is no number"),
         (["shared", "files=0"], 2, "shared: 1 to"),
         (["hybrid", "hot_dir=/absent/dir"], 1, "no such directory"),
