@@ -2,8 +2,9 @@
 //! small file that unpacks to a large one costs time and not memory.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
+use flate2::bufread::GzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 
 use super::{BoxRead, peek};
@@ -63,7 +64,7 @@ pub fn unpack(input: BoxRead) -> io::Result<(Compression, BoxRead)> {
     let kind = compression(&head);
     let plain: BoxRead = match kind {
         Compression::None => input,
-        Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
+        Compression::Gzip => Box::new(Members(Some(GzDecoder::new(BufReader::new(input))))),
         Compression::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(input)),
         Compression::Xz => {
             let stream = Stream::new_stream_decoder(XZ_MEMORY_MAX, CONCATENATED)?;
@@ -76,6 +77,40 @@ pub fn unpack(input: BoxRead) -> io::Result<(Compression, BoxRead)> {
         }
     };
     Ok((kind, Box::new(Named { kind, plain })))
+}
+
+/// gzip's members, one behind the other. Zeros behind the last one fill a tape's block, and are no member, as for gzip(1).
+struct Members(Option<GzDecoder<BufReader<BoxRead>>>);
+
+impl Read for Members {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.0 {
+            // Also where the zeros behind it could not be read at once: an ended member ends again.
+            let n = member.read(buf)?;
+            if n > 0 || buf.is_empty() {
+                return Ok(n);
+            }
+            let more = skip_zeros(member.get_mut())?;
+            self.0 = self.0.take().filter(|_| more).map(|ended| GzDecoder::new(ended.into_inner()));
+        }
+        Ok(0)
+    }
+}
+
+/// Whether anything is left behind them.
+fn skip_zeros(input: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let bytes = input.fill_buf()?;
+        if bytes.is_empty() {
+            return Ok(false);
+        }
+        let zeros = bytes.iter().take_while(|&&b| b == 0).count();
+        let all = zeros == bytes.len();
+        input.consume(zeros);
+        if !all {
+            return Ok(true);
+        }
+    }
 }
 
 /// Says in its errors what was being unpacked.

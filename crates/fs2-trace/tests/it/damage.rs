@@ -203,6 +203,19 @@ fn a_packed_trace_that_ends_early_is_read_up_to_there() {
     }
 }
 
+/// Found: what fills a tape's last block was taken for a member with an invalid header.
+#[test]
+fn zeros_behind_gzip_are_no_damage() {
+    let (one, two) = (packed("gzip", lines(500).as_bytes()), packed("gzip", lines(500).as_bytes()));
+    for zeros in [1, 511, 100_000] {
+        let padded = [&one[..], &two, &vec![0; zeros]].concat();
+        assert_eq!(open(&padded, false).unwrap().map(Result::unwrap).count(), 1000, "{zeros}");
+        let (said, records, _) = both(&[&padded[..], b"this is no member of gzip"].concat());
+        assert!(said.contains("gzip: invalid gzip header"), "{said}");
+        assert_eq!(records.len(), 1000, "{zeros}");
+    }
+}
+
 #[test]
 fn binary_traces_that_were_packed_are_read_up_to_their_end() {
     for name in ["blktrace8.bin", "blktrace7-be.bin", "vscsi2.bin", "srt13.bin"] {
