@@ -537,7 +537,7 @@ impl Liveness {
 }
 
 /// Copies what `extent` brings onto `shadow`, which mirrors `at`. Says whether anything did.
-fn overlay(at: Extent, shadow: &mut [u8], extent: Extent, payload: Option<&[u8]>) -> bool {
+pub(crate) fn overlay(at: Extent, shadow: &mut [u8], extent: Extent, payload: Option<&[u8]>) -> bool {
     let Some(part) = extent.intersect(at) else { return false };
     let to = &mut shadow[(part.offset() - at.offset()) as usize..][..part.len() as usize];
     match payload {

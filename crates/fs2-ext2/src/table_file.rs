@@ -6,8 +6,9 @@
 //!     in use by nobody.
 
 use crate::block_map::{BlockMap, merge};
-use crate::inode::{Inode, MODE_REGULAR, TABLE_INO};
+use crate::inode::{INODE_BYTES, Inode, MODE_REGULAR, TABLE_INO, offset_of};
 use crate::layout::Layout;
+use crate::liveness::overlay;
 use crate::problem::Problem;
 use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
 
@@ -132,4 +133,44 @@ impl TableFile {
     pub fn blocks_count(&self) -> u64 {
         self.blocks.iter().map(|range| u64::from(range.len())).sum()
     }
+}
+
+/// Inode 5 as it was found, and as a client's writes leave it.
+///
+/// The kernel exchanges it for another file's at one call (`EXT4_IOC_SWAP_BOOT`, what this inode is reserved for), and writes none of the
+/// table's blocks: the inode alone says that they are another file's now.
+#[derive(Clone, Debug)]
+pub struct TableInode {
+    at: Extent,
+    now: [u8; INODE_BYTES],
+    found: Inode,
+}
+
+impl TableInode {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// As [`Inode::read`].
+    pub fn read(layout: &Layout, dev: &mut dyn ReadAt) -> Result<TableInode, Problem> {
+        let at = Extent::new(offset_of(layout, TABLE_INO)?, INODE_BYTES as u64);
+        let mut now = [0; INODE_BYTES];
+        dev.read_at(at.offset(), &mut now)
+            .map_err(|e| Problem::io(format!("reading inode {TABLE_INO} at byte {}", at.offset()), e))?;
+        Ok(TableInode { at, now, found: lasting(&now) })
+    }
+
+    /// Where on the volume it lies.
+    pub fn extent(&self) -> Extent {
+        self.at
+    }
+
+    /// `payload` (`None`: zeroes) is written to `extent`: whether that leaves another file there than was found, times aside.
+    pub fn changed_by(&mut self, extent: Extent, payload: Option<&[u8]>) -> bool {
+        overlay(self.at, &mut self.now, extent, payload) && lasting(&self.now) != self.found
+    }
+}
+
+/// An inode without what reading its file, or writing to it, changes.
+fn lasting(raw: &[u8; INODE_BYTES]) -> Inode {
+    Inode { atime: 0, ctime: 0, mtime: 0, ..Inode::parse(TABLE_INO, raw) }
 }

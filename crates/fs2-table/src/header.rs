@@ -7,7 +7,7 @@ use fs2_block::BlockSize;
 use std::fmt;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-const MAGIC: u32 = u32::from_le_bytes(*b"FS2H");
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"FS2H");
 /// The version of the table's format that this program reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
 const FLAG_MARK: u32 = 1;

@@ -57,6 +57,14 @@ pub fn content_hash(key: u64, block: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(block, key)
 }
 
+/// Whether bytes of a table's file, from a multiple of [`PAGE_BYTES`] on, begin as a header slot or an entry page does, be it whole, torn
+/// or of another version.
+pub fn begins_as_ours(bytes: &[u8]) -> bool {
+    bytes
+        .first_chunk()
+        .is_some_and(|first| [header::MAGIC, page::MAGIC].contains(&u32::from_le_bytes(*first)))
+}
+
 /// Whether an entry may be used for a read as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trust {

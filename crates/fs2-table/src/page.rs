@@ -5,7 +5,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// Entries a page holds.
 pub const PAGE_ENTRIES: usize = 248;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"FS2P");
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"FS2P");
 const HEADER_BYTES: usize = 64;
 const ENTRY_BYTES: usize = 16;
 pub(crate) const WARMTH_RUN: usize = 8;

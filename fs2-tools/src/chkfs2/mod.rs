@@ -424,19 +424,28 @@ impl<'a> Session<'a> {
         if self.args.no {
             return false;
         }
-        if self.args.preen || self.args.yes {
+        if self.args.yes {
             return true;
+        }
+        // Nobody was asked: a file that may be another's stays as it is.
+        if self.args.preen {
+            return !report.foreign;
         }
         let mut err = io::stderr();
         let device = self.args.device.display();
         for line in report.to_string().lines() {
             let _ = writeln!(err, "{device}: {line}");
         }
-        let _ = write!(err, "{device}: write the replica table and mark it good<y>? ");
+        let _ = match report.foreign {
+            true => write!(err, "{device}: overwrite it with an empty replica table<n>? "),
+            false => write!(err, "{device}: write the replica table and mark it good<y>? "),
+        };
         let _ = err.flush();
         let mut answer = String::new();
         let read = io::stdin().lock().read_line(&mut answer);
-        read.is_ok_and(|n| n > 0) && matches!(answer.trim(), "" | "y" | "Y" | "yes")
+        let answer = answer.trim();
+        read.is_ok_and(|n| n > 0)
+            && (matches!(answer, "y" | "Y" | "yes") || answer.is_empty() && !report.foreign)
     }
 
     /// Where only the mark was erased and written again, nobody has written since all the same.
@@ -512,6 +521,11 @@ impl<'a> Session<'a> {
                 out,
                 "{device}: replica table NOT corrected, its mark stands and replicas will be used; to correct it first: {}",
                 self.again("-f -p")
+            ),
+            (false, _) if report.foreign => writeln!(
+                out,
+                "{device}: inode 5 left as it is, no replica will be used; to overwrite it with an empty replica table: {}",
+                self.again("-f -y")
             ),
             (false, _) => writeln!(
                 out,

@@ -303,6 +303,33 @@ fn without_any_header_an_empty_table_is_made() {
     e2fsck_clean(dir, "v");
 }
 
+/// A boot loader that the kernel put on inode 5 in the table's place keeps the table's mode, and was overwritten unasked.
+#[test]
+fn another_file_on_inode_5_is_overwritten_by_yes_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, ..) = used(dir);
+    std::fs::write(&path, changed(&path, 0, u64::MAX, |byte| *byte = 0xB0)).unwrap();
+    let inode_5 = || {
+        ok(dir, "debugfs", &["-R", "dump <5> dumped", "v"]);
+        std::fs::read(dir.join("dumped")).unwrap()
+    };
+    let before = inode_5();
+    assert!(before.len() > 8192 && before.iter().all(|&b| b == 0xB0));
+    for options in [&["-p"][..], &["-f", "-p"], &["-n"], &["-f", "-p", "--scrub"]] {
+        let said = run(dir, CHKFS2, &[options, &["v"]].concat());
+        assert_eq!(said.code, 4, "{said:?}");
+        assert!(
+            said.out.contains("nothing on inode 5 is FS2's") && said.out.contains("chkfs2 -f -y v"),
+            "{said:?}"
+        );
+        assert!(inode_5() == before, "{options:?}");
+    }
+    assert_eq!(run(dir, CHKFS2, &["-f", "-y", "v"]).code, 1);
+    assert_eq!(active(&path), (0, 0));
+    e2fsck_clean(dir, "v");
+}
+
 #[test]
 fn scrubbed_replicas_are_gone() {
     let dir = tempfile::tempdir().unwrap();

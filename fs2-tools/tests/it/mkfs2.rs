@@ -263,10 +263,22 @@ fn a_damaged_table_can_be_taken_away() {
     let mut bytes = std::fs::read(&path).unwrap();
     let layout = fs2_ext2::Layout::read(&mut bytes).unwrap();
     let file = fs2_ext2::TableFile::find(&layout, &mut bytes).unwrap().unwrap();
-    for e in file.extent_of(0, 8192) {
-        bytes[e.offset() as usize..e.end() as usize].fill(0xEE);
-    }
-    std::fs::write(&path, &bytes).unwrap();
+    let mut fill = |from: u64, len: u64| {
+        for e in file.extent_of(from, len) {
+            bytes[e.offset() as usize..e.end() as usize].fill(0xEE);
+        }
+        std::fs::write(&path, &bytes).unwrap();
+    };
+    fill(512, 3584);
+    fill(4096, 4096);
+    let torn = std::fs::read(&path).unwrap();
+    // Nothing of it begins as FS2's: it may be anybody's.
+    fill(0, 512);
+    let foreign = hash(&path);
+    refused(dir, &["--undo", "v"], &["inode 5 is in use but is not the file of a replica table", "FS2's"]);
+    refused(dir, &["v"], &["inode 5 is in use but is not the file of a replica table", "mkfs2 --table"]);
+    assert_eq!(hash(&path), foreign);
+    std::fs::write(&path, torn).unwrap();
     let said = ok(dir, MKFS2, &["--undo", "v"]);
     assert!(said.out.contains("the table was damaged"), "{said:?}");
     assert_eq!(dump(dir, "v"), before);

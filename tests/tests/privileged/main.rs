@@ -1,6 +1,7 @@
 //! The programs in the kernel, and in a guest's: the tests that bear others beside them on the machine, in one program, so that they run at
 //! the same time.
 
+mod boot_loader;
 mod demo;
 mod enospc;
 mod fsbench;

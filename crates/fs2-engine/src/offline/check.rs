@@ -17,8 +17,8 @@ use fs2_table::{
     BitmapChecksums, Header, MarkRefused, Recovered, ReplicaTable, Report, Token, Trust, content_hash,
 };
 
-use super::create::empty_table;
-use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
+use super::create::empty_table_over;
+use super::place::{Holds, IO_BYTES, Place, Stands, not_ours, read_bitmaps, runs};
 use super::undo::{load, refuse_other_volume, zero_blocks};
 use super::{Devices, OfflineError, Phase, Progress};
 use crate::plant::Plant;
@@ -191,6 +191,8 @@ pub struct CheckReport {
     pub header_damage: Option<String>,
     /// Why the whole table has to be made anew, empty.
     pub unusable: Option<String>,
+    /// And nothing says that what is on inode 5 was a table: it may be another's file, which writing one overwrites.
+    pub foreign: bool,
     /// The table's pages.
     pub table: Report,
     /// Dropped: the replica's block is in use.
@@ -227,6 +229,7 @@ impl CheckReport {
             mark,
             header_damage: None,
             unusable: None,
+            foreign: false,
             table: Report::default(),
             replica_in_use: 0,
             original_free: 0,
@@ -260,6 +263,9 @@ impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(what) = &self.unusable {
             writeln!(f, "the table cannot be used: {what}")?;
+            if self.foreign {
+                writeln!(f, "nothing on inode 5 is FS2's: it may be another's file, as a boot loader's")?;
+            }
         } else if let Some(what) = &self.header_damage {
             writeln!(f, "{what}")?;
         }
@@ -287,13 +293,14 @@ impl fmt::Display for CheckReport {
 }
 
 /// Checks the table and, where `confirm` agrees, mends it and writes the mark. `confirm` is asked once,
-/// only where something is to be written, with everything found so far.
+/// only where something is to be written, with everything found so far; where that is [`CheckReport::foreign`] only somebody who was
+/// asked can agree.
 ///
 /// Without `checked` and without a valid mark nothing is compared or written: the bitmaps may be wrong.
 /// Entries are never trusted for the flag they were found with unless the mark found is valid.
 ///
 /// # Errors
-/// [`OfflineError::Volume`] for a volume that is not clean or has no table; [`OfflineError::Damaged`] for
+/// [`OfflineError::Volume`] for a volume that is not clean, has no table or too little on inode 5 for one; [`OfflineError::Damaged`] for
 /// a place given apart that holds no table; [`OfflineError::OtherVolume`], [`OfflineError::Newer`];
 /// device errors, after which there is no mark if anything was written.
 pub fn check(
@@ -305,7 +312,10 @@ pub fn check(
     let layout = Layout::read(&mut *devices.volume)?;
     layout.check_usable()?;
     let place = Place::find(devices, &layout)?;
-    let found = place.slots(devices.home())?;
+    let found = match place.slots(devices.home()) {
+        Err(OfflineError::Damaged(_)) if devices.table.is_none() => return Err(not_ours().into()),
+        found => found?,
+    };
     refuse_other_volume(devices, &found, &layout)?;
     let stands = match Stands::of(&found, &place) {
         Ok(stands) => stands,
@@ -405,7 +415,11 @@ fn remake(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CheckReport, OfflineError> {
     let mut report = CheckReport::new(MarkFound::None);
+    report.foreign = place.holds(devices.home())? != Holds::Ours;
     if place.geometry.pages() == 0 {
+        if report.foreign {
+            return Err(not_ours().into());
+        }
         return Err(OfflineError::Damaged(format!("{what}, and its file is too small for one")));
     }
     report.unusable = Some(what);
@@ -416,7 +430,7 @@ fn remake(
     }
     let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
     if confirm(&report) {
-        let mut stands = empty_table(place, devices, options.new_volume_id, progress)?;
+        let mut stands = empty_table_over(place, devices, options.new_volume_id, progress)?;
         stands.write_mark(place, devices, layout, &sums)?;
         report.written = true;
         report.marked = true;

@@ -12,7 +12,7 @@ use fs2_block::{BlockRange, Extent, Permille, ReadAt, WriteAt};
 use fs2_ext2::{Layout, Problem, TableFile, convert};
 use fs2_table::{BitmapChecksums, Geometry, Header, PAGE_BYTES};
 
-use super::place::{IO_BYTES, Place, Stands, read_bitmaps};
+use super::place::{IO_BYTES, Place, Stands, not_ours, read_bitmaps};
 use super::{Devices, OfflineError, Phase, Progress};
 
 /// Bytes at the start of a table's own device that must be zero: the superblocks of other file systems
@@ -115,6 +115,13 @@ fn create_inside(
                 None => Err(Problem::NotTable { why }.into()),
             };
         }
+        Err(problem @ Problem::HasTable { .. }) => {
+            let file = TableFile::find(&before, &mut *volume)?.ok_or(Problem::NoTable)?;
+            return match Place::of_file(&file, &before).is_ours(&mut *volume)? {
+                true => Err(problem.into()),
+                false => Err(not_ours().into()),
+            };
+        }
         plan => plan?,
     };
     let mut sums = read_bitmaps(&before, &mut *volume, progress, |_, _| {})?;
@@ -170,7 +177,9 @@ fn create_apart(
     volume_id: u64,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Created, OfflineError> {
-    if let Some(file) = find_file(layout, devices)? {
+    if let Some(file) = find_file(layout, devices)?
+        && Place::of_file(&file, layout).is_ours(&mut *devices.volume)?
+    {
         return Err(Problem::HasTable { bytes: file.size }.into());
     }
     let has =
@@ -220,6 +229,29 @@ pub(super) fn empty_table(
     zero_pages(place, devices, progress)?;
     devices.flush()?;
     place.write(devices, 0, &stands.header.encode())?;
+    devices.flush()?;
+    Ok(stands)
+}
+
+/// As [`empty_table`], over a damaged one on inode 5: at every step something begins as ours do, so that behind a crash it is known for
+/// what it is.
+pub(super) fn empty_table_over(
+    place: &Place,
+    devices: &mut Devices<'_>,
+    volume_id: u64,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Stands, OfflineError> {
+    let stands = fresh(place, volume_id);
+    let header = stands.header.encode();
+    // No header yet: its checksum is another's.
+    let mut begun = [0; PAGE_BYTES];
+    begun[..4].copy_from_slice(&header[..4]);
+    place.write(devices, 0, &begun)?;
+    devices.flush()?;
+    place.zero(devices, PAGE_BYTES as u64, PAGE_BYTES as u64)?;
+    zero_pages(place, devices, progress)?;
+    devices.flush()?;
+    place.write(devices, 0, &header)?;
     devices.flush()?;
     Ok(stands)
 }

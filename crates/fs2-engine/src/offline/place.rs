@@ -2,7 +2,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
 use fs2_ext2::{FreeMap, Layout, Problem, TableFile};
-use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token};
+use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token, begins_as_ours};
 
 use super::undo::other_volume;
 use super::{Devices, OfflineError, Phase, Progress};
@@ -39,7 +39,13 @@ impl Place {
 
     /// Where the table is that belongs to the volume.
     pub(super) fn find(devices: &mut Devices<'_>, layout: &Layout) -> Result<Place, OfflineError> {
-        let file = TableFile::find(layout, &mut *devices.volume);
+        let mut file = TableFile::find(layout, &mut *devices.volume);
+        if let Ok(Some(found)) = &file
+            && devices.table.is_some()
+            && !Place::of_file(found, layout).is_ours(&mut *devices.volume)?
+        {
+            file = Err(not_ours());
+        }
         match (&mut devices.table, file) {
             (Some(_), Ok(Some(_))) => Err(OfflineError::TableOnInode),
             // What else is on inode 5 is no concern of a table that lives apart.
@@ -141,6 +147,33 @@ impl Place {
         Ok(())
     }
 
+    /// Whether a file on inode 5 is the table's, be it damaged. `volume` is what inode 5 is on, wherever the table in question is.
+    pub(super) fn is_ours(&self, volume: &mut dyn ReadAt) -> Result<bool, OfflineError> {
+        match self.slots(&mut *volume) {
+            Ok(found) if found.header.is_some() => Ok(true),
+            Err(OfflineError::Newer(_)) => Ok(true),
+            Ok(_) | Err(OfflineError::Damaged(_)) => Ok(self.holds(volume)? == Holds::Ours),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What a file that no header stands in holds: whether it is ours at all. Reads it as far as that takes.
+    pub(super) fn holds(&self, dev: &mut dyn ReadAt) -> Result<Holds, OfflineError> {
+        let (mut holds, mut at) = (Holds::Zeroes, 0);
+        while at < self.geometry.table_bytes {
+            let len = (self.geometry.table_bytes - at).min(IO_BYTES as u64) as usize;
+            let bytes = self.read(dev, at, len)?;
+            if bytes.chunks(PAGE_BYTES).any(begins_as_ours) {
+                return Ok(Holds::Ours);
+            }
+            if bytes.iter().any(|&byte| byte != 0) {
+                holds = Holds::Other;
+            }
+            at += len as u64;
+        }
+        Ok(holds)
+    }
+
     /// What the two header slots hold.
     pub(super) fn slots(&self, dev: &mut dyn ReadAt) -> Result<Recovered, OfflineError> {
         let [a, b] = [0, 1].map(|slot| self.geometry.header_slot_offset(slot));
@@ -152,6 +185,23 @@ impl Place {
             None => Ok(found),
         }
     }
+}
+
+/// What there is in a file without a header that stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// A header slot or a page that begins as ours do.
+    Ours,
+    /// Zeroes only: also an undo that was cut off leaves that.
+    Zeroes,
+    /// Something else.
+    Other,
+}
+
+/// What is told of a file on inode 5 that is not the table's.
+pub(super) fn not_ours() -> Problem {
+    let why = "no header and no page in it is FS2's; if it is a damaged table all the same, chkfs2 -f -y makes an empty one of it";
+    Problem::NotTable { why: why.into() }
 }
 
 /// The header that stands, and where.

@@ -610,3 +610,65 @@ fn replicas_by_hand_refused() {
     let e = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
     assert!(matches!(e, OfflineError::NotMarked(MarkFound::None)), "{e}");
 }
+
+/// The table's file with `content` in its place: another's, which the kernel's exchange of inode 5 leaves in the table's mode.
+fn another_file(content: &[u8]) -> Vec<u8> {
+    let mut image = made();
+    let layout = Layout::read(&mut image).unwrap();
+    let file = TableFile::find(&layout, &mut image).unwrap().unwrap();
+    for (at, e) in &file.extents {
+        for i in 0..e.len() {
+            image[(e.offset() + i) as usize] = content[(at + i) as usize % content.len()];
+        }
+    }
+    image
+}
+
+#[test]
+fn another_file_on_inode_5_stays_unless_its_owner_agrees() {
+    let mut image = another_file(b"a boot loader ");
+    let before = image.clone();
+    assert!(!is_active(&attach(&mut image)));
+    let mut asked = 0;
+    let agree = &mut |report: &CheckReport| {
+        asked += usize::from(report.foreign);
+        false
+    };
+    let report = check(&mut Devices::new(&mut image, None), &FULL, agree, &mut |_| {}).unwrap();
+    assert!(asked == 1 && report.foreign && !report.written && !report.marked, "{report:?}");
+    let refused = undo(&mut Devices::new(&mut image, None), &mut |_| {});
+    assert!(matches!(refused, Err(OfflineError::Volume(Problem::NotTable { .. }))), "{refused:?}");
+    let refused = create(&mut Devices::new(&mut image, None), &options(), &mut |_| {});
+    assert!(matches!(refused, Err(OfflineError::Volume(Problem::NotTable { .. }))), "{refused:?}");
+    assert!(image == before);
+    // Beside it a table lives apart.
+    let mut table = vec![0; 1 << 20];
+    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
+    let (config, attach_options) = (EngineConfig::default(), AttachOptions::default());
+    let (volume, _) = Volume::attach(&mut image, Some(&mut table), config, &attach_options).unwrap();
+    assert!(is_active(&volume), "{:?}", volume.standing());
+    undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
+    assert!(image == before);
+    let report = check_all(&mut image, &FULL);
+    assert!(report.foreign && report.written, "who is asked may agree: {report:?}");
+    assert!(is_active(&attach(&mut image)));
+
+    // One that begins as ours do, wherever, is ours: whatever else is in it.
+    for at in [0, 4096, 8192, 16384] {
+        let mut image = another_file(b"what was torn ");
+        let layout = Layout::read(&mut image).unwrap();
+        let file = TableFile::find(&layout, &mut image).unwrap().unwrap();
+        let to = file.extent_of(at, 4)[0].offset() as usize;
+        image[to..to + 4].copy_from_slice(if at < 8192 { b"FS2H" } else { b"FS2P" });
+        let mut other = image.clone();
+        let report = check_all(&mut image, &FULL);
+        assert!(!report.foreign && report.written, "{at}: {report:?}");
+        undo(&mut Devices::new(&mut other, None), &mut |_| {}).unwrap();
+    }
+    // What an undo leaves that was cut off before it emptied inode 5.
+    let mut zeroes = another_file(&[0]);
+    undo(&mut Devices::new(&mut zeroes, None), &mut |_| {}).unwrap();
+    let report =
+        check(&mut Devices::new(&mut another_file(&[0]), None), &FULL, &mut |r| !r.foreign, &mut |_| {});
+    assert!(!report.unwrap().written);
+}

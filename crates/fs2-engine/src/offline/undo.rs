@@ -7,7 +7,7 @@ use fs2_ext2::{Layout, Liveness, Problem, Superblock, TableFile, convert, uuid_t
 use fs2_table::{Header, Limits, PAGE_BYTES, Recovered, Recovery, ReplicaTable, Report};
 
 use super::create::zero_pages;
-use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
+use super::place::{Holds, IO_BYTES, Place, Stands, not_ours, read_bitmaps, runs};
 use super::{Devices, OfflineError, Phase, Progress};
 
 /// What was undone.
@@ -26,10 +26,11 @@ pub struct Undone {
 /// Takes the table away: erases its mark, overwrites every free block that it calls a replica, and the
 /// table, and frees inode 5 (or leaves the place given all zero). Files are not touched.
 ///
-/// A damaged table is taken away too, also one whose file has holes; where its replicas are is then not known, or not of all.
+/// A damaged table is taken away too, also one whose file has holes; where its replicas are is then not known, or not of all. A file on
+/// inode 5 in which nothing begins as ours do is somebody's, unless it is all zero.
 ///
 /// # Errors
-/// Before anything is written: [`OfflineError::Volume`] for a volume that is not clean or has no table;
+/// Before anything is written: [`OfflineError::Volume`] for a volume that is not clean or has no table, or something else on inode 5;
 /// [`OfflineError::OtherVolume`], [`OfflineError::Newer`]. Device errors later leave the volume to
 /// `e2fsck -p`; then undo once more.
 pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Undone, OfflineError> {
@@ -39,7 +40,10 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
         Err(OfflineError::Remains(why)) => return undo_remains(devices, &layout, why, progress),
         place => place?,
     };
-    let found = place.slots(devices.home())?;
+    let found = match place.slots(devices.home()) {
+        Err(OfflineError::Damaged(_)) if devices.table.is_none() => return Err(not_ours().into()),
+        found => found?,
+    };
     refuse_other_volume(devices, &found, &layout)?;
     let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
     let size = layout.block_size();
@@ -48,6 +52,9 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
         // Something that never was a table, or not this volume's, is not ours to overwrite.
         Err(e) if devices.table.is_some() && found.header.as_ref().is_none_or(|h| h.block_size != size) => {
             return Err(e);
+        }
+        Err(_) if devices.table.is_none() && place.holds(devices.home())? == Holds::Other => {
+            return Err(not_ours().into());
         }
         Err(e) => {
             undone.damaged = Some(e.to_string());
@@ -143,6 +150,9 @@ fn undo_inside(
         let mut devices = Devices::new(dev, None);
         if let Some(stands) = &mut stands {
             stands.erase_mark(place, &mut devices).map_err(super::create::into_io)?;
+            // What is left is one sector, zeroed last: whoever is called again behind a crash finds it, or nothing but zeroes.
+            let old = place.geometry.header_slot_offset(1 - stands.slot);
+            place.zero(&mut devices, old, PAGE_BYTES as u64).map_err(super::create::into_io)?;
         }
         zero_blocks(devices.volume, scrub, layout, progress).map_err(super::create::into_io)
     };

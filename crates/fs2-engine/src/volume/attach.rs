@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt, SECTOR_BYTES};
 use fs2_disk::{DriveProfile, Knowledge, Overdue, Scheduler};
-use fs2_ext2::{Layout, Liveness, Problem, TableFile};
+use fs2_ext2::{Layout, Liveness, Problem, TableFile, TableInode};
 use fs2_table::{
     BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
+    begins_as_ours,
 };
 
 use super::clients::{AGE_MAX, Earlier};
@@ -243,7 +244,10 @@ impl Volume {
         };
         if backings.table.is_some() {
             match TableFile::find(&layout, backings.dev) {
-                Ok(Some(_)) => return Err(AttachError::TableOnInode),
+                Ok(Some(file)) if Volume::may_bear_mark(backings.dev, &file) => {
+                    return Err(AttachError::TableOnInode);
+                }
+                Ok(Some(_)) => {}
                 Err(Problem::Io { source, .. }) => return Err(io("inode 5")(source)),
                 // What else is there is no concern of a table that lives apart.
                 Ok(None) | Err(_) => {}
@@ -461,27 +465,40 @@ impl Volume {
         }
     }
 
+    /// Whether a header slot of `file` begins as ours do, or cannot be read.
+    fn may_bear_mark(dev: &mut dyn ReadAt, file: &TableFile) -> bool {
+        let page = fs2_table::PAGE_BYTES;
+        (0..2).any(|slot| {
+            let first = file.extent_of(slot * page as u64, 4).first().map(|e| e.offset());
+            let mut start = [0; 4];
+            first.is_some_and(|at| dev.read_at(at, &mut start).is_err() || begins_as_ours(&start))
+        })
+    }
+
     pub(super) fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, NotFound> {
         let damaged = |what: String| NotFound::Unusable(Inactive::DamagedTable(what));
         let (bs, groups) = (layout.block_size(), layout.group_count());
-        let (target, file, bytes, extents) = match &mut backings.table {
+        let (target, file, inode, bytes, extents) = match &mut backings.table {
             Some(table) => {
                 let size = table.size_bytes().map_err(NotFound::Unread)?;
-                (Target::Table, None, size, vec![(0, Extent::new(0, size))])
+                (Target::Table, None, None, size, vec![(0, Extent::new(0, size))])
             }
             None => {
-                let file = TableFile::find(layout, backings.dev).map_err(|p| match p {
+                let unusable = |p| match p {
                     Problem::Io { source, .. } => NotFound::Unread(source),
                     other => damaged(other.to_string()),
-                })?;
+                };
+                let file = TableFile::find(layout, backings.dev).map_err(unusable)?;
                 let file = file.ok_or(NotFound::Unusable(Inactive::NoTable))?;
-                (Target::Volume, Some(file.clone()), file.size, file.extents)
+                let inode = TableInode::read(layout, backings.dev).map_err(unusable)?;
+                (Target::Volume, Some(file.clone()), Some(inode), file.size, file.extents)
             }
         };
         let mut home = Home {
             target,
             extents: Arc::new(extents),
             blocks: Arc::new(file.as_ref().map_or(Vec::new(), |f| sorted(&f.blocks))),
+            inode,
             geometry: Geometry::new(bytes, groups, bs),
             pages: 0,
             volume_id: 0,

@@ -231,6 +231,9 @@ impl Volume {
     }
 
     fn metadata_arrives(&mut self, p: &mut Pending, payload: Option<&[u8]>) {
+        if self.contents == Contents::Bytes || p.kind == Kind::Zeroes {
+            self.table_inode_seen(p.request.extent, payload);
+        }
         let Some(layout) = &self.layout else { return };
         for (group, _) in layout.bitmaps_in(p.blocks) {
             self.bitmaps_written.insert(group);
@@ -325,6 +328,7 @@ impl Volume {
         }
         self.taint_reads(p.covered);
         self.table_touched(p.covered);
+        self.table_inode_seen(p.request.extent, None);
     }
 
     /// The next client request that may start; those that need no I/O are answered on the way.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fs2_block::{BlockRange, BlockSize, Extent};
+use fs2_ext2::TableInode;
 use fs2_table::{Geometry, Header};
 
 use super::{IoData, IoOp, Plant, Purpose, Target, Urgent, Volume};
@@ -20,6 +21,8 @@ pub(super) struct Home {
     /// The blocks of the volume it occupies, its file's map included, in ascending order; none where it lives
     /// apart.
     pub(super) blocks: Arc<Vec<BlockRange>>,
+    /// Inode 5; none where it lives apart.
+    pub(super) inode: Option<TableInode>,
     pub(super) geometry: Geometry,
     /// Entry pages, as its header has them.
     pub(super) pages: u32,
@@ -31,7 +34,7 @@ pub(super) struct Home {
     pub(super) jump: u64,
     /// The other slot holds what is no header: a client may have written it in a session that was killed (R7).
     pub(super) sole: bool,
-    /// R7: no client has touched the table's blocks in this session.
+    /// R7: no client has touched the table's blocks in this session, nor made another file of inode 5.
     pub(super) owned: bool,
 }
 
@@ -161,6 +164,16 @@ impl Volume {
         }
     }
 
+    /// A client writes `payload` (`None`: zeroes, or what a discard may leave) to `extent`: the table's blocks are another file's, or nobody's,
+    /// once that changes inode 5 (R7).
+    pub(super) fn table_inode_seen(&mut self, extent: Extent, payload: Option<&[u8]>) {
+        if let Some(Home { owned, inode: Some(inode), .. }) = &mut self.home
+            && inode.changed_by(extent, payload)
+        {
+            *owned = false;
+        }
+    }
+
     /// Whether table pages may be written now: the table is ours, nobody else wrote to the volume, and
     /// the mark is gone.
     pub(super) fn table_write_possible(&self) -> bool {
@@ -180,6 +193,7 @@ pub(super) mod tests {
             target: Target::Volume,
             extents: Arc::new(extents.map(|(from, at, len)| (from, Extent::new(at, len))).to_vec()),
             blocks: Arc::new([3, 7].map(|b| BlockRange::new(b, b + 2)).to_vec()),
+            inode: None,
             geometry: Geometry::new(6144, 1, BlockSize::B1024),
             pages: 0,
             volume_id: 7,

@@ -48,6 +48,9 @@ pub struct Plan {
 /// Files of this size or more need the feature large_file.
 const LARGE_FILE_BYTES: u64 = 1 << 31;
 
+/// Bytes at a table's beginning that are zeroed last: its header slots, whole blocks of any size.
+const BEGINNING_BYTES: u64 = 8192;
+
 /// Chooses blocks for a table of `bytes` bytes: where the fewest groups have room for it, near the
 /// middle of the volume, in few pieces. Reads the bitmaps of a few groups only. `now_secs` (seconds
 /// since 1970) becomes the inode's times.
@@ -176,7 +179,7 @@ pub fn execute(
 }
 
 /// Takes the file away: clean flag off; `scrub`, which erases the mark first and may then zero the
-/// replicas the table names; the file's data zeroed; inode 5 emptied; indirect blocks zeroed,
+/// replicas the table names; the file's data zeroed, its first 8192 bytes last; inode 5 emptied; indirect blocks zeroed,
 /// bitmaps and counts; clean flag on as it was. A flush follows each. The feature large_file stays
 /// where it is: other files may have come to need it.
 ///
@@ -221,8 +224,11 @@ fn give_back(
 
     scrub(&mut *writer.dev, &table, &layout).map_err(|e| Problem::io("scrubbing", e))?;
     writer.flush("scrubbing")?;
-    writer.zero(&table.data)?;
-    writer.flush("zeroing the replica table")?;
+    // Its beginning last: what says whose file this is.
+    for (from, len) in [(BEGINNING_BYTES, u64::MAX), (0, BEGINNING_BYTES)] {
+        writer.zero_extents(&table.extent_of(from, len))?;
+        writer.flush("zeroing the replica table")?;
+    }
 
     writer.inode(&Inode::parse(TABLE_INO, &[0; INODE_BYTES]))?;
     writer.flush("emptying inode 5")?; // Keeps C3.

@@ -6,7 +6,7 @@ use crate::inode::{INODE_BYTES, Inode, place_of};
 use crate::layout::{Layout, READ_BYTES_MAX};
 use crate::problem::Problem;
 use crate::superblock::{DESCRIPTOR_BYTES, Superblock};
-use fs2_block::{BlockNo, BlockRange, WriteAt};
+use fs2_block::{BlockNo, BlockRange, Extent, WriteAt};
 use std::collections::BTreeSet;
 
 pub(super) struct Writer<'a> {
@@ -106,6 +106,15 @@ impl Writer<'_> {
             self.dev
                 .write_zeroes(extent.offset(), extent.len())
                 .map_err(|e| Problem::io(format!("zeroing blocks {range}"), e))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn zero_extents(&mut self, extents: &[Extent]) -> Result<(), Problem> {
+        for extent in extents {
+            self.dev
+                .write_zeroes(extent.offset(), extent.len())
+                .map_err(|e| Problem::io(format!("zeroing the bytes from {}", extent.offset()), e))?;
         }
         Ok(())
     }

@@ -195,6 +195,58 @@ fn what_a_client_took_of_the_table_stays_the_clients_behind_a_kill() {
     assert!(taken.iter().all(|&b| b == 0xee), "the daemon wrote over what the client had written");
 }
 
+/// R7 by inode 5 alone. The kernel exchanges it for another file's (EXT4_IOC_SWAP_BOOT) and writes no block of either: the table's blocks are
+/// that file's from then on, and a daemon that wrote on wrote into it.
+#[test]
+fn what_inode_5_no_longer_names_is_not_written() {
+    let inode_5 = |device: &Vec<u8>| {
+        let mut device = device.clone();
+        let layout = fs2_ext2::Layout::read(&mut device).unwrap();
+        fs2_ext2::TableInode::read(&layout, &mut device).unwrap().extent().offset() as usize
+    };
+    // Access time, group: nothing of the file's. Mode, size, links, sectors, a pointer, the size's high half.
+    for (byte, changes) in
+        [(8, false), (24, false), (0, true), (5, true), (26, true), (28, true), (41, true), (108, true)]
+    {
+        let mut s = Session::copied(config());
+        s.policy(Scripted::default());
+        let at = inode_5(&s.device);
+        let from = at / BLOCK * BLOCK;
+        let mut block = s.device[from..from + BLOCK].to_vec();
+        block[at - from + byte] ^= 1;
+        s.submit(Op::Write, from as u64, BLOCK as u64, Some(&block));
+        s.run();
+        // The mark's erasure came before; an entry that goes makes a page differ, and the old slot waits to be overwritten.
+        let before = s.done.len();
+        s.write(1101, 1, 1).unwrap();
+        s.idle(10_000);
+        let mut made = image(&DATA, &[], 0);
+        let layout = fs2_ext2::Layout::read(&mut made).unwrap();
+        let file = fs2_ext2::TableFile::find(&layout, &mut made).unwrap().unwrap();
+        let own = |e: &fs2_block::Extent| file.extents.iter().any(|(_, of)| of.overlaps(*e));
+        let written =
+            s.done[before..].iter().filter(|(op, e)| matches!(op, IoOp::Write { .. }) && own(e)).count();
+        assert_eq!(written == 0, changes, "byte {byte}: {written} writes to the table's blocks");
+        let (marked, device) = s.detach();
+        assert_eq!(marked, !changes, "byte {byte}");
+        assert_eq!(device[at + byte], block[at - from + byte]);
+    }
+    // A write of a part of it counts, zeroes and a discard do, and what was written back does not undo that.
+    for op in [Op::Write, Op::WriteZeroes, Op::Discard] {
+        let mut s = Session::copied(config());
+        s.policy(Scripted::default());
+        let at = inode_5(&s.device);
+        let (from, len) = (at / 512 * 512, 512);
+        let was = s.device[from..from + len].to_vec();
+        let payload = vec![0; len];
+        s.submit(op, from as u64, len as u64, (op == Op::Write).then_some(&payload[..]));
+        s.run();
+        s.submit(Op::Write, from as u64, len as u64, Some(&was));
+        s.run();
+        assert!(!s.detach().0, "{op:?}");
+    }
+}
+
 /// A foreign writer is noticed between the pages of a detach and its mark, or behind that.
 #[test]
 fn no_mark_behind_a_foreign_writer_noticed_in_a_detach() {
