@@ -177,7 +177,8 @@ mod tests {
         }
         let settings = <Only as clap::Parser>::parse_from(["x", "--direct", "off"]).settings;
         let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(&[(1500, 1)], &[]);
-        let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
+        let options =
+            CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1, checked: true };
         create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().write_all_at(&image, 0).unwrap();

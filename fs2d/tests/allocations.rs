@@ -48,7 +48,7 @@ fn image(copied: bool) -> Vec<u8> {
     let data: Vec<(u32, u16)> = FILE.map(|b| (b, b as u16)).collect();
     let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(&data, &[]);
     let space = Permille::new(400).unwrap();
-    let options = CreateOptions { space, volume_id: 7, now_secs: 1 };
+    let options = CreateOptions { space, volume_id: 7, now_secs: 1, checked: true };
     create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
     if copied {
         let file = [BlockRange::new(FILE.start, FILE.end)];

@@ -27,9 +27,11 @@ const LOG_BLOCK_SIZE: usize = 24;
 const LOG_FRAG_SIZE: usize = 28;
 const BLOCKS_PER_GROUP: usize = 32;
 const INODES_PER_GROUP: usize = 40;
+const MOUNT_TIME: usize = 44;
 const MNT_COUNT: usize = 52;
 const MAGIC: usize = 56;
 const STATE: usize = 58;
+const LAST_CHECK: usize = 64;
 const REV_LEVEL: usize = 76;
 const FIRST_INO: usize = 84;
 const INODE_SIZE: usize = 88;
@@ -254,6 +256,11 @@ impl Superblock {
     /// Mounts since the last full check.
     pub fn mnt_count(&self) -> u16 {
         le16(&*self.raw, MNT_COUNT)
+    }
+
+    /// Whether it was made, or checked in full, after it was last mounted for writing.
+    pub fn is_checked_since_mounted(&self) -> bool {
+        self.mnt_count() == 0 && le32(&*self.raw, LAST_CHECK) >= le32(&*self.raw, MOUNT_TIME)
     }
 
     /// The feature words. Also of a volume of revision 0, which should have none: the kernel goes by them there too.

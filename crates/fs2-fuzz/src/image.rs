@@ -50,7 +50,7 @@ impl Base {
             return image;
         }
         let space = Permille::new(50).expect("below 1000");
-        let options = CreateOptions { space, volume_id: 7, now_secs: 1 };
+        let options = CreateOptions { space, volume_id: 7, now_secs: 1, checked: true };
         create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).expect("it can be converted");
         if self == Base::Replicas {
             let blocks = [BlockRange::new(1100, 1104), BlockRange::one(BlockNo(1500))];

@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use crate::signals;
 
 /// Where e2fsck lives when it is not on the path: /sbin is missing from many users' paths.
-const USUAL: &str = "/usr/sbin:/sbin:/usr/local/sbin";
+pub(crate) const USUAL: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 
 /// The bits of its exit code after which the bitmaps are right: none, or "errors corrected".
 pub(super) const CORRECTED: i32 = 1;
@@ -27,7 +27,7 @@ const CANCELLED: i32 = 32;
 const NAP: Duration = Duration::from_millis(100);
 
 /// The program, on `path` or where it usually is.
-pub(super) fn find(path: Option<&OsStr>, usual: &str) -> Option<PathBuf> {
+pub(crate) fn find(path: Option<&OsStr>, usual: &str) -> Option<PathBuf> {
     let of = |dirs: &OsStr| std::env::split_paths(dirs).map(|d| d.join("e2fsck")).find(|p| p.is_file());
     path.and_then(of).or_else(|| of(OsStr::new(usual)))
 }

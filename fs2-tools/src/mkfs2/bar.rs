@@ -52,6 +52,11 @@ impl Bar {
 
 fn words(phase: Phase) -> &'static str {
     match phase {
+        Phase::Check(1) => "e2fsck: inodes",
+        Phase::Check(2) => "e2fsck: directories",
+        Phase::Check(3) => "e2fsck: directories' connections",
+        Phase::Check(4) => "e2fsck: reference counts",
+        Phase::Check(_) => "e2fsck: bitmaps",
         Phase::Bitmaps => "reading block bitmaps",
         Phase::Table => "writing the table",
         Phase::Scrub => "overwriting replicas",

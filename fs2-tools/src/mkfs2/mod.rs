@@ -4,6 +4,7 @@
 //! [`fs2_engine::offline`]'s. Opening, locking and talking are done here.
 
 mod bar;
+mod checked;
 mod percent;
 mod replicate;
 
@@ -43,8 +44,9 @@ Examples:
   mkfs2 --undo /dev/sdb1               make it a plain ext2 volume again
   mkfs2 replicate --help               copy some blocks or files by hand
 
-The volume must be ext2, unmounted and clean. No file is touched, nothing is moved; it stays an ext2
-volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
+The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, e2fsck
+-f -n looks at it first, changing nothing: as long as any full check takes, minutes to an hour for a TiB on
+a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
 sees them as it sees deleted files; --undo overwrites them.
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
@@ -217,16 +219,27 @@ pub(crate) fn open(path: &Path, write: bool) -> Result<FileStore, OpenError> {
 fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     let volume = open(&args.device, true)?;
     let refused = |e| Refusal::of(e, &args.device, args.table.as_deref());
-    let options = CreateOptions { space: args.space, volume_id: random()?, now_secs: now_secs() };
+    let mut options =
+        CreateOptions { space: args.space, volume_id: random()?, now_secs: now_secs(), checked: false };
     let bytes = offline::table_bytes(&mut StoreIo::new(&volume), args.space).map_err(refused)?;
     let table = args.table.as_deref().map(|path| TablePlace::open(path, bytes)).transpose()?;
     let mut bar = Bar::new(args.quiet || args.json);
-    let made = {
-        let mut volume_io = StoreIo::new(&volume);
-        let mut table_io = table.as_ref().map(|t| StoreIo::without_holes(&t.store));
-        let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
-        let mut devices = Devices::new(&mut volume_io, table_io);
-        offline::create(&mut devices, &options, &mut |p| bar.update(p))
+    let made = loop {
+        let made = {
+            let mut volume_io = StoreIo::new(&volume);
+            let mut table_io = table.as_ref().map(|t| StoreIo::without_holes(&t.store));
+            let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
+            let mut devices = Devices::new(&mut volume_io, table_io);
+            offline::create(&mut devices, &options, &mut |p| bar.update(p))
+        };
+        match made {
+            // Everything else is as it should be: what takes long comes last.
+            Err(OfflineError::Unchecked) if !options.checked => {
+                checked::by_e2fsck(&args.device, &volume, &mut bar)?;
+                options.checked = true;
+            }
+            made => break made,
+        }
     };
     bar.clear();
     let made = made.map_err(|e| {

@@ -553,18 +553,8 @@ fn bad_input_is_refused_and_nothing_written() {
     assert!(ok(dir, CHKFS2, &["--help"]).out.contains("Examples:"));
 }
 
-/// A program named e2fsck in `dir`/bin, which the real one is handed to as $E2FSCK.
 fn instead_of_e2fsck(dir: &Path, script: &str, args: &[&str]) -> Said {
-    use std::os::unix::fs::PermissionsExt;
-    let bin = dir.join("bin");
-    std::fs::create_dir_all(&bin).unwrap();
-    let real = ["/usr/sbin/e2fsck", "/sbin/e2fsck"].iter().find(|p| Path::new(p).exists());
-    let real = real.expect("e2fsprogs is installed");
-    let program = bin.join("e2fsck");
-    std::fs::write(&program, format!("#!/bin/sh\nE2FSCK={real}\n{script}\n")).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    run(dir, "env", &[&[&format!("PATH={path}"), CHKFS2], args].concat())
+    run_instead_of_e2fsck(dir, script, CHKFS2, args)
 }
 
 #[test]

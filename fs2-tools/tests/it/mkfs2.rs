@@ -342,3 +342,48 @@ fn replicas_by_hand() {
         assert_eq!(run(dir, MKFS2, &[&["replicate", "v"], args].concat()).code, 2, "{args:?}");
     }
 }
+
+/// A lost write of a bitmap: a file's block is called free and a free one used, so that the counts agree, and the superblock says clean.
+/// The session copied over the file.
+#[test]
+fn what_was_mounted_is_checked_before_it_is_marked() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    let of_file = data_blocks(&path)[0].start();
+    let used = used_blocks(&path);
+    let free = (of_file..of_file + 8192).find(|block| !used.contains_key(block)).unwrap();
+    // What a session through the kernel leaves.
+    ok(dir, "debugfs", &["-w", "-R", "ssv mnt_count 1", "v"]);
+    std::fs::copy(&path, dir.join("good")).unwrap();
+    for request in [format!("freeb {of_file}"), format!("setb {free}")] {
+        ok(dir, "debugfs", &["-w", "-R", &request, "v"]);
+    }
+    ok(dir, "e2fsck", &["-n", "v"]);
+    let table = dir.join("t");
+    for place in [&[][..], &["--table", "t"]] {
+        let words = ["e2fsck finds errors", "bitmap differences", "e2fsck -f v; then mkfs2 again"];
+        refused(dir, &[place, &["v"]].concat(), &words);
+        assert!(!table.exists());
+    }
+    let said = run(dir, MKFS2, &["--json", "v"]);
+    assert!(said.code == 1 && said.json()["next"].as_str().unwrap().contains("e2fsck -f v"), "{said:?}");
+    assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
+    // Checked just now, by whomever: not again.
+    let told = "touch asked; exec $E2FSCK \"$@\"";
+    let said = run_instead_of_e2fsck(dir, told, MKFS2, &["v"]);
+    assert!(said.code == 0 && !dir.join("asked").exists(), "{said:?}");
+    ok(dir, MKFS2, &["--undo", "v"]);
+
+    // Mounted meanwhile; ended by a signal.
+    let mounts = "$E2FSCK \"$@\"; code=$?; debugfs -w -R 'ssv mnt_count 2' good; exit $code";
+    let said = run_instead_of_e2fsck(dir, mounts, MKFS2, &["good"]);
+    assert!(said.code == 1 && said.err.contains("was mounted while it was being checked"), "{said:?}");
+    let said = run_instead_of_e2fsck(dir, "kill -9 $$", MKFS2, &["good"]);
+    assert!(said.code == 1 && said.err.contains("ended by a signal"), "{said:?}");
+    assert!(!Session::start(&dir.join("good"), None).is_active());
+    let said = run_instead_of_e2fsck(dir, told, MKFS2, &["good"]);
+    assert!(said.code == 0 && dir.join("asked").exists() && said.err.is_empty(), "{said:?}");
+    assert!(Session::start(&dir.join("good"), None).is_active());
+    e2fsck_clean(dir, "good");
+}

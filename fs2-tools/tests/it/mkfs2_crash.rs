@@ -108,7 +108,12 @@ fn made(path: &Path) {
 }
 
 fn options() -> CreateOptions {
-    CreateOptions { space: Permille::new(50).unwrap(), volume_id: ID, now_secs: 1_700_000_000 }
+    CreateOptions {
+        space: Permille::new(50).unwrap(),
+        volume_id: ID,
+        now_secs: 1_700_000_000,
+        checked: false,
+    }
 }
 
 /// e2fsck -p ends well, and the files are what they were.

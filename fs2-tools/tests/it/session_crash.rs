@@ -250,8 +250,12 @@ fn live(dir: &Path, options: &str, seed: u64) -> Life {
     let image = image(dir, "v", options, "8M");
     let store = MemStore::from_bytes(&std::fs::read(&image).unwrap());
     {
-        let options =
-            CreateOptions { space: Permille::new(100).unwrap(), volume_id: ID, now_secs: 1_700_000_000 };
+        let options = CreateOptions {
+            space: Permille::new(100).unwrap(),
+            volume_id: ID,
+            now_secs: 1_700_000_000,
+            checked: false,
+        };
         let mut io = StoreIo::new(&store);
         offline::create(&mut Devices::new(&mut io, None), &options, &mut |_| {}).unwrap();
     }

@@ -449,7 +449,8 @@ fn metadata_is_seen_and_copies_end() {
     const BLOCK: usize = 1024;
     let data: Vec<(u32, u16)> = (1100..1228).map(|b| (b, b as u16)).collect();
     let mut image = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(&data, &[]);
-    let options = CreateOptions { space: Permille::new(400).unwrap(), volume_id: 7, now_secs: 1 };
+    let options =
+        CreateOptions { space: Permille::new(400).unwrap(), volume_id: 7, now_secs: 1, checked: true };
     create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
     let blocks = [BlockRange::new(1100, 1228)];
     let options = ReplicateOptions { blocks: &blocks, near: BlockNo(1300), written_since: false };

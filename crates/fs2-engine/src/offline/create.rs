@@ -28,11 +28,19 @@ pub struct CreateOptions {
     pub volume_id: u64,
     /// Seconds since 1970, for inode 5.
     pub now_secs: u32,
+    /// `e2fsck -f` found nothing wrong just now, and nobody wrote since: the bitmaps are right. Without it only a volume is taken that
+    /// was made or checked after it was last mounted.
+    pub checked: bool,
 }
 
 impl Default for CreateOptions {
     fn default() -> CreateOptions {
-        CreateOptions { space: crate::EngineConfig::default().space, volume_id: 0, now_secs: 0 }
+        CreateOptions {
+            space: crate::EngineConfig::default().space,
+            volume_id: 0,
+            now_secs: 0,
+            checked: false,
+        }
     }
 }
 
@@ -70,7 +78,8 @@ fn bytes_for(layout: &Layout, space: Permille) -> u64 {
 ///
 /// # Errors
 /// Before anything is written: [`OfflineError::Volume`] for what is not a clean ext2 volume of the
-/// features allowed, has bitmaps that disagree with their descriptors, a table already, or no room;
+/// features allowed, has bitmaps that disagree with their descriptors, a table already, or no room; last of all
+/// [`OfflineError::Unchecked`];
 /// [`OfflineError::TableTooSmall`], [`OfflineError::TableThere`] or [`OfflineError::NotEmpty`] for the
 /// place given. Device errors later leave the volume to `e2fsck -p`, and the place given to be emptied.
 pub fn create(
@@ -82,7 +91,7 @@ pub fn create(
     layout.check_usable()?;
     let bytes = bytes_for(&layout, options.space);
     if devices.table.is_some() {
-        create_apart(devices, &layout, bytes, options.volume_id, progress)
+        create_apart(devices, &layout, bytes, options, progress)
     } else {
         create_inside(&mut *devices.volume, bytes, options, progress)
     }
@@ -124,6 +133,7 @@ fn create_inside(
         }
         plan => plan?,
     };
+    refuse_unchecked(&before, options)?;
     let mut sums = read_bitmaps(&before, &mut *volume, progress, |_, _| {})?;
     let place = Place::of_file(&plan.table, &plan.layout);
     let result = created(&plan.layout, &place);
@@ -145,6 +155,14 @@ fn create_inside(
     convert::execute(volume, plan, &mut write_table, &mut write_mark)?;
     progress(Progress { phase: Phase::Table, done: total, total });
     Ok(result)
+}
+
+/// Keeps O5.
+fn refuse_unchecked(layout: &Layout, options: &CreateOptions) -> Result<(), OfflineError> {
+    match options.checked || layout.superblock().is_checked_since_mounted() {
+        true => Ok(()),
+        false => Err(OfflineError::Unchecked),
+    }
 }
 
 /// A step's error, for the conversion to put its own words before.
@@ -174,7 +192,7 @@ fn create_apart(
     devices: &mut Devices<'_>,
     layout: &Layout,
     bytes: u64,
-    volume_id: u64,
+    options: &CreateOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Created, OfflineError> {
     if let Some(file) = find_file(layout, devices)?
@@ -189,8 +207,9 @@ fn create_apart(
     }
     let place = Place::apart(has, layout);
     refuse_foreign(&place, devices, has)?;
+    refuse_unchecked(layout, options)?;
     let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
-    let mut stands = empty_table(&place, devices, volume_id, progress)?;
+    let mut stands = empty_table(&place, devices, options.volume_id, progress)?;
     stands.write_mark(&place, devices, layout, &sums)?;
     Ok(created(layout, &place))
 }

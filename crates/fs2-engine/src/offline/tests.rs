@@ -77,7 +77,12 @@ fn image() -> Vec<u8> {
 }
 
 fn options() -> CreateOptions {
-    CreateOptions { space: Permille::new(50).unwrap(), volume_id: ID, now_secs: 1_700_000_000 }
+    CreateOptions {
+        space: Permille::new(50).unwrap(),
+        volume_id: ID,
+        now_secs: 1_700_000_000,
+        checked: false,
+    }
 }
 
 fn made() -> Vec<u8> {
@@ -609,6 +614,40 @@ fn replicas_by_hand_refused() {
         ReplicateOptions { blocks: &[range(data(0), data(0) + 1)], near: BlockNo(0), written_since: false };
     let e = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
     assert!(matches!(e, OfflineError::NotMarked(MarkFound::None)), "{e}");
+}
+
+/// Bitmaps may call free what files have, and ext2 does not notice before it gives that away. Copies would be made there at once.
+#[test]
+fn what_was_mounted_since_its_last_check_is_not_marked() {
+    // Mounts; when it was last mounted, last checked.
+    for (mounts, mounted, checked, taken) in
+        [(0u16, 0u32, 0u32, true), (0, 5, 5, true), (0, 5, 9, true), (0, 6, 5, false), (1, 5, 9, false)]
+    {
+        for apart in [false, true] {
+            let mut image = image();
+            image[1024 + 52..1024 + 54].copy_from_slice(&mounts.to_le_bytes());
+            image[1024 + 44..1024 + 48].copy_from_slice(&mounted.to_le_bytes());
+            image[1024 + 64..1024 + 68].copy_from_slice(&checked.to_le_bytes());
+            let mut table = vec![0u8; if apart { 1 << 20 } else { 0 }];
+            let before = (image.clone(), table.clone());
+            let mut make = |options: &CreateOptions| {
+                let place = apart.then_some(&mut table as &mut dyn WriteAt);
+                create(&mut Devices::new(&mut image, place), options, &mut |_| {})
+            };
+            let made = make(&options());
+            let refused = matches!(made, Err(OfflineError::Unchecked));
+            assert_eq!((made.is_ok(), refused), (taken, !taken), "{mounts} {mounted} {checked}");
+            if !taken {
+                make(&CreateOptions { checked: true, ..options() }).unwrap();
+            }
+            assert!((image, table) != before);
+        }
+    }
+    let mut image = image();
+    image[1024 + 52] = 1;
+    let before = image.clone();
+    assert!(create(&mut Devices::new(&mut image, None), &options(), &mut |_| {}).is_err());
+    assert!(image == before, "before anything is written");
 }
 
 /// The table's file with `content` in its place: another's, which the kernel's exchange of inode 5 leaves in the table's mode.

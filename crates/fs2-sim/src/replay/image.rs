@@ -123,7 +123,7 @@ impl Image {
     /// # Errors
     /// As [`create`]: what is no volume for a table, or has no room for it.
     pub fn convert(&mut self, space: Permille, volume_id: u64) -> Result<(), OfflineError> {
-        let options = CreateOptions { space, volume_id, now_secs: 0 };
+        let options = CreateOptions { space, volume_id, now_secs: 0, checked: true };
         create(&mut Devices::new(self, None), &options, &mut |_| {}).map(|_| ())
     }
 

@@ -186,7 +186,7 @@ impl World {
             let mut v = Handle { disk: &mut volume, fails: &mut never, budget: u64::MAX };
             let mut t = Handle { disk: &mut table, fails: &mut never_too, budget: u64::MAX };
             let apart: Option<&mut dyn WriteAt> = if plan.apart { Some(&mut t) } else { None };
-            let how = CreateOptions { space: plan.space, volume_id: seed | 1, now_secs: 0 };
+            let how = CreateOptions { space: plan.space, volume_id: seed | 1, now_secs: 0, checked: true };
             create(&mut Devices::new(&mut v, apart), &how, &mut |_| {}).expect("the volume takes a table")
         };
         let reserved: BTreeSet<u32> = made.blocks.iter().flat_map(|r| r.iter().map(|b| b.0)).collect();

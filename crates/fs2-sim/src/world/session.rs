@@ -315,7 +315,12 @@ impl World {
         let (mut never, mut never_too) = (|_| false, |_| false);
         let mut v = Handle { disk: volume, fails: &mut never, budget: u64::MAX };
         let mut t = Handle { disk: table, fails: &mut never_too, budget: u64::MAX };
-        let how = CreateOptions { space: self.plan.space, volume_id: self.rng.draw() | 1, now_secs: 0 };
+        let how = CreateOptions {
+            space: self.plan.space,
+            volume_id: self.rng.draw() | 1,
+            now_secs: 0,
+            checked: true,
+        };
         create(&mut Devices::new(&mut v, Some(&mut t)), &how, &mut |_| {})
             .map_err(|e| format!("mark: no table can be made: {e}"))?;
         self.active_expected = true;

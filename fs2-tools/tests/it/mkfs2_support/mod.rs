@@ -64,6 +64,20 @@ pub(crate) fn ok(dir: &Path, program: &str, args: &[&str]) -> Said {
     said
 }
 
+/// Runs one where a script is found under the name of e2fsck, which has the real one as $E2FSCK.
+pub(crate) fn run_instead_of_e2fsck(dir: &Path, script: &str, program: &str, args: &[&str]) -> Said {
+    use std::os::unix::fs::PermissionsExt;
+    let bin = dir.join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let real = ["/usr/sbin/e2fsck", "/sbin/e2fsck"].iter().find(|p| Path::new(p).exists());
+    let real = real.expect("e2fsprogs is installed");
+    let stand_in = bin.join("e2fsck");
+    std::fs::write(&stand_in, format!("#!/bin/sh\nE2FSCK={real}\n{script}\n")).unwrap();
+    std::fs::set_permissions(&stand_in, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    run(dir, "env", &[&[&format!("PATH={path}"), program], args].concat())
+}
+
 /// Some files, one of them in several pieces.
 pub(crate) fn content(dir: &Path) -> PathBuf {
     let root = dir.join("content");

@@ -38,7 +38,7 @@ pub(crate) fn image(data: &[(u32, u16)], copied: &[BlockRange], near: u32) -> Ve
 pub(crate) fn image_of(shape: Shape, data: &[(u32, u16)], copied: &[BlockRange], near: u32) -> Vec<u8> {
     let mut image = Plan { shape, grain: Grain::SMALL }.make(data, &[]);
     let space = Permille::new(400).unwrap();
-    let options = CreateOptions { space, volume_id: 7, now_secs: 1 };
+    let options = CreateOptions { space, volume_id: 7, now_secs: 1, checked: true };
     create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
     if !copied.is_empty() {
         let options = ReplicateOptions { blocks: copied, near: BlockNo(near), written_since: false };
@@ -100,7 +100,8 @@ impl Session {
     pub(crate) fn attach_apart(data: &[(u32, u16)], config: EngineConfig) -> Session {
         let mut device = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(data, &[]);
         let mut table = vec![0; 128 << 10];
-        let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
+        let options =
+            CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1, checked: true };
         create(&mut Devices::new(&mut device, Some(&mut table)), &options, &mut |_| {}).unwrap();
         Session::attach_both(device, table, config).0
     }
@@ -111,7 +112,8 @@ impl Session {
         let mut device = Plan { shape: Shape::Plain, grain: Grain::SMALL }.make(&DATA, &[]);
         // Two header slots, and a page of checksums for each.
         let mut table = vec![0; (4 + pages) * PAGE_BYTES];
-        let options = CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1 };
+        let options =
+            CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1, checked: true };
         create(&mut Devices::new(&mut device, Some(&mut table)), &options, &mut |_| {}).unwrap();
         fill(&mut table[4 * PAGE_BYTES..]);
         Session::attach_both(device, table, config())
