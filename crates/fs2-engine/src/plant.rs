@@ -48,6 +48,8 @@ plants! {
     MarkAfterFreeze,
     /// Weak reading: the mark is written after the table's blocks were lost.
     MarkAfterTableLost,
+    /// The mark is written over a bitmap whose writer had not finished.
+    MarkThoughUnannounced,
     /// Weak reading: once the table's blocks are lost, the mark is not erased.
     LostTableKeepsMark,
     /// Weak reading and R6: a read served from a replica does not pin it.

@@ -52,7 +52,7 @@ pub use inode::{
     Inode, MODE_DIRECTORY, MODE_REGULAR, MODE_SYMLINK, MODE_TYPE, RESIZE_INO, ROOT_INO, TABLE_INO,
 };
 pub use layout::{GroupDesc, Layout};
-pub use liveness::{EDGE_BYTES, Freeze, Liveness, LivenessParts, Seen, bit_runs};
+pub use liveness::{Doubt, EDGE_BYTES, Freeze, Liveness, LivenessParts, Seen, bit_runs};
 pub use problem::{Place, Problem};
 pub use superblock::{DESCRIPTOR_BYTES, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, Superblock, uuid_text};
 pub use table_file::{TABLE_MODE, TableFile, TableInode};

@@ -7,6 +7,9 @@
 //!   discard that covers it whole came after the write, over the connection of the block's last writer.
 //! - I3: a block whose bit was seen set in a bitmap write is in F only if such a discard came after.
 //! - I4: once frozen, F is empty and stays so.
+//! - I5: a block that was written, zeroed or touched in part while the superblock called the volume unmounted is
+//!   in doubt (`unannounced`, `told`) until a bitmap write has its bit set, one before it and a superblock after both
+//!   tell of it, or a discard may free it.
 //!
 //! "Bit 0 frees" appears nowhere: the bitmap in flight may be half a minute old, and the block may be
 //! allocated again already.
@@ -63,6 +66,32 @@ impl fmt::Display for Freeze {
     }
 }
 
+/// Why a bitmap on disk may say less than files do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The block was written, and the bitmap calls it free.
+    Block(BlockNo),
+    /// The group's bitmap was written and no superblock after it.
+    Bitmap(u32),
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubt::Block(b) => {
+                write!(
+                    f,
+                    "block {b} was written while the superblock called the volume unmounted, and its bitmap calls it free"
+                )
+            }
+            Doubt::Bitmap(g) => write!(
+                f,
+                "the block bitmap of group {g} was written while the superblock called the volume unmounted, and no superblock after it"
+            ),
+        }
+    }
+}
+
 /// What a metadata write told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
@@ -99,6 +128,15 @@ pub struct Liveness {
     mounted: bool,
     /// While VALID was clear, something changed what only a check does.
     mended: bool,
+    /// Invariant I5. Who wrote them may have died before its bitmaps.
+    unannounced: RoaringBitmap,
+    /// Such blocks that a superblock came after, which a tool writes last, and whose bits were not set by then: the superblock is a later
+    /// tool's.
+    told: RoaringBitmap,
+    /// Bits seen set in bitmaps written while the superblock called the volume unmounted, and no superblock since.
+    set_unannounced: RoaringBitmap,
+    /// Groups whose bitmap was written while the superblock called the volume unmounted, and no superblock since.
+    bitmaps_unannounced: RoaringBitmap,
     frozen: Option<Freeze>,
 }
 
@@ -114,6 +152,10 @@ impl fmt::Debug for Liveness {
             .field("state", &state(&self.superblock))
             .field("mounted", &self.mounted)
             .field("mended", &self.mended)
+            .field("unannounced", &self.unannounced)
+            .field("told", &self.told)
+            .field("set_unannounced", &self.set_unannounced)
+            .field("bitmaps_unannounced", &self.bitmaps_unannounced)
             .field("frozen", &self.frozen)
             .finish_non_exhaustive()
     }
@@ -123,6 +165,9 @@ impl fmt::Debug for Liveness {
 impl Hash for Liveness {
     fn hash<H: Hasher>(&self, h: &mut H) {
         for set in [&self.free, &self.orphaned, &self.set_unloaded, &self.loaded] {
+            hash_set(set, h);
+        }
+        for set in [&self.unannounced, &self.told, &self.set_unannounced, &self.bitmaps_unannounced] {
             hash_set(set, h);
         }
         for (connection, set) in self.written.iter().filter(|(_, set)| !set.is_empty()) {
@@ -145,6 +190,9 @@ fn hash_set(set: &RoaringBitmap, h: &mut impl Hasher) {
 /// The first and the last MiB of a volume hold no replica: boot blocks, partition tables and RAID
 /// superblocks live there.
 pub const EDGE_BYTES: u64 = 1 << 20;
+
+/// What a kernel's page cache writes of an unmounted device at least: a page, on most machines.
+const PAGE_CACHE_BYTES: u32 = 4096;
 
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
@@ -211,6 +259,10 @@ impl Liveness {
             loaded_below: 0,
             mounted: false,
             mended: false,
+            unannounced: RoaringBitmap::new(),
+            told: RoaringBitmap::new(),
+            set_unannounced: RoaringBitmap::new(),
+            bitmaps_unannounced: RoaringBitmap::new(),
             frozen: None,
         }
     }
@@ -287,6 +339,14 @@ impl Liveness {
         if range.is_empty() {
             return;
         }
+        if !self.mounted {
+            self.unannounced.insert_range(range.start()..range.end());
+        }
+        self.taken(range, connection);
+    }
+
+    /// `range` leaves F, and its last writer is `connection`.
+    fn taken(&mut self, range: BlockRange, connection: ConnectionId) {
         self.free_count -= self.free.remove_range(range.start()..range.end());
         for (c, set) in &mut self.written {
             if *c != connection {
@@ -308,7 +368,7 @@ impl Liveness {
         }
         drop(free);
         for &run in &left[before..] {
-            self.written(run, connection);
+            self.taken(run, connection);
         }
     }
 
@@ -327,6 +387,27 @@ impl Liveness {
         extent.end() <= end
             && touched.start() >= self.layout.first_data_block()
             && self.layout.static_metadata_in(touched).next().is_none()
+    }
+
+    /// A superblock that a tool wrote: its bitmaps were on disk before, in any order with its blocks. It writes by way of the page cache
+    /// what lies beside small blocks in use, too, as it is.
+    fn announced(&mut self) {
+        self.bitmaps_unannounced.clear();
+        if self.unannounced.is_empty() {
+            return;
+        }
+        let mut runs = self.set_unannounced.iter();
+        while let Some(run) = runs.next_range() {
+            let pages = self.pages_of(BlockRange::new(*run.start(), *run.end() + 1));
+            self.unannounced.remove_range(pages.start()..pages.end());
+        }
+        self.told |= std::mem::take(&mut self.unannounced);
+    }
+
+    /// The pages of a page cache that `range` lies in.
+    fn pages_of(&self, range: BlockRange) -> BlockRange {
+        let blocks = (PAGE_CACHE_BYTES / self.block_size().bytes()).max(1);
+        BlockRange::new(range.start() - range.start() % blocks, range.end().next_multiple_of(blocks))
     }
 
     /// Blocks of `range` that a discard over `connection` may put into F (R2): in the universe, and
@@ -357,6 +438,11 @@ impl Liveness {
             }
             joining -= &self.orphaned;
             joining -= &self.set_unloaded;
+        }
+        for set in [&mut self.unannounced, &mut self.told] {
+            if !set.is_empty() {
+                *set -= &joining;
+            }
         }
         self.join(&joining)
     }
@@ -435,20 +521,35 @@ impl Liveness {
     pub fn payload_seen(&mut self, extent: Extent, payload: Option<&[u8]>, connection: ConnectionId) -> Seen {
         let mut seen = Seen::default();
         let bs = self.block_size();
+        let bitmaps: Vec<_> = self.layout.bitmaps_in(extent.blocks_touched(bs)).collect();
+        if !self.mounted {
+            self.bitmaps_unannounced.extend(bitmaps.iter().map(|(group, _)| group));
+        }
         if let Some(payload) = payload {
-            let bitmaps: Vec<_> = self.layout.bitmaps_in(extent.blocks_touched(bs)).collect();
             for (group, block) in bitmaps {
+                if extent.intersect(block.extent(bs)) == Some(block.extent(bs)) {
+                    let all = self.layout.group_blocks(group);
+                    self.set_unannounced.remove_range(all.start()..all.end());
+                }
                 for used in self.bits_set(group, block, extent, payload) {
                     self.claimed(used, connection, &mut seen.allocated);
                     if !self.loaded.contains(group) {
                         self.set_unloaded.insert_range(used.start()..used.end());
                     }
+                    for set in [&mut self.unannounced, &mut self.told] {
+                        set.remove_range(used.start()..used.end());
+                    }
+                    if !self.mounted {
+                        self.set_unannounced.insert_range(used.start()..used.end());
+                    }
                     seen.claimed.push(used);
                 }
             }
         }
+        let before = extent.overlaps(self.layout.superblock_extent()).then(|| self.superblock.clone());
         if overlay(self.layout.superblock_extent(), &mut self.superblock[..], extent, payload) {
-            seen.freeze = seen.freeze.or(self.superblock_seen());
+            let changed = before.is_some_and(|before| before != self.superblock);
+            seen.freeze = seen.freeze.or(self.superblock_seen(changed));
         }
         let at = self.layout.descriptors_extent();
         if extent.overlaps(at) {
@@ -475,7 +576,7 @@ impl Liveness {
         bit_runs(bytes, BlockRange::new(blocks.start() + skip, blocks.end()), true)
     }
 
-    fn superblock_seen(&mut self) -> Option<Freeze> {
+    fn superblock_seen(&mut self, changed: bool) -> Option<Freeze> {
         let (now, then) = (&self.superblock, &self.at_attach);
         for (at, len, name) in FIXED {
             if now[at..at + len] != then[at..at + len] {
@@ -510,6 +611,14 @@ impl Liveness {
         if checked {
             return Some(Freeze::Checked);
         }
+        // Tools write their superblock last, and it is another then: one that is the same lay beside something else. A mount does not
+        // end what was left before it.
+        if changed && valid && was_valid {
+            self.announced();
+        }
+        if changed {
+            self.set_unannounced.clear();
+        }
         self.mounted = !valid;
         None
     }
@@ -527,6 +636,41 @@ impl Liveness {
     /// Whether the superblock says: cleanly unmounted, no errors.
     pub fn is_clean(&self) -> bool {
         state(&self.superblock) & (VALID_FS | ERROR_FS) == VALID_FS
+    }
+
+    /// Groups that [`Liveness::doubt`] is to be asked about, ascending.
+    pub fn doubtful_groups(&self) -> RoaringBitmap {
+        let mut groups = self.bitmaps_unannounced.clone();
+        let (first, end) = (self.layout.first_data_block(), self.layout.blocks());
+        for set in [&self.unannounced, &self.told] {
+            let mut runs = set.range(first..end);
+            while let Some(run) = runs.next_range() {
+                let group = |b: &u32| self.layout.group_of(BlockNo(*b));
+                groups.insert_range(group(run.start())..=group(run.end()));
+            }
+        }
+        groups
+    }
+
+    /// Why no mark may vouch for a group's bitmap, given as it is on disk: whoever wrote blocks, or the bitmap itself,
+    /// while the superblock called the volume unmounted seems not to have come to its end. `changed`: it is not what it was at the attach.
+    pub fn doubt(&self, group: u32, bitmap: &[u8], changed: bool) -> Option<Doubt> {
+        let blocks = self.layout.group_blocks(group);
+        for free in bit_runs(bitmap, blocks, false) {
+            let of = |set: &'_ RoaringBitmap, may: &dyn Fn(u32) -> bool| {
+                set.range(free.start()..free.end()).find(|&b| self.in_universe(BlockNo(b)) && may(b))
+            };
+            // The page is known as far as this bitmap goes.
+            let alone = |b: u32| {
+                let page = self.pages_of(BlockRange::new(b, b + 1)).intersect(blocks);
+                free.start() <= page.start() && page.end() <= free.end()
+            };
+            let block = of(&self.unannounced, &|_| true).or_else(|| of(&self.told, &alone));
+            if let Some(block) = block {
+                return Some(Doubt::Block(BlockNo(block)));
+            }
+        }
+        (changed && self.bitmaps_unannounced.contains(group)).then_some(Doubt::Bitmap(group))
     }
 
     /// Whether a kernel mount was seen in this session and no unmount since: only then is a punched

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 
 use clap::{Args, Parser};
 
-use crate::volume::MountRecord;
 use crate::volume::cli::MountArgs;
+use crate::volume::{MountRecord, another_superblock};
 
 #[derive(Parser, Debug)]
 #[command(name = "mount.fs2")]
@@ -68,7 +68,6 @@ const KERNEL: &[&str] = &[
     "orlov",
     "resgid",
     "resuid",
-    "sb",
     "context",
     "fscontext",
     "defcontext",
@@ -129,6 +128,7 @@ pub(super) fn sort(options: &[String], sloppy: bool) -> Result<Sorted, String> {
                 sorted.ours.push(argument);
             }
             None if name == "remount" => sorted.remount = true,
+            _ if let Some(why) = another_superblock(&option) => return Err(why),
             _ if known(KERNEL) => sorted.kernel.push(option),
             _ if known(OTHERS) || name.starts_with("x-") || name.starts_with("X-") => {
                 sorted.nofail |= name == "nofail";
@@ -249,6 +249,18 @@ mod tests {
         let settings = s.args("d".into(), "m".into()).unwrap().settings;
         assert_eq!((settings.lock_wait, settings.require_active, settings.time_scale), (3, true, 0.1));
         assert_eq!(sorted("watermarks=20:12:4").ours, ["--watermarks=20,12,4"]);
+    }
+
+    /// The kernel clears the clean flag in the copy alone.
+    #[test]
+    fn another_superblock_is_refused_with_the_reason() {
+        for (bad, sloppy) in [("noatime,sb=131072", false), ("sb=1", true), ("sb", false)] {
+            let e = sort(&[bad.to_owned()], sloppy).unwrap_err();
+            assert!(
+                e.contains("'sb") && e.contains("a copy of the superblock") && e.contains("e2fsck -b"),
+                "{e}"
+            );
+        }
     }
 
     #[test]

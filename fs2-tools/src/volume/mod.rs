@@ -88,11 +88,25 @@ pub struct Plan {
     pub options: Vec<String>,
 }
 
+/// Why an option of the ext2 mount is refused, if it is `sb=`.
+pub(crate) fn another_superblock(option: &str) -> Option<String> {
+    let name = option.split('=').next().unwrap_or_default().trim();
+    (name == "sb").then(|| {
+        format!(
+            "'{option}' is not for FS2: a mount by a copy of the superblock leaves the clean flag of the volume's own as it is, so that one that \
+             dies could not be told from one that ended; e2fsck -b mends the superblock, mount -t ext2 mounts without FS2"
+        )
+    })
+}
+
 /// Mounts a volume and leaves it so.
 ///
 /// # Errors
 /// Why not; what was set up on the way is undone.
 pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
+    if let Some(why) = plan.options.iter().flat_map(|o| o.split(',')).find_map(another_superblock) {
+        return Err(VolumeError::Other(why));
+    }
     if !nix::unistd::geteuid().is_root() {
         return Err(VolumeError::Other(
             "mounting needs root; without it try `fs2 demo` or `fs2d serve`".into(),

@@ -3,8 +3,10 @@
 //! not modelled and no time is measured.
 
 use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use fs2_tests::{
     KERNEL, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean, file_digest,
@@ -180,6 +182,60 @@ fn what_holds_no_ext2_is_not_mounted() {
 }
 
 /// It was told to be opened read-only, for which FS2 has no option.
+/// debugfs leaves the clean flag alone and writes its bitmaps last. A session behind one that was killed copied into the file it had written.
+#[test]
+fn a_tool_that_was_killed_on_the_served_device_leaves_no_mark() {
+    if !needs(KERNEL) || !needs(&[Need::Program("debugfs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, _) = image(&scratch, 256 << 20, 2, &mut Rng::new(7));
+    e2fsck_clean(&image);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let (dir, file) = (scratch.path("fs2"), scratch.path("file"));
+    std::fs::write(&file, Rng::new(8).bytes(4 << 20)).unwrap();
+    let args = ["--policy", "torture"];
+    // What `debugfs -w` does on the served device, and whether it comes to its end; the next session's state.
+    let next = |name: &str, ends: bool| {
+        let mounted = Mounted::new(&scratch, &image, &dir, &args);
+        let device = loops_below(scratch.dir()).remove(0);
+        let held = std::fs::File::open(&device).unwrap();
+        nix::mount::umount(&dir).unwrap();
+        let mut debugfs = Command::new("debugfs");
+        debugfs.env("DEBUGFS_PAGER", "__none__");
+        debugfs.arg("-w").arg(&device).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut debugfs = debugfs.spawn().unwrap();
+        let (mut asks, told) = (debugfs.stdin.take().unwrap(), debugfs.stdout.take().unwrap());
+        // What it says goes by pages of 4 KiB.
+        writeln!(asks, "write {} {name}\n{}", file.display(), format!("stat {name}\n").repeat(60)).unwrap();
+        if ends {
+            drop(asks);
+        } else {
+            // Behind the file: its blocks are allocated, and written but for a few in the tool's cache.
+            assert!(BufReader::new(told).lines().any(|line| line.unwrap().contains("Size: 4194304")));
+            debugfs.kill().unwrap();
+        }
+        debugfs.wait().unwrap();
+        drop(held);
+        // The daemon ends with its last user.
+        let ended = || nix::sys::signal::kill(mounted.pid(), None).is_err();
+        for _ in 0..600 {
+            if ended() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        assert!(ended(), "the daemon goes on");
+        drop(mounted);
+        let mounted = Mounted::new(&scratch, &image, &dir, &args);
+        let state = mounted.status()["liveness"].clone();
+        mounted.umount();
+        state
+    };
+    assert_eq!(next("finished", true), "active");
+    assert_ne!(next("killed", false), "active");
+}
+
 #[test]
 fn what_is_write_protected_is_refused_with_the_command_that_reads_it() {
     if !needs(KERNEL) {

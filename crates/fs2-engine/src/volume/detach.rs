@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fs2_block::{Extent, Nanos};
-use fs2_ext2::Freeze;
+use fs2_ext2::{Freeze, Liveness};
 use fs2_table::{BitmapChecksums, Mark, Token};
 
 use super::home::MarkState;
@@ -28,7 +28,7 @@ const READ_BYTES: u64 = 1 << 20;
 pub(super) enum Step {
     Superblock,
     Descriptors(u64),
-    Bitmap(u32),
+    Bitmap { group: u32, written: bool },
     Page(u32),
     Checksums,
     Mark,
@@ -215,9 +215,21 @@ impl Volume {
             self.urge_read(piece, Step::Descriptors(piece.offset() - at.offset()));
         }
         self.detach.as_mut().expect("detaching").descriptors = vec![0; at.len() as usize];
-        for group in std::mem::take(&mut self.bitmaps_written) {
-            self.urge_read(layout.bitmap_block(group).extent(self.block_size), Step::Bitmap(group));
+        let written = std::mem::take(&mut self.bitmaps_written);
+        let mut groups = written.clone();
+        // Keeps the mark from vouching for a bitmap that its writer had not finished.
+        if self.doubts() {
+            groups.extend(self.live.iter().flat_map(Liveness::doubtful_groups));
         }
+        for group in groups {
+            let step = Step::Bitmap { group, written: written.contains(&group) };
+            self.urge_read(layout.bitmap_block(group).extent(self.block_size), step);
+        }
+    }
+
+    /// Whether the rule about unfinished bitmaps is in force. Of a volume that was dirty at the attach nothing is announced.
+    fn doubts(&self) -> bool {
+        !self.planted(Plant::MarkThoughUnannounced) && !self.planted(Plant::MarkThoughInvalid)
     }
 
     fn urge_read(&mut self, extent: Extent, step: Step) {
@@ -332,10 +344,20 @@ impl Volume {
                 d.descriptors[at as usize..][..outcome.brought.bytes().len()]
                     .copy_from_slice(outcome.brought.bytes());
             }
-            Step::Bitmap(group) => {
-                let sums = Arc::make_mut(&mut self.bitmap_checksums);
-                if let Some(sum) = sums.get_mut(group as usize) {
-                    *sum = BitmapChecksums::of_bitmap(outcome.brought.bytes());
+            Step::Bitmap { group, written } => {
+                let bitmap = outcome.brought.bytes();
+                let (before, now) =
+                    (self.bitmap_checksums.get(group as usize).copied(), BitmapChecksums::of_bitmap(bitmap));
+                let live = self.live.as_ref().expect("an active volume has a notion of liveness");
+                let doubt = live.doubt(group, bitmap, before != Some(now));
+                if let Some(doubt) = doubt.filter(|_| self.doubts()) {
+                    self.give_up(&doubt.to_string());
+                }
+                // One that no client wrote keeps its checksum: that it differs is for the next session to see.
+                if written
+                    && let Some(sum) = Arc::make_mut(&mut self.bitmap_checksums).get_mut(group as usize)
+                {
+                    *sum = now;
                 }
             }
             Step::Page(_) => self.stats.table_pages_written += 1,

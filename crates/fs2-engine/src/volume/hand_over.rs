@@ -21,7 +21,7 @@ use super::{Standing, Volume};
 use crate::config::EngineConfig;
 
 const MAGIC: &[u8; 8] = b"FS2HAND\0";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Magic, version, checksum, length.
 const HEADER_BYTES: usize = 24;
 
@@ -157,6 +157,8 @@ impl HandOver {
         let descriptors = rest.section()?.to_vec();
         let (free, orphaned, set_unloaded) = (rest.set()?, rest.set()?, rest.set()?);
         let (loaded, bitmaps_written) = (rest.set()?, rest.set()?);
+        let (unannounced, told) = (rest.set()?, rest.set()?);
+        let (set_unannounced, bitmaps_unannounced) = (rest.set()?, rest.set()?);
         let sums = rest.section()?;
         let (sums, []) = sums.as_chunks::<4>() else { return None };
         let bitmap_checksums = sums.iter().map(|s| u32::from_le_bytes(*s)).collect();
@@ -197,6 +199,10 @@ impl HandOver {
             loaded,
             mounted: flags & FLAG_MOUNTED != 0,
             mended: flags & FLAG_MENDED != 0,
+            unannounced,
+            told,
+            set_unannounced,
+            bitmaps_unannounced,
         };
         Some(HandOver {
             note,
@@ -287,6 +293,9 @@ impl Volume {
             put_set(&mut out, set);
         }
         put_set(&mut out, &self.bitmaps_written.iter().copied().collect());
+        for set in [&parts.unannounced, &parts.told, &parts.set_unannounced, &parts.bitmaps_unannounced] {
+            put_set(&mut out, set);
+        }
         let sums: Vec<u8> = self.bitmap_checksums.iter().flat_map(|s| s.to_le_bytes()).collect();
         put(&mut out, &sums);
         out.extend_from_slice(&(parts.written.len() as u32).to_le_bytes());

@@ -25,6 +25,14 @@ pub struct LivenessParts {
     pub mounted: bool,
     /// What only a check does was seen while VALID was clear.
     pub mended: bool,
+    /// Blocks written while the superblock called the volume unmounted, and in no bitmap write since.
+    pub unannounced: RoaringBitmap,
+    /// Such blocks that a superblock was written after.
+    pub told: RoaringBitmap,
+    /// Bits set in bitmaps written then, and no superblock since.
+    pub set_unannounced: RoaringBitmap,
+    /// Groups whose bitmap was written then, and no superblock since.
+    pub bitmaps_unannounced: RoaringBitmap,
 }
 
 impl Liveness {
@@ -44,6 +52,10 @@ impl Liveness {
             loaded: self.loaded.clone(),
             mounted: self.mounted,
             mended: self.mended,
+            unannounced: self.unannounced.clone(),
+            told: self.told.clone(),
+            set_unannounced: self.set_unannounced.clone(),
+            bitmaps_unannounced: self.bitmaps_unannounced.clone(),
         })
     }
 
@@ -73,7 +85,8 @@ impl Liveness {
         let beyond = |set: &RoaringBitmap, end: u32| set.max().is_some_and(|last| last >= end);
         let mut all = vec![&parts.free, &parts.orphaned, &parts.set_unloaded];
         all.extend(parts.written.iter().map(|(_, set)| set));
-        if all.iter().any(|set| beyond(set, blocks)) || beyond(&parts.loaded, groups) {
+        let of_groups = [&parts.loaded, &parts.bitmaps_unannounced];
+        if all.iter().any(|set| beyond(set, blocks)) || of_groups.iter().any(|set| beyond(set, groups)) {
             return Err("blocks beyond the volume's end");
         }
         // Keeps I1 for what somebody else has computed.
@@ -105,6 +118,10 @@ impl Liveness {
         live.loaded = parts.loaded;
         live.mounted = parts.mounted;
         live.mended = parts.mended;
+        live.unannounced = parts.unannounced;
+        live.told = parts.told;
+        live.set_unannounced = parts.set_unannounced;
+        live.bitmaps_unannounced = parts.bitmaps_unannounced;
         Ok(live)
     }
 }

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent};
-use fs2_ext2::{Freeze, GroupDesc, Layout, Liveness, Seen, Superblock};
+use fs2_ext2::{Doubt, Freeze, GroupDesc, Layout, Liveness, Seen, Superblock};
 use proptest::prelude::*;
 
 const SIZE: u64 = 1024;
@@ -99,6 +99,8 @@ struct Plain {
     /// Its bit was seen set while its group was not loaded.
     seen: bool,
     universe: bool,
+    /// It was written, and its bit was not seen set since. Nobody mounts anything here.
+    unannounced: bool,
 }
 
 struct Model {
@@ -123,7 +125,13 @@ impl Model {
                 && !metadata
                 && !TABLE.iter().any(|&(from, to)| (from..to).contains(&b))
         };
-        let plain = |b| Plain { free: false, writer: Writer::Nobody, seen: false, universe: universe(b) };
+        let plain = |b| Plain {
+            free: false,
+            writer: Writer::Nobody,
+            seen: false,
+            universe: universe(b),
+            unannounced: false,
+        };
         Model { blocks: (0..BLOCKS).map(plain).collect(), loaded: [false; GROUPS as usize], frozen: false }
     }
 
@@ -154,6 +162,12 @@ impl Model {
             prop_assert_eq!(ours.is_loaded(g), self.loaded[g as usize]);
         }
         prop_assert_eq!(ours.frozen().is_some(), self.frozen);
+        if let Some(parts) = ours.parts() {
+            let unannounced = (0..BLOCKS).filter(|&b| self.blocks[b as usize].unannounced);
+            assert!(parts.told.is_empty());
+            let within = parts.unannounced.iter().filter(|&b| b < BLOCKS);
+            prop_assert_eq!(within.collect::<Vec<_>>(), unannounced.collect::<Vec<_>>());
+        }
         Ok(())
     }
 
@@ -164,6 +178,7 @@ impl Model {
                 ours.written(*range, ConnectionId(*over));
                 for b in self.each(*range) {
                     (b.free, b.seen, b.writer) = (false, false, Writer::Over(*over));
+                    b.unannounced = true;
                 }
             }
             Event::Gone(over) => {
@@ -180,6 +195,7 @@ impl Model {
                 for b in self.each(*range) {
                     let may =
                         *any || !b.seen && (b.writer == Writer::Nobody || b.writer == Writer::Over(*over));
+                    b.unannounced &= !(may && b.universe && !frozen);
                     if may && b.universe && !frozen && !b.free {
                         b.free = true;
                         count += 1;
@@ -232,6 +248,7 @@ impl Model {
                                 (plain.free, plain.seen, plain.writer) = (false, false, Writer::Over(*over));
                             }
                             plain.seen |= unloaded;
+                            plain.unannounced = false;
                         }
                     }
                 }
@@ -629,4 +646,115 @@ fn states_that_differ_hash_differently() {
     for field in ["free", "written", "orphaned", "set_unloaded", "loaded", "mnt_count: 5", "state: 1"] {
         assert!(said.contains(field), "{said}");
     }
+}
+
+/// What a tool that never says "mounted" leaves of a bitmap, whole or not.
+#[test]
+fn what_a_tool_had_not_finished_is_in_doubt() {
+    let one = |b: u32| BlockRange::new(b, b + 1);
+    let mut raw = raw_superblock();
+    // Group 4 begins at 1025; its bitmap is block 1031.
+    let bit = |b: u32| {
+        let mut bits = vec![0u8; 32];
+        bits[(b - start_of(4)) as usize / 8] |= 1 << ((b - start_of(4)) % 8);
+        bits
+    };
+    let (block, bitmap_at) = (1200, 1031 * SIZE);
+    let superblock = |l: &mut Liveness, raw: &[u8; 1024]| {
+        assert_eq!(l.payload_seen(Extent::new(1024, 1024), Some(raw), ConnectionId(0)).freeze, None);
+    };
+    let mut l = liveness();
+    l.written(one(block), ConnectionId(0));
+    assert_eq!(l.doubtful_groups().iter().collect::<Vec<_>>(), [4]);
+    assert_eq!(l.doubt(4, &bit(1201), false), Some(Doubt::Block(BlockNo(block))));
+    assert_eq!(l.doubt(4, &bit(block), false), None, "it was in use before");
+    // Blocks that never hold a replica are in nobody's way.
+    l.written(one(1104), ConnectionId(0));
+    l.written(one(100), ConnectionId(0));
+    assert_eq!(l.doubt(4, &bit(block), false), None);
+    // Its own superblock does not tell of the block, nor does a mount that comes and goes.
+    raw[12] ^= 1;
+    superblock(&mut l, &raw);
+    for state in [0, 1] {
+        raw[58] = state;
+        superblock(&mut l, &raw);
+    }
+    assert_eq!(l.doubt(4, &[0; 32], true), Some(Doubt::Block(BlockNo(block))));
+    // What the page cache writes beside a block in use: the tool's end tells of it, and until then it is in doubt.
+    let beside = |told: bool| {
+        let (mut l, mut raw) = (liveness(), raw_superblock());
+        l.written(BlockRange::new(1196, 1200), ConnectionId(0));
+        if told {
+            raw[12] ^= 1;
+            superblock(&mut l, &raw);
+        }
+        l
+    };
+    assert_eq!(beside(false).doubt(4, &bit(1198), false), Some(Doubt::Block(BlockNo(1196))));
+    assert_eq!(beside(true).doubt(4, &bit(1198), false), None);
+    for elsewhere in [1195, 1200] {
+        assert_eq!(beside(true).doubt(4, &bit(elsewhere), false), Some(Doubt::Block(BlockNo(1196))));
+    }
+    let mut l = liveness();
+    l.written(BlockRange::new(1196, 1200), ConnectionId(0));
+    l.payload_seen(Extent::new(bitmap_at, 32), Some(&bit(1198)), ConnectionId(0));
+    assert_eq!(l.doubt(4, &[0; 32], false), Some(Doubt::Block(BlockNo(1196))), "before its superblock");
+    let mut told = raw_superblock();
+    told[12] ^= 1;
+    superblock(&mut l, &told);
+    assert_eq!(l.doubt(4, &[0; 32], false), None, "removed since");
+    // The page cache writes in the order of addresses: bitmaps come first.
+    let mut l = liveness();
+    l.payload_seen(Extent::new(bitmap_at, 32), Some(&bit(1198)), ConnectionId(0));
+    l.written(BlockRange::new(1196, 1204), ConnectionId(0));
+    assert_eq!(l.doubt(4, &[0; 32], false), Some(Doubt::Block(BlockNo(1196))));
+    superblock(&mut l, &told);
+    assert_eq!(l.doubt(4, &[0; 32], false), Some(Doubt::Block(BlockNo(1200))), "another page");
+    // Another tool's bitmap is no word for what comes after it, nor is one that was written again.
+    l.written(BlockRange::new(1196, 1200), ConnectionId(0));
+    told[12] ^= 2;
+    superblock(&mut l, &told);
+    assert_eq!(l.doubt(4, &[0; 32], false), Some(Doubt::Block(BlockNo(1196))));
+    let mut l = liveness();
+    for bits in [bit(1198), bit(1150)] {
+        let block = [bits, vec![0; SIZE as usize - 32]].concat();
+        l.payload_seen(Extent::new(bitmap_at, SIZE), Some(&block), ConnectionId(0));
+    }
+    l.written(BlockRange::new(1196, 1200), ConnectionId(0));
+    superblock(&mut l, &told);
+    assert_eq!(l.doubt(4, &[0; 32], false), Some(Doubt::Block(BlockNo(1196))));
+    let mut l = liveness();
+    l.written(one(block), ConnectionId(0));
+    raw = raw_superblock();
+    // What is written under a mount is in a bitmap before the unmount.
+    let mut mounted = liveness();
+    raw[58] = 0;
+    superblock(&mut mounted, &raw);
+    mounted.written(one(block), ConnectionId(0));
+    mounted.payload_seen(Extent::new(bitmap_at, 32), Some(&[0; 32]), ConnectionId(0));
+    assert!(mounted.doubtful_groups().is_empty());
+    // The bit: seen once, it may be cleared again. The bitmap itself waits for the superblock.
+    l.payload_seen(Extent::new(bitmap_at, 32), Some(&bit(block)), ConnectionId(0));
+    l.payload_seen(Extent::new(bitmap_at, 32), Some(&[0; 32]), ConnectionId(0));
+    assert_eq!(l.doubt(4, &[0; 32], true), Some(Doubt::Bitmap(4)));
+    assert_eq!(l.doubt(4, &[0; 32], false), None, "it is what it was");
+    assert_eq!(l.doubt(5, &[0; 32], true), None);
+    let mut next = l.clone();
+    raw[58] = 1;
+    superblock(&mut l, &raw);
+    assert_eq!(l.doubt(4, &[0; 32], true), Some(Doubt::Bitmap(4)), "the same superblock tells nothing");
+    raw[12] ^= 3;
+    superblock(&mut l, &raw);
+    assert!(l.doubtful_groups().is_empty(), "{:?}", l.doubtful_groups());
+    assert_eq!(l.doubt(4, &[0; 32], true), None);
+    // A mount's unmount does not tell of what came before the mount.
+    for state in [0, 1] {
+        raw[58] = state;
+        superblock(&mut next, &raw);
+    }
+    assert_eq!(next.doubt(4, &[0; 32], true), Some(Doubt::Bitmap(4)));
+    assert!(
+        Doubt::Block(BlockNo(7)).to_string().contains("block 7")
+            && Doubt::Bitmap(3).to_string().contains("group 3")
+    );
 }

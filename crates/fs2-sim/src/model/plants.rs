@@ -41,6 +41,7 @@ pub const TABLE: &[Planted] = &[
     shows(Plant::ClaimDoesNotWait, "claim"),
     shows(Plant::MarkAfterFreeze, "second-mount"),
     shows(Plant::MarkAfterTableLost, "table-lost"),
+    shows(Plant::MarkThoughUnannounced, "unfinished"),
     shows(Plant::LostTableKeepsMark, "mark"),
     unhashed(Plant::NoPin, "pins"),
     shows(Plant::DirtyIsValid, "still-mounted"),

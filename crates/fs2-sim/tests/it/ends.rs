@@ -3,10 +3,12 @@
 
 use fs2_block::{BlockNo, BlockRange, Op};
 use fs2_engine::{
-    AttachError, AttachOptions, DiscardMode, EIO, EngineConfig, Inactive, Io, IoOp, Standing, Volume,
+    AttachError, AttachOptions, DiscardMode, EIO, EngineConfig, HandOver, Inactive, Io, IoOp, Standing,
+    Volume,
 };
 use fs2_sim::glue::Scripted;
-use fs2_sim::model::image::Shape;
+use fs2_sim::model::content::Grain;
+use fs2_sim::model::image::{Plan, Shape};
 use fs2_table::PAGE_BYTES;
 
 use crate::session::{BLOCK, DATA, Probe, Session, config, image, image_of};
@@ -69,6 +71,132 @@ fn a_volume_still_mounted_gets_no_mark() {
         // What was written of the table is flushed in either case.
         assert_eq!(s.done.last().map(|d| d.0), Some(IoOp::Flush));
     }
+}
+
+/// Where the volume's only bitmap is, and the byte and bit of a block in it.
+fn bit_of(block: u32) -> (u64, usize, u8) {
+    (
+        at(Plan { shape: Shape::Plain, grain: Grain::SMALL }.bitmap(0)),
+        (block - 1) as usize / 8,
+        1 << ((block - 1) % 8),
+    )
+}
+
+/// A tool writes the bitmap with the block's bit set or cleared.
+fn write_bit(s: &mut Session, block: u32, set: bool) {
+    let (at, byte, bit) = bit_of(block);
+    let mut bitmap = s.device[at as usize..][..BLOCK].to_vec();
+    if set {
+        bitmap[byte] |= bit
+    } else {
+        bitmap[byte] &= !bit
+    }
+    let id = s.submit(Op::Write, at, BLOCK as u64, Some(&bitmap));
+    assert_eq!(s.run(), [(id, Ok(bitmap))]);
+}
+
+/// Why there is no mark, or none is given.
+fn why_no_mark(mut s: Session) -> Option<String> {
+    s.volume.begin_detach(s.now);
+    s.run();
+    let ended = s.volume.detached().expect("it ended");
+    assert_eq!(ended.marked, ended.why_not.is_none());
+    ended.why_not
+}
+
+/// debugfs -w on a served device that is killed before it writes its bitmaps, or a mount by another superblock: VALID stands all the time, and the
+/// next session copied into the file.
+#[test]
+fn a_block_written_unannounced_is_in_the_bitmap_or_there_is_no_mark() {
+    let in_doubt = |s: Session| why_no_mark(s).is_some_and(|why| why.contains("block 1310 was written"));
+    for loaded in [false, true] {
+        let written = || {
+            let mut s = plain();
+            if loaded {
+                s.load_bitmap();
+            }
+            s.write(1310, 1, 7).unwrap();
+            s
+        };
+        assert!(in_doubt(written()), "nothing but the block");
+        // A later tool, or mount, comes to its end: that tells nothing of this one.
+        let mut s = written();
+        s.superblock(true, 1);
+        s.superblock(false, 2);
+        s.superblock(true, 2);
+        assert!(in_doubt(s));
+        let mut s = written();
+        s.other(Op::WriteZeroes, 1310, 1).unwrap();
+        assert!(in_doubt(s));
+        // The next process knows it, too.
+        let mut s = written();
+        s.volume.begin_leaving(s.now);
+        s.run();
+        let given = HandOver::decode(&s.volume.left(b"").unwrap()).unwrap();
+        s.volume = Volume::take_over(&mut s.device, None, config(), given).unwrap().0;
+        assert!(in_doubt(s));
+        // It comes to its end, or the block is given back.
+        let mut s = written();
+        write_bit(&mut s, 1310, true);
+        s.superblock(true, 1);
+        let (marked, device) = s.detach();
+        assert!(marked);
+        assert_eq!(*Session::attach(device, config()).volume.standing(), Standing::Active);
+        let mut s = written();
+        s.other(Op::Discard, 1310, 1).unwrap();
+        assert_eq!(why_no_mark(s), None);
+        // Blocks in use, and blocks written under a mount, are in the bitmap.
+        let mut s = plain();
+        s.write(1500, 1, 7).unwrap();
+        assert_eq!(why_no_mark(s), None);
+        let mut s = plain();
+        s.superblock(false, 1);
+        s.write(1310, 1, 7).unwrap();
+        s.superblock(true, 1);
+        assert_eq!(why_no_mark(s), None, "made and removed again");
+    }
+}
+
+/// The same of a bitmap that frees blocks whose file is not gone yet.
+#[test]
+fn a_bitmap_written_unannounced_is_followed_by_a_superblock_or_there_is_no_mark() {
+    let in_doubt =
+        |s: Session| why_no_mark(s).is_some_and(|why| why.contains("bitmap of group 0 was written"));
+    let freed = || {
+        let mut s = plain();
+        write_bit(&mut s, 1500, false);
+        s
+    };
+    assert!(in_doubt(freed()));
+    let mut s = freed();
+    s.superblock(true, 0);
+    assert!(in_doubt(s), "the same superblock, beside something else");
+    let mut s = freed();
+    s.superblock(true, 1);
+    assert_eq!(why_no_mark(s), None);
+    let mut s = plain();
+    s.load_bitmap();
+    assert_eq!(why_no_mark(s), None, "the same bitmap");
+    let mut s = plain();
+    s.superblock(false, 1);
+    write_bit(&mut s, 1500, false);
+    s.superblock(true, 1);
+    assert_eq!(why_no_mark(s), None, "under a mount");
+}
+
+/// A bitmap that no client wrote is read for a block's sake; its checksum stays the mark's.
+#[test]
+fn a_bitmap_that_is_only_looked_at_keeps_its_checksum() {
+    let mut s = plain();
+    s.write(1500, 1, 7).unwrap();
+    let (at, byte, bit) = bit_of(1600);
+    s.device[at as usize + byte] ^= bit;
+    let (marked, device) = s.detach();
+    assert!(marked);
+    let mut s = Session::attach(device, config());
+    s.policy(Scripted::default());
+    s.idle(10_000);
+    assert!(matches!(s.volume.standing(), Standing::Frozen(_)), "{:?}", s.volume.standing());
 }
 
 /// The report said that a mark stood which had been erased.

@@ -190,8 +190,8 @@ fn another_version_is_told_with_what_to_do() {
     s.superblock(false, 1);
     s.load_bitmap();
     let bytes = left(&mut s).unwrap();
-    assert_eq!(bytes[..12], *b"FS2HAND\0\x01\0\0\0");
-    for version in [0, 2, 200] {
+    assert_eq!(bytes[..12], *b"FS2HAND\0\x02\0\0\0");
+    for version in [0, 1, 200] {
         let mut other = bytes.clone();
         other[8] = version;
         // Its checksum does not cover the version, and is right.

@@ -94,6 +94,7 @@ scenarios! {
     second_mount "second-mount",
     dirty "dirty",
     still_mounted "still-mounted",
+    unfinished "unfinished",
     handed_over "handed-over",
     pending "pending",
     foreign "foreign",

@@ -329,6 +329,23 @@ pub(super) fn all() -> Vec<Scenario> {
             ],
         },
         Scenario {
+            name: "unfinished",
+            about: "a tool that leaves the superblock alone writes a block and dies before its bitmap; then the session ends",
+            setup: memory(),
+            before: &[FRESH, LOAD],
+            menu: &[
+                (Action::Alloc(R), 1),
+                (Action::Write(R), 1),
+                (Action::SendBitmap, 1),
+                (Action::BitmapArrives, 1),
+                (Action::Detach, 1),
+                (Action::Attach, 1),
+                (READ, 1),
+                (BG, 4),
+                (Action::Target(R), 1),
+            ],
+        },
+        Scenario {
             name: "handed-over",
             about: "another process goes on with the session of a mounted volume",
             setup: memory(),
