@@ -195,7 +195,7 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_re
     let chosen = |without: &[Part], others: bool| {
         let mut policy = Fs2::new(&shape).without(without.iter().copied().collect());
         (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(7_000_000), false, LEARN));
-        (0..300).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
+        (0..600).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
         let mut head = Head::new(None);
         head.goes_in_company(others);
         // The original is somewhat nearer than the copy.
