@@ -8,7 +8,7 @@ use fs2_block::BlockNo;
 use crate::head::Head;
 use crate::policy::Shape;
 
-/// Parts of the volume told apart, as of its heat.
+/// Parts of the volume told apart at the most, and half as many at the least. As of its heat: not measured here.
 const PARTS: u32 = 128;
 
 /// The ways are reckoned anew every so many accesses, which takes 15 µs, and each time what was seen before counts for less. Measured on
@@ -19,7 +19,9 @@ const FADES: f64 = 0.85;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Onward {
-    shape: Shape,
+    /// A part is two to the power of this many blocks.
+    shift: u32,
+    part_sectors: u64,
     /// Accesses that moved the arm, by part of the volume, of so many.
     moved: Vec<f64>,
     of: f64,
@@ -32,15 +34,15 @@ pub(super) struct Onward {
 impl Onward {
     /// For a volume of this shape.
     pub(super) fn new(shape: &Shape) -> Onward {
-        let parts = PARTS.min(shape.groups()).max(1) as usize;
-        let none = || vec![0.0; parts];
-        Onward { shape: shape.clone(), moved: none(), of: 0.0, seen: 0, due: false, seeks: none() }
+        let last = shape.blocks.saturating_sub(1);
+        let shift = (last / PARTS).checked_ilog2().map_or(0, |n| n + 1);
+        let none = || vec![0.0; (last >> shift) as usize + 1];
+        let part_sectors = shape.block_sectors() << shift;
+        Onward { shift, part_sectors, moved: none(), of: 0.0, seen: 0, due: false, seeks: none() }
     }
 
     fn part(&self, block: BlockNo) -> usize {
-        let parts = self.moved.len();
-        let at = u64::from(block.0) * parts as u64 / u64::from(self.shape.blocks.max(1));
-        (at as usize).min(parts - 1)
+        ((block.0 >> self.shift) as usize).min(self.moved.len() - 1)
     }
 
     /// There was an access at `block`, for which the arm had to move or not.
@@ -59,9 +61,8 @@ impl Onward {
     /// Reckons the ways anew, if that is due.
     pub(super) fn reckon(&mut self, head: &Head) {
         if std::mem::take(&mut self.due) {
-            let span = u64::from(self.shape.blocks) * self.shape.block_sectors();
-            let parts = self.moved.len();
-            let apart: Vec<f64> = (0..parts).map(|n| head.seek_ms(span * n as u64 / parts as u64)).collect();
+            let parts = self.moved.len() as u64;
+            let apart: Vec<f64> = (0..parts).map(|n| head.seek_ms(self.part_sectors * n)).collect();
             for (from, seek) in self.seeks.iter_mut().enumerate() {
                 let ways = self.moved.iter().enumerate().filter(|&(to, _)| to != from);
                 *seek = ways.map(|(to, n)| n * apart[to.abs_diff(from)]).sum::<f64>() / self.of;
@@ -100,8 +101,10 @@ mod tests {
     fn nearest_to_all_else_is_where_most_of_it_is() {
         let (mut o, head) = onward();
         assert_eq!(seeks(&mut o, &head, [0]), [0.0]);
-        at(&mut o, 1_000_000, 3 * ANEW_EVERY, true);
-        at(&mut o, 9_000_000, ANEW_EVERY, true);
+        for _ in 0..ANEW_EVERY {
+            at(&mut o, 1_000_000, 3, true);
+            at(&mut o, 9_000_000, 1, true);
+        }
         let [here, between, there] = seeks(&mut o, &head, [1_000_000, 5_000_000, 9_000_000]);
         assert!(here < between && between < there, "{here} {between} {there}");
         // Of four accesses one is as far as the places lie apart.
@@ -132,10 +135,24 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_of_one_group_is_one_place() {
-        let shape = Shape { blocks: 0, group_blocks: 8192, first_block: 0, block_bytes: 1024, seed: 0 };
-        let (mut o, head) = (Onward::new(&shape), Head::new(None));
-        at(&mut o, u32::MAX, ANEW_EVERY, true);
-        assert_eq!(seeks(&mut o, &head, [u32::MAX]), [0.0]);
+    fn every_volume_has_parts() {
+        let head = Head::new(None);
+        for (blocks, parts) in [
+            (0, 1),
+            (1, 1),
+            (127, 127),
+            (128, 128),
+            (129, 65),
+            (256, 128),
+            (257, 65),
+            (1 << 31, 128),
+            (u32::MAX, 128),
+        ] {
+            let shape = Shape { blocks, group_blocks: 8192, first_block: 0, block_bytes: 1024, seed: 0 };
+            let mut o = Onward::new(&shape);
+            assert_eq!(o.moved.len(), parts, "{blocks}");
+            at(&mut o, u32::MAX, ANEW_EVERY, true);
+            assert_eq!(seeks(&mut o, &head, [u32::MAX]), [0.0], "{blocks}");
+        }
     }
 }
