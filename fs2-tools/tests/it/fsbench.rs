@@ -312,7 +312,7 @@ fn what_a_killed_comparison_leaves_can_be_removed() {
     command.args(args).arg(dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().expect("fsbench");
     let until = Instant::now() + Duration::from_secs(60);
-    while !dir.path().join("fsbench-b.d/fsbench.d").exists() {
+    while !dir.path().join("fsbench-b.d/fsbench.d/FSBENCH").exists() {
         assert!(Instant::now() < until && child.try_wait().expect("a child").is_none(), "it does not begin");
         std::thread::sleep(Duration::from_millis(5));
     }

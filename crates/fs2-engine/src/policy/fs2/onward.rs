@@ -29,6 +29,8 @@ pub(super) struct Onward {
     due: bool,
     /// The mean seek to the next access from each part, in ms; one that moves nothing takes none.
     seeks: Vec<f64>,
+    /// What seeks take between parts so many apart, in ms: kept for its memory, which nobody is to wait for.
+    apart: Vec<f64>,
 }
 
 impl Onward {
@@ -38,7 +40,16 @@ impl Onward {
         let shift = (last / PARTS).checked_ilog2().map_or(0, |n| n + 1);
         let none = || vec![0.0; (last >> shift) as usize + 1];
         let part_sectors = shape.block_sectors() << shift;
-        Onward { shift, part_sectors, moved: none(), of: 0.0, seen: 0, due: false, seeks: none() }
+        Onward {
+            shift,
+            part_sectors,
+            moved: none(),
+            of: 0.0,
+            seen: 0,
+            due: false,
+            seeks: none(),
+            apart: none(),
+        }
     }
 
     fn part(&self, block: BlockNo) -> usize {
@@ -61,11 +72,13 @@ impl Onward {
     /// Reckons the ways anew, if that is due.
     pub(super) fn reckon(&mut self, head: &Head) {
         if std::mem::take(&mut self.due) {
-            let parts = self.moved.len() as u64;
-            let apart: Vec<f64> = (0..parts).map(|n| head.seek_ms(self.part_sectors * n)).collect();
-            for (from, seek) in self.seeks.iter_mut().enumerate() {
-                let ways = self.moved.iter().enumerate().filter(|&(to, _)| to != from);
-                *seek = ways.map(|(to, n)| n * apart[to.abs_diff(from)]).sum::<f64>() / self.of;
+            let Onward { part_sectors, moved, of, seeks, apart, .. } = self;
+            for (n, ms) in apart.iter_mut().enumerate() {
+                *ms = head.seek_ms(*part_sectors * n as u64);
+            }
+            for (from, seek) in seeks.iter_mut().enumerate() {
+                let ways = moved.iter().enumerate().filter(|&(to, _)| to != from);
+                *seek = ways.map(|(to, n)| n * apart[to.abs_diff(from)]).sum::<f64>() / *of;
             }
         }
     }
