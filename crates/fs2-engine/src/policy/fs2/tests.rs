@@ -192,10 +192,16 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_reads_come_back_to_is_read()
 fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_read() {
     let shape = Shape { blocks: 8_000_000, group_blocks: 32_768, first_block: 0, block_bytes: 4096, seed: 0 };
     let original = Extent::new(1_000_000 * 4096, 4096);
-    let chosen = |without: &[Part], others: bool| {
+    let chosen = |without: &[Part], others: bool, reads: bool| {
         let mut policy = Fs2::new(&shape).without(without.iter().copied().collect());
         (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(7_000_000), false, LEARN));
-        (0..600).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
+        if reads {
+            policy.miss = Nanos::from_millis(2);
+            let ground = Ground { twice: Vec::new(), room: 100 };
+            see(&mut policy, &ground, &[(7_000_000, 1, 6)].repeat(600), true, false, &mut Log::new(1 << 20));
+        } else {
+            (0..600).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
+        }
         let mut head = Head::new(None);
         head.goes_in_company(others);
         // The original is somewhat nearer than the copy.
@@ -203,8 +209,15 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_re
         policy.choose(Nanos(0), &head, original, BlockNo(1_000_000), &[BlockNo(7_000_000)], false)
     };
     let returns = Part::Returns;
-    assert_eq!((chosen(&[returns], false), chosen(&[returns, Part::Onward], false)), (Some(0), None));
-    assert_eq!(chosen(&[returns], true), None, "the drive chooses who is next by where the arm is");
+    for reads in [false, true] {
+        assert_eq!(chosen(&[returns], false, reads), Some(0), "{reads}");
+        assert_eq!(chosen(&[returns, Part::Onward], false, reads), None, "{reads}");
+        assert_eq!(
+            chosen(&[returns], true, reads),
+            None,
+            "the drive chooses who is next by where the arm is"
+        );
+    }
 }
 
 #[test]
