@@ -197,6 +197,12 @@ const PAGE_CACHE_BYTES: u32 = 4096;
 const VALID_FS: u16 = 1;
 const ERROR_FS: u16 = 2;
 
+/// `range` and what shares a page of so many blocks with it; the largest volume may end within its last page.
+fn pages(range: BlockRange, blocks: u32) -> BlockRange {
+    let end = range.end().checked_next_multiple_of(blocks).unwrap_or(u32::MAX);
+    BlockRange::new(range.start() - range.start() % blocks, end)
+}
+
 fn u16_at(b: &[u8; 1024], at: usize) -> u16 {
     u16::from_le_bytes([b[at], b[at + 1]])
 }
@@ -406,8 +412,7 @@ impl Liveness {
 
     /// The pages of a page cache that `range` lies in.
     fn pages_of(&self, range: BlockRange) -> BlockRange {
-        let blocks = (PAGE_CACHE_BYTES / self.block_size().bytes()).max(1);
-        BlockRange::new(range.start() - range.start() % blocks, range.end().next_multiple_of(blocks))
+        pages(range, (PAGE_CACHE_BYTES / self.block_size().bytes()).max(1))
     }
 
     /// Blocks of `range` that a discard over `connection` may put into F (R2): in the universe, and
@@ -737,6 +742,16 @@ pub fn bit_runs(bits: &[u8], blocks: BlockRange, value: bool) -> Vec<BlockRange>
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn pages_end_where_block_numbers_do() {
+        let of = |from, to, blocks| {
+            let pages = pages(BlockRange::new(from, to), blocks);
+            (pages.start(), pages.end())
+        };
+        assert_eq!((of(5, 6, 4), of(4, 9, 4), of(5, 6, 1)), ((4, 8), (4, 12), (5, 6)));
+        assert_eq!(of(u32::MAX - 1, u32::MAX, 4), (u32::MAX - 3, u32::MAX));
+    }
 
     proptest! {
         #[test]

@@ -84,6 +84,7 @@ impl Liveness {
         let groups = live.layout.group_count();
         let beyond = |set: &RoaringBitmap, end: u32| set.max().is_some_and(|last| last >= end);
         let mut all = vec![&parts.free, &parts.orphaned, &parts.set_unloaded];
+        all.extend([&parts.unannounced, &parts.told, &parts.set_unannounced]);
         all.extend(parts.written.iter().map(|(_, set)| set));
         let of_groups = [&parts.loaded, &parts.bitmaps_unannounced];
         if all.iter().any(|set| beyond(set, blocks)) || of_groups.iter().any(|set| beyond(set, groups)) {
