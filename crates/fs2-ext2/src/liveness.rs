@@ -14,6 +14,8 @@
 //! "Bit 0 frees" appears nowhere: the bitmap in flight may be half a minute old, and the block may be
 //! allocated again already.
 
+mod doubt;
+mod freeze;
 mod parts;
 
 use std::collections::BTreeMap;
@@ -24,73 +26,13 @@ use std::sync::Arc;
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent};
 use roaring::RoaringBitmap;
 
+pub use doubt::Doubt;
+pub use freeze::Freeze;
 pub use parts::LivenessParts;
 
 use crate::Layout;
 use crate::block_map::merge;
-
-/// Why the daemon stopped trusting its notion of free blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Freeze {
-    /// A superblock with another magic number, UUID or geometry was written.
-    Superblock(&'static str),
-    /// A feature outside the allow-list was set in the superblock.
-    Feature,
-    /// The file system marked itself as holding errors.
-    Errors,
-    /// A group descriptor that moves a bitmap or an inode table was written.
-    Descriptor(u32),
-    /// The volume was mounted again without an orderly unmount or a check in between.
-    SecondMount,
-    /// A check mended the volume after a mount that had not ended: which blocks files have now it knows, and
-    /// nobody below.
-    Checked,
-    /// Something wrote to the backing behind the daemon's back.
-    ForeignWriter,
-    /// Data and table contradict each other.
-    BrokenInvariant(&'static str),
-}
-
-impl fmt::Display for Freeze {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Freeze::Superblock(what) => write!(f, "the superblock's {what} was changed"),
-            Freeze::Feature => f.write_str("a feature FS2 does not support was switched on"),
-            Freeze::Errors => f.write_str("the file system recorded errors"),
-            Freeze::Descriptor(g) => write!(f, "the descriptor of block group {g} was moved"),
-            Freeze::SecondMount => f.write_str("the volume was mounted again without an orderly unmount"),
-            Freeze::Checked => f.write_str("the volume was checked after a mount that had not ended"),
-            Freeze::ForeignWriter => f.write_str("the backing was written behind the daemon's back"),
-            Freeze::BrokenInvariant(what) => write!(f, "broken invariant: {what}"),
-        }
-    }
-}
-
-/// Why a bitmap on disk may say less than files do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
-    /// The block was written, and the bitmap calls it free.
-    Block(BlockNo),
-    /// The group's bitmap was written and no superblock after it.
-    Bitmap(u32),
-}
-
-impl fmt::Display for Doubt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Doubt::Block(b) => {
-                write!(
-                    f,
-                    "block {b} was written while the superblock called the volume unmounted, and its bitmap calls it free"
-                )
-            }
-            Doubt::Bitmap(g) => write!(
-                f,
-                "the block bitmap of group {g} was written while the superblock called the volume unmounted, and no superblock after it"
-            ),
-        }
-    }
-}
+use freeze::{mnt_count, state};
 
 /// What a metadata write told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -190,51 +132,6 @@ fn hash_set(set: &RoaringBitmap, h: &mut impl Hasher) {
 /// The first and the last MiB of a volume hold no replica: boot blocks, partition tables and RAID
 /// superblocks live there.
 pub const EDGE_BYTES: u64 = 1 << 20;
-
-/// What a kernel's page cache writes of an unmounted device at least: a page, on most machines.
-const PAGE_CACHE_BYTES: u32 = 4096;
-
-const VALID_FS: u16 = 1;
-const ERROR_FS: u16 = 2;
-
-/// `range` and what shares a page of so many blocks with it; the largest volume may end within its last page.
-fn pages(range: BlockRange, blocks: u32) -> BlockRange {
-    let end = range.end().checked_next_multiple_of(blocks).unwrap_or(u32::MAX);
-    BlockRange::new(range.start() - range.start() % blocks, end)
-}
-
-fn u16_at(b: &[u8; 1024], at: usize) -> u16 {
-    u16::from_le_bytes([b[at], b[at + 1]])
-}
-
-fn state(b: &[u8; 1024]) -> u16 {
-    u16_at(b, 58)
-}
-
-fn mnt_count(b: &[u8; 1024]) -> u16 {
-    u16_at(b, 52)
-}
-
-fn last_check(b: &[u8; 1024]) -> [u8; 4] {
-    [b[64], b[65], b[66], b[67]]
-}
-
-/// Superblock fields that may not change while F is trusted: offset, length, name.
-const FIXED: [(usize, usize, &str); 9] = [
-    (56, 2, "magic number"),
-    (104, 16, "UUID"),
-    (4, 4, "block count"),
-    (20, 4, "first data block"),
-    (24, 4, "block size"),
-    (32, 4, "blocks per group"),
-    (40, 4, "inodes per group"),
-    (76, 4, "revision"),
-    (88, 2, "inode size"),
-];
-
-/// Feature bits that a running ext4 or ext2 mount may set: compat, incompat, ro_compat.
-/// ext_attr, resize_inode, dir_index, dir_prealloc; filetype; sparse_super, large_file.
-const ALLOWED_FEATURES: [(usize, u32); 3] = [(92, 0x39), (96, 0x2), (100, 0x3)];
 
 impl Liveness {
     /// F of a volume whose layout was read while it was clean. Empty until groups are loaded.
@@ -393,26 +290,6 @@ impl Liveness {
         extent.end() <= end
             && touched.start() >= self.layout.first_data_block()
             && self.layout.static_metadata_in(touched).next().is_none()
-    }
-
-    /// A superblock that a tool wrote: its bitmaps were on disk before, in any order with its blocks. It writes by way of the page cache
-    /// what lies beside small blocks in use, too, as it is.
-    fn announced(&mut self) {
-        self.bitmaps_unannounced.clear();
-        if self.unannounced.is_empty() {
-            return;
-        }
-        let mut runs = self.set_unannounced.iter();
-        while let Some(run) = runs.next_range() {
-            let pages = self.pages_of(BlockRange::new(*run.start(), *run.end() + 1));
-            self.unannounced.remove_range(pages.start()..pages.end());
-        }
-        self.told |= std::mem::take(&mut self.unannounced);
-    }
-
-    /// The pages of a page cache that `range` lies in.
-    fn pages_of(&self, range: BlockRange) -> BlockRange {
-        pages(range, (PAGE_CACHE_BYTES / self.block_size().bytes()).max(1))
     }
 
     /// Blocks of `range` that a discard over `connection` may put into F (R2): in the universe, and
@@ -581,53 +458,6 @@ impl Liveness {
         bit_runs(bytes, BlockRange::new(blocks.start() + skip, blocks.end()), true)
     }
 
-    fn superblock_seen(&mut self, changed: bool) -> Option<Freeze> {
-        let (now, then) = (&self.superblock, &self.at_attach);
-        for (at, len, name) in FIXED {
-            if now[at..at + len] != then[at..at + len] {
-                return Some(Freeze::Superblock(name));
-            }
-        }
-        for (at, allowed) in ALLOWED_FEATURES {
-            let bits = u32::from_le_bytes([now[at], now[at + 1], now[at + 2], now[at + 3]]);
-            if bits & !allowed != 0 {
-                return Some(Freeze::Feature);
-            }
-        }
-        if state(now) & ERROR_FS != 0 {
-            return Some(Freeze::Errors);
-        }
-        let (valid, mounts) = (state(now) & VALID_FS != 0, mnt_count(now));
-        let was = &mut self.at_attach;
-        // `at_attach` keeps the last state and mount count seen, beside the fixed fields.
-        let (was_valid, had_mounts) = (state(was) & VALID_FS != 0, mnt_count(was));
-        // The kernel counts on from 65,535 to 0, from where `tune2fs -C` is not far.
-        let again = !was_valid && (mounts > had_mounts || mounts == 0 && had_mounts == u16::MAX);
-        // A kernel's unmount, freeze or remount leaves the time of the last check and never lowers the count;
-        // e2fsck sets the one and clears the other, in one write or field by field before the state.
-        self.mended |= !was_valid && (mounts < had_mounts || last_check(now) != last_check(was));
-        let checked = valid && std::mem::take(&mut self.mended);
-        was[64..68].copy_from_slice(&now[64..68]);
-        was[52..54].copy_from_slice(&mounts.to_le_bytes());
-        was[58..60].copy_from_slice(&now[58..60]);
-        if again {
-            return Some(Freeze::SecondMount);
-        }
-        if checked {
-            return Some(Freeze::Checked);
-        }
-        // Tools write their superblock last, and it is another then: one that is the same lay beside something else. A mount does not
-        // end what was left before it.
-        if changed && valid && was_valid {
-            self.announced();
-        }
-        if changed {
-            self.set_unannounced.clear();
-        }
-        self.mounted = !valid;
-        None
-    }
-
     /// The superblock as the client last wrote it, or as it was at the attach.
     pub fn superblock(&self) -> &[u8; 1024] {
         &self.superblock
@@ -636,46 +466,6 @@ impl Liveness {
     /// The descriptor table as the client last wrote it, or as it was at the attach.
     pub fn descriptors(&self) -> &[u8] {
         &self.descriptors
-    }
-
-    /// Whether the superblock says: cleanly unmounted, no errors.
-    pub fn is_clean(&self) -> bool {
-        state(&self.superblock) & (VALID_FS | ERROR_FS) == VALID_FS
-    }
-
-    /// Groups that [`Liveness::doubt`] is to be asked about, ascending.
-    pub fn doubtful_groups(&self) -> RoaringBitmap {
-        let mut groups = self.bitmaps_unannounced.clone();
-        let (first, end) = (self.layout.first_data_block(), self.layout.blocks());
-        for set in [&self.unannounced, &self.told] {
-            let mut runs = set.range(first..end);
-            while let Some(run) = runs.next_range() {
-                let group = |b: &u32| self.layout.group_of(BlockNo(*b));
-                groups.insert_range(group(run.start())..=group(run.end()));
-            }
-        }
-        groups
-    }
-
-    /// Why no mark may vouch for a group's bitmap, given as it is on disk: whoever wrote blocks, or the bitmap itself,
-    /// while the superblock called the volume unmounted seems not to have come to its end. `changed`: it is not what it was at the attach.
-    pub fn doubt(&self, group: u32, bitmap: &[u8], changed: bool) -> Option<Doubt> {
-        let blocks = self.layout.group_blocks(group);
-        for free in bit_runs(bitmap, blocks, false) {
-            let of = |set: &'_ RoaringBitmap, may: &dyn Fn(u32) -> bool| {
-                set.range(free.start()..free.end()).find(|&b| self.in_universe(BlockNo(b)) && may(b))
-            };
-            // The page is known as far as this bitmap goes.
-            let alone = |b: u32| {
-                let page = self.pages_of(BlockRange::new(b, b + 1)).intersect(blocks);
-                free.start() <= page.start() && page.end() <= free.end()
-            };
-            let block = of(&self.unannounced, &|_| true).or_else(|| of(&self.told, &alone));
-            if let Some(block) = block {
-                return Some(Doubt::Block(BlockNo(block)));
-            }
-        }
-        (changed && self.bitmaps_unannounced.contains(group)).then_some(Doubt::Bitmap(group))
     }
 
     /// Whether a kernel mount was seen in this session and no unmount since: only then is a punched
@@ -742,16 +532,6 @@ pub fn bit_runs(bits: &[u8], blocks: BlockRange, value: bool) -> Vec<BlockRange>
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn pages_end_where_block_numbers_do() {
-        let of = |from, to, blocks| {
-            let pages = pages(BlockRange::new(from, to), blocks);
-            (pages.start(), pages.end())
-        };
-        assert_eq!((of(5, 6, 4), of(4, 9, 4), of(5, 6, 1)), ((4, 8), (4, 12), (5, 6)));
-        assert_eq!(of(u32::MAX - 1, u32::MAX, 4), (u32::MAX - 3, u32::MAX));
-    }
 
     proptest! {
         #[test]

@@ -1,5 +1,6 @@
 //! A notion of liveness taken apart, for another process that goes on where this one ends.
 
+use super::freeze::FIXED;
 use super::*;
 
 /// All that [`Liveness`] has learnt and the layout does not say.
