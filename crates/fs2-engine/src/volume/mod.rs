@@ -11,6 +11,7 @@
 //!   copies that go first until somebody has waited for half a second, or was answered, and as many came; so every
 //!   request ends.
 
+mod arrival;
 mod attach;
 mod background;
 mod beside;
