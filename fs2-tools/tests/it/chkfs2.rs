@@ -1,5 +1,8 @@
 //! chkfs2 after sessions that ended well and badly. Needs e2fsprogs, no root.
 
+mod damage;
+mod e2fsck;
+
 use std::path::{Path, PathBuf};
 
 use fs2_block::{BlockNo, BlockRange};
@@ -29,10 +32,6 @@ fn changed(path: &Path, offset: u64, len: u64, change: fn(&mut u8)) -> Vec<u8> {
         bytes[e.offset() as usize..e.end() as usize].iter_mut().for_each(change);
     }
     bytes
-}
-
-fn damage(path: &Path, offset: u64, len: u64) {
-    std::fs::write(path, changed(path, offset, len, |b| *b ^= 0x55)).unwrap();
 }
 
 /// All but two header slots and a page of checksums for each: where the mark is.
@@ -234,24 +233,6 @@ fn what_a_session_could_not_know_is_no_damage() {
     e2fsck_clean(dir, "v");
 }
 
-#[test]
-fn damaged_pages_cost_their_entries() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, _, replicas) = used(dir);
-    let groups = 3;
-    let geometry = fs2_table::Geometry::new(1 << 30, groups, fs2_block::BlockSize::B1024);
-    damage(&path, geometry.page_offset(0) + 100, 8);
-    let said = run(dir, CHKFS2, &["-n", "v"]);
-    assert_eq!(said.code, 4, "{said:?}");
-    assert!(said.out.contains("1 page damaged"), "{said:?}");
-    let said = run(dir, CHKFS2, &["-p", "--json", "v"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let (verified, unverified) = active(&path);
-    assert!(verified < replicas.len() && verified > 0 && unverified == 0, "{verified} of {}", replicas.len());
-    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
-}
-
 /// A replica that is no copy, under a mark: whoever only looks leaves it to be read, and is told so.
 #[test]
 fn what_a_standing_mark_vouches_for_is_told() {
@@ -267,67 +248,6 @@ fn what_a_standing_mark_vouches_for_is_told() {
     assert_eq!(active(&path), (replicas.len(), 0));
     assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code, 1);
     assert_eq!(active(&path), (replicas.len() - 1, 0));
-}
-
-#[test]
-fn a_damaged_header_slot_is_written_anew() {
-    for slot in 0..2 {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path();
-        let (path, _, replicas) = used(dir);
-        damage(&path, slot * 4096 + 200, 4);
-        let said = run(dir, CHKFS2, &["-p", "v"]);
-        assert_eq!(said.code, 1, "slot {slot}: {said:?}");
-        assert!(said.out.contains(&format!("header slot {slot}: checksum differs")), "{said:?}");
-        assert_eq!(active(&path), (replicas.len(), 0), "slot {slot}");
-        assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
-    }
-}
-
-#[test]
-fn without_any_header_an_empty_table_is_made() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, ..) = used(dir);
-    damage(&path, 0, 8192);
-    let before = hash(&path);
-    let said = run(dir, CHKFS2, &["-n", "v"]);
-    assert_eq!(said.code, 4, "{said:?}");
-    assert!(said.out.contains("the table cannot be used"), "{said:?}");
-    assert_eq!(hash(&path), before);
-    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 1);
-    assert_eq!(active(&path), (0, 0));
-    // Nothing of the old pages comes back.
-    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code, 0);
-    assert_eq!(active(&path), (0, 0));
-    e2fsck_clean(dir, "v");
-}
-
-/// A boot loader that the kernel put on inode 5 in the table's place keeps the table's mode, and was overwritten unasked.
-#[test]
-fn another_file_on_inode_5_is_overwritten_by_yes_only() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, ..) = used(dir);
-    std::fs::write(&path, changed(&path, 0, u64::MAX, |byte| *byte = 0xB0)).unwrap();
-    let inode_5 = || {
-        ok(dir, "debugfs", &["-R", "dump <5> dumped", "v"]);
-        std::fs::read(dir.join("dumped")).unwrap()
-    };
-    let before = inode_5();
-    assert!(before.len() > 8192 && before.iter().all(|&b| b == 0xB0));
-    for options in [&["-p"][..], &["-f", "-p"], &["-n"], &["-f", "-p", "--scrub"]] {
-        let said = run(dir, CHKFS2, &[options, &["v"]].concat());
-        assert_eq!(said.code, 4, "{said:?}");
-        assert!(
-            said.out.contains("nothing on inode 5 is FS2's") && said.out.contains("chkfs2 -f -y v"),
-            "{said:?}"
-        );
-        assert!(inode_5() == before, "{options:?}");
-    }
-    assert_eq!(run(dir, CHKFS2, &["-f", "-y", "v"]).code, 1);
-    assert_eq!(active(&path), (0, 0));
-    e2fsck_clean(dir, "v");
 }
 
 #[test]
@@ -407,76 +327,6 @@ fn a_table_elsewhere() {
 }
 
 #[test]
-fn a_cleared_inode_5_is_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    used(dir);
-    ok(dir, "debugfs", &["-w", "-R", "clri <5>", "v"]);
-    let said = run(dir, CHKFS2, &["-y", "v"]);
-    assert_eq!(said.code, 1 | 4, "{said:?}");
-    assert!(said.err.contains("inode 5 is empty") && said.err.contains("mkfs2 v"), "{said:?}");
-    e2fsck_clean(dir, "v");
-}
-
-/// A damaged pointer made a hole in the table's file, and every program said that nothing of FS2's was there.
-#[test]
-fn what_is_left_of_a_damaged_table_is_taken_away() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, files, replicas) = used(dir);
-    let whole = std::fs::read(&path).unwrap();
-    let kept = used_blocks_of_files(&path);
-    // Of a header slot, and of the checksums.
-    for (pointer, by_chkfs2) in [(5, true), (5, false), (9, true), (9, false)] {
-        std::fs::write(&path, &whole).unwrap();
-        ok(dir, "debugfs", &["-w", "-R", &format!("sif <5> block[{pointer}] 99999999"), "v"]);
-        if by_chkfs2 {
-            let said = run(dir, CHKFS2, &["-f", "-y", "v"]);
-            assert_eq!(said.code, 1 | 4, "{said:?}");
-            assert!(said.out.contains("is taken away") && said.err.contains("mkfs2 v"), "{said:?}");
-        } else {
-            let said = run(dir, MKFS2, &["--undo", "v"]);
-            assert!(said.code == 1 && said.err.contains("e2fsck -f"), "{said:?}");
-            assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
-            for (program, options) in [(CHKFS2, &["-f", "-p"][..]), (CHKFS2, &["-n"]), (MKFS2, &[])] {
-                let said = run(dir, program, &[options, &["v"]].concat());
-                assert_eq!(said.code, if program == CHKFS2 { 4 } else { 1 }, "{said:?}");
-                assert!(said.err.contains("of the replica table, but damaged: it has holes"), "{said:?}");
-                assert!(said.err.contains("mkfs2 --undo v && mkfs2 v"), "{said:?}");
-            }
-            let said = ok(dir, MKFS2, &["--undo", "v"]);
-            assert!(said.out.contains("the table was damaged (it has holes: "), "{said:?}");
-        }
-        e2fsck_clean(dir, "v");
-        let now = used_blocks(&path);
-        assert!(now.keys().eq(kept.keys()), "files only");
-        assert!(files.iter().flat_map(|range| range.iter()).all(|b| now[&b.0] == kept[&b.0]), "as they were");
-        let bytes = std::fs::read(&path).unwrap();
-        let left = |r: &&fs2_table::Replica| bytes[r.replica.0 as usize * 1024..][..1024] != [0; 1024];
-        assert!(pointer == 5 || replicas.iter().filter(left).count() == 0, "copies are left");
-        ok(dir, MKFS2, &["v"]);
-        assert_eq!(active(&path), (0, 0));
-    }
-    // Another's file with a hole is left to its owner.
-    let foreign = changed(&path, 0, 8192, |byte| *byte = 0xB0);
-    std::fs::write(&path, foreign).unwrap();
-    ok(dir, "debugfs", &["-w", "-R", "sif <5> block[9] 99999999", "v"]);
-    assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
-    let before = used_blocks(&path);
-    for (program, options) in [(CHKFS2, &["-f", "-y"][..]), (MKFS2, &["--undo"]), (MKFS2, &[])] {
-        let said = run(dir, program, &[options, &["v"]].concat());
-        assert!(said.code != 0 && said.err.contains("no table of FS2's is found there"), "{said:?}");
-    }
-    assert!(used_blocks(&path) == before);
-    // Who does not need it is told the way out.
-    let said = run(dir, MKFS2, &["v"]);
-    assert!(said.err.contains("debugfs -w -R 'clri <5>' v; e2fsck -fy v;"), "{said:?}");
-    ok(dir, "debugfs", &["-w", "-R", "clri <5>", "v"]);
-    assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
-    ok(dir, MKFS2, &["v"]);
-}
-
-#[test]
 fn a_moved_table_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -551,141 +401,6 @@ fn bad_input_is_refused_and_nothing_written() {
         assert_eq!(run(dir, CHKFS2, args).code, 16, "{args:?}");
     }
     assert!(ok(dir, CHKFS2, &["--help"]).out.contains("Examples:"));
-}
-
-fn instead_of_e2fsck(dir: &Path, script: &str, args: &[&str]) -> Said {
-    run_instead_of_e2fsck(dir, script, CHKFS2, args)
-}
-
-#[test]
-fn a_mount_while_e2fsck_runs_is_seen() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, _, replicas) = used(dir);
-    Session::start(&path, None).kill();
-    // What a mount and unmount leave: a later time, or a higher count.
-    for change in ["ssv mtime 20380101000000", "ssv mnt_count 1"] {
-        let script = format!("$E2FSCK \"$@\"; code=$?; debugfs -w -R '{change}' v; exit $code");
-        let said = instead_of_e2fsck(dir, &script, &["-f", "-p", "v"]);
-        assert_eq!(said.code, 8, "{change}: {said:?}");
-        assert!(said.err.contains("was mounted while it was being checked"), "{said:?}");
-        let session = Session::start(&path, None);
-        assert!(!session.is_active());
-        session.kill();
-    }
-    assert_eq!(run(dir, CHKFS2, &["-f", "-p", "v"]).code & !1, 0);
-    assert_eq!(active(&path), (replicas.len(), 0));
-}
-
-/// e2fsck writes what it mends before the superblock that tells of it: where power goes in between, copies of what was there before were
-/// trusted.
-#[test]
-fn no_mark_stands_while_e2fsck_may_write() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, _, replicas) = used(dir);
-    let standing = |name: &str| {
-        let session = Session::start(&dir.join(name), None);
-        let active = session.is_active();
-        session.kill();
-        active
-    };
-    let as_it_was = std::fs::read(&path).unwrap();
-    for args in [&["-p", "v"][..], &["-y", "v"], &["-f", "-p", "v"], &["-p", "--quick", "v"]] {
-        std::fs::write(&path, &as_it_was).unwrap();
-        let said = instead_of_e2fsck(dir, "cp v during; $E2FSCK \"$@\"", args);
-        assert!(said.code == 0, "{args:?}: {said:?}");
-        assert!(!standing("during"), "{args:?}");
-        assert_eq!(active(&path), (replicas.len(), 0), "{args:?}: it is back");
-    }
-    // What e2fsck mended before it was killed is not covered up by a copy, whatever the superblock says.
-    std::fs::write(&path, &as_it_was).unwrap();
-    let original = replicas[0].original.0;
-    let mends = format!("printf x | dd of=v bs=1024 seek={original} conv=notrunc; kill -9 $$");
-    assert_eq!(instead_of_e2fsck(dir, &mends, &["-f", "-y", "v"]).code, 8);
-    assert!(!standing("v"));
-    // Looking only, nothing is written.
-    std::fs::write(&path, &as_it_was).unwrap();
-    assert_eq!(instead_of_e2fsck(dir, "cp v during; $E2FSCK \"$@\"", &["-n", "v"]).code, 0);
-    assert!(standing("during") && std::fs::read(&path).unwrap() == as_it_was);
-}
-
-/// A pipe's reader that left (`| head -1`) ended e2fsck, a signal chkfs2, and the mark that had been erased before was gone.
-#[test]
-fn where_e2fsck_fails_and_has_written_nothing_the_mark_stands_again() {
-    use std::process::{Command, Stdio};
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, _, replicas) = used(dir);
-    for options in ["-fp", "-fy", "-ffy"] {
-        let mut chkfs2 = Command::new(CHKFS2);
-        chkfs2.args([options, "v"]).current_dir(dir).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut chkfs2 = chkfs2.spawn().unwrap();
-        drop((chkfs2.stdout.take(), chkfs2.stderr.take()));
-        assert_eq!(chkfs2.wait().unwrap().code(), Some(0), "{options}");
-        assert_eq!(active(&path), (replicas.len(), 0), "{options}");
-    }
-    let asked =
-        "trap 'exit 32' TERM; kill -TERM $PPID; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; done; exit 0";
-    for (script, code) in [("exit 8", 8), ("kill -9 $$", 8), (asked, 32)] {
-        let said = instead_of_e2fsck(dir, script, &["-f", "-p", "v"]);
-        assert_eq!(said.code, code, "{script}: {said:?}");
-        assert!(said.err.contains("the replica table was not checked"), "{said:?}");
-        assert_eq!(active(&path), (replicas.len(), 0), "{script}");
-    }
-    // What is wrong and was left so, or was written, is vouched for by nobody.
-    let as_it_was = std::fs::read(&path).unwrap();
-    for script in ["exit 12", "printf x | dd of=v bs=1 seek=1000 conv=notrunc; exit 8"] {
-        std::fs::write(&path, &as_it_was).unwrap();
-        assert_eq!(instead_of_e2fsck(dir, script, &["-f", "-p", "v"]).code & 8, 8, "{script}");
-        let session = Session::start(&path, None);
-        assert!(!session.is_active(), "{script}");
-        session.kill();
-    }
-}
-
-/// e2fsck refuses to begin then; the mark had been erased for it and did not come back.
-#[test]
-fn where_nobody_can_be_asked_nothing_is_written() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, ..) = used(dir);
-    let before = hash(&path);
-    for args in [&["v"][..], &["-f", "v"], &["-f", "--scrub", "v"]] {
-        let said = run(dir, CHKFS2, args);
-        assert!(said.code == 8 && said.err.contains("no terminal to ask at"), "{args:?}: {said:?}");
-        assert!(said.err.contains("answer beforehand: chkfs2 -p v (-y"), "{said:?}");
-        assert_eq!(hash(&path), before, "{args:?}");
-    }
-}
-
-#[test]
-fn e2fscks_failure_keeps_the_table_as_it_is() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let (path, ..) = used(dir);
-    let mut session = Session::start(&path, None);
-    session.write(BlockNo(20_000), 1);
-    session.kill();
-    let before = hash(&path);
-    for code in [4, 8, 12, 32] {
-        let said = instead_of_e2fsck(dir, &format!("exit {code}"), &["-p", "v"]);
-        assert_eq!(said.code, code, "{said:?}");
-        assert!(said.err.contains(&format!("e2fsck ended with {code}; the replica table was not checked")));
-        assert_eq!(hash(&path), before);
-    }
-    let said = instead_of_e2fsck(dir, "kill -9 $$", &["-p", "v"]);
-    assert_eq!(said.code, 8, "{said:?}");
-    // Meanwhile nobody else gets the image.
-    let said = instead_of_e2fsck(dir, &format!("{MKFS2} v; exit 8"), &["-p", "v"]);
-    assert!(said.code == 8 && said.err.contains("in use by process"), "{said:?}");
-    assert_eq!(hash(&path), before);
-    // It is handed the options and nothing else.
-    let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-y", "--quick", "v"]);
-    assert_eq!(said.code, 1);
-    assert!(said.out.contains("[-y -f -- v]"), "{said:?}");
-    let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-a", "v"]);
-    assert!(said.code == 0 && said.out.contains("[-p -- v]"), "{said:?}");
 }
 
 #[test]

@@ -1,12 +1,11 @@
 //! On an image made by hand, in memory. What e2fsck says of it all is asked in fs2-tools' tests.
 
-use std::io;
+mod checked;
+mod others;
+
 use std::sync::Arc;
 
-use fs2_block::{
-    BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId,
-    WriteAt,
-};
+use fs2_block::{BlockNo, BlockRange, Permille, ReadAt, WriteAt};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
 use fs2_table::{Replica, Trust, content_hash};
 
@@ -14,7 +13,7 @@ use super::check::Fix;
 use super::place::{Place, Stands};
 use super::undo::load;
 use super::*;
-use crate::{AttachOptions, EngineConfig, Inactive, Outcome, Standing, Volume};
+use crate::{AttachOptions, EngineConfig, Standing, Volume};
 
 const BLOCK: usize = 1024;
 const GROUP: u32 = 8192;
@@ -205,193 +204,6 @@ fn undo_leaves_what_is_in_use() {
 }
 
 #[test]
-fn counterexample_3_the_checker_does_not_launder() {
-    let mut image = made();
-    let pairs = [(data(0), 9000), (data(0) + 1, 9001), (data(0) + 2, 9002)];
-    copied(&mut image, &pairs);
-    written_and_killed(&mut image, data(0) + 1);
-    assert!(!is_active(&attach(&mut image)));
-    // What has changed is in the replica too for the last pair: both blocks are looked at.
-    image[9002 * BLOCK] ^= 1;
-    let report = check_all(&mut image, &FULL);
-    assert_eq!((report.originals_differ, report.replicas_differ, report.verified), (1, 1, 1));
-    assert!(report.marked && report.written);
-    assert!(is_active(&attach(&mut image)));
-    assert_eq!(lies(&mut image), []);
-
-    let mut image = made();
-    copied(&mut image, &pairs);
-    written_and_killed(&mut image, data(0) + 1);
-    let report = check_all(&mut image, &CheckOptions { quick: true, ..FULL });
-    assert_eq!((report.verified, report.unverified), (0, 3));
-    let volume = attach(&mut image);
-    assert!(is_active(&volume));
-    assert_eq!(volume.table().unverified_count(), 3);
-}
-
-#[cfg(feature = "planted-bugs")]
-#[test]
-fn a_checker_that_launders_is_caught() {
-    let mut image = made();
-    copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
-    written_and_killed(&mut image, data(0) + 1);
-    let plants = [crate::Plant::CheckerLaunders];
-    check_all(&mut image, &CheckOptions { plants: &plants, ..FULL });
-    assert_eq!(lies(&mut image), [(data(0) + 1, 9001)]);
-}
-
-#[test]
-fn without_a_full_e2fsck_no_mark_is_written() {
-    let mut image = made();
-    copied(&mut image, &[(data(0), 9000)]);
-    written_and_killed(&mut image, data(1));
-    let before = image.clone();
-    let report = check_all(&mut image, &CheckOptions { checked: false, ..FULL });
-    assert!(report.needs_full_check && !report.marked && !report.written);
-    assert!(image == before);
-    // Nor where a bitmap is not what the mark was written for.
-    let mut image = made();
-    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
-    image[bitmap + 300] = 0;
-    image[bitmap + 40] ^= 0x80;
-    let before = image.clone();
-    let options = CheckOptions { checked: false, scrub: true, ..FULL };
-    let refused = check(&mut Devices::new(&mut image, None), &options, &mut |_| true, &mut |_| {});
-    assert!(matches!(refused, Err(OfflineError::Volume(Problem::Corrupt { .. }))), "{refused:?}");
-    assert!(image == before);
-}
-
-/// The bitmap has as many free blocks as its descriptor says, and its superblock is the mark's: the table was called clean.
-#[test]
-fn a_bitmap_written_beside_the_mark_is_seen_by_a_look() {
-    let mut image = made();
-    copied(&mut image, &[(data(0), 9000)]);
-    let options = CheckOptions { checked: false, ..FULL };
-    assert!(check_all(&mut image, &options).marked);
-    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
-    image[bitmap + 50] ^= 0x80;
-    image[bitmap + 5] ^= 0x80;
-    let before = image.clone();
-    for unmarked in [false, true] {
-        let mut image = before.clone();
-        let unmarked = unmarked.then(|| unmark(&mut Devices::new(&mut image, None)).unwrap().unwrap());
-        let looked = image.clone();
-        let report = check_all(&mut image, &CheckOptions { unmarked: unmarked.as_ref(), ..options });
-        assert_eq!(report.mark, MarkFound::Differs("the blocks in use of group 1".into()));
-        assert!(report.needs_full_check && !report.marked && report.verified == 0, "{report:?}");
-        assert!(image == looked);
-    }
-    // A machine that starts leaves that to the session.
-    let options = CheckOptions { bitmaps: false, ..options };
-    assert!(check_all(&mut image, &options).marked && image == before);
-}
-
-#[test]
-fn a_valid_mark_needs_no_work_and_a_written_backing_voids_it() {
-    let mut image = made();
-    copied(&mut image, &[(data(0), 9000)]);
-    let before = image.clone();
-    for quick in [false, true] {
-        let options = CheckOptions { checked: false, quick, ..FULL };
-        let report = check_all(&mut image, &options);
-        assert!(report.marked && !report.to_write && report.verified == 1, "{report:?}");
-        let report = check_all(&mut image, &CheckOptions { checked: true, ..options });
-        assert!(report.marked && !report.to_write && report.verified == 1, "{report:?}");
-    }
-    assert!(image == before);
-    let options = CheckOptions { checked: false, written_since: true, ..FULL };
-    assert!(check_all(&mut image, &options).needs_full_check);
-    let report = check_all(&mut image, &CheckOptions { written_since: true, quick: true, ..FULL });
-    assert_eq!((report.verified, report.unverified, report.written), (0, 1, true));
-}
-
-#[test]
-fn declined_is_not_written() {
-    let mut image = made();
-    copied(&mut image, &[(data(0), 9000)]);
-    written_and_killed(&mut image, data(0));
-    let before = image.clone();
-    let mut asked = 0;
-    let report = check(
-        &mut Devices::new(&mut image, None),
-        &FULL,
-        &mut |report| {
-            asked += 1;
-            assert_eq!(report.originals_differ, 1);
-            false
-        },
-        &mut |_| {},
-    );
-    let report = report.unwrap();
-    assert!(asked == 1 && report.to_write && !report.written && !report.marked);
-    assert!(image == before);
-}
-
-/// The mark was erased for e2fsck's sake, and nothing was written: it comes back where it says what is so, or copies that were found
-/// wrong would be read.
-#[test]
-fn an_erased_mark_comes_back_only_where_nothing_is_wrong() {
-    for wrong in [false, true] {
-        let mut image = made();
-        copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
-        if wrong {
-            image[9001 * BLOCK] ^= 1;
-        }
-        let devices = &mut Devices::new(&mut image, None);
-        let unmarked = unmark(devices).unwrap();
-        let options = CheckOptions { unmarked: unmarked.as_ref(), ..FULL };
-        let report = check(devices, &options, &mut |_| false, &mut |_| {}).unwrap();
-        assert_eq!((report.mark.clone(), report.written), (MarkFound::Valid, false));
-        assert_eq!(
-            (report.replicas_differ, report.restored, report.marked),
-            (u64::from(wrong), !wrong, !wrong)
-        );
-        assert_eq!(lies(&mut image), []);
-        assert_eq!(is_active(&attach(&mut image)), !wrong);
-    }
-}
-
-#[test]
-fn an_unreadable_block_costs_its_own_entry() {
-    struct Holes(Vec<u8>, [u32; 2]);
-    impl ReadAt for Holes {
-        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-            let (from, to) = (offset / BLOCK as u64, (offset + buf.len() as u64).div_ceil(BLOCK as u64));
-            if self.1.iter().any(|&hole| (from..to).contains(&u64::from(hole))) {
-                return Err(io::Error::other("a bad sector"));
-            }
-            self.0.read_at(offset, buf)
-        }
-        fn size_bytes(&mut self) -> io::Result<u64> {
-            self.0.size_bytes()
-        }
-    }
-    impl WriteAt for Holes {
-        fn write_at(&mut self, offset: u64, buf: &[u8]) -> io::Result<()> {
-            self.0.write_at(offset, buf)
-        }
-        fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
-            self.0.write_zeroes(offset, len)
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut image = made();
-    let pairs: Vec<(u32, u32)> = (0..10).map(|i| (data(0) + i, 9000 + i)).collect();
-    copied(&mut image, &pairs);
-    written_and_killed(&mut image, data(1));
-    let mut device = Holes(image, [data(0) + 3, 9007]);
-    let report = check(&mut Devices::new(&mut device, None), &FULL, &mut |_| true, &mut |_| {}).unwrap();
-    assert_eq!((report.unread, report.replicas_differ), (1, 1));
-    assert_eq!((report.verified, report.unverified), (8, 1));
-    let volume = attach(&mut device.0);
-    // Flags are a page's: one entry that could not be verified takes its neighbours with it.
-    assert!(is_active(&volume));
-    assert_eq!((volume.table().len(), volume.table().unverified_count()), (9, 9));
-}
-
-#[test]
 fn a_table_apart() {
     let mut image = image();
     let before = image.clone();
@@ -414,44 +226,6 @@ fn a_table_apart() {
     assert!(matches!(again, Err(OfflineError::TableThere)), "{again:?}");
     undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
     assert!(image == before && table.iter().all(|&b| b == 0));
-}
-
-/// Where the block size differed too, undo erased it, and the volume was served beside it.
-#[test]
-fn another_volumes_table_is_left_alone_whether_or_not_it_fits() {
-    let mut image = image();
-    let mut table = vec![0; table_bytes(&mut image, options().space).unwrap() as usize];
-    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
-    let layout = Layout::read(&mut image).unwrap();
-    let place = Place::apart(table.len() as u64, &layout);
-    let Stands { header, slot } = Stands::of(&place.slots(&mut table).unwrap(), &place).unwrap();
-    for (size, marked, uuid) in [(4096, true, 0xFF), (1024, true, 0xFF), (4096, false, 0)] {
-        let (mut table, mut header) = (table.clone(), header.clone());
-        header.block_size = fs2_block::BlockSize::new(size).unwrap();
-        match &mut header.mark {
-            Some(mark) if marked => mark.token.superblock[104] ^= uuid,
-            mark => *mark = None,
-        }
-        let at = place.geometry.header_slot_offset(slot) as usize;
-        table[at..at + 4096].copy_from_slice(&header.encode());
-        let before = (image.clone(), table.clone());
-        let is_other = |e: OfflineError| match e {
-            OfflineError::OtherVolume(uuid) => marked && uuid.starts_with("cf31"),
-            OfflineError::Damaged(_) => !marked,
-            _ => false,
-        };
-        let devices = &mut Devices::new(&mut image, Some(&mut table));
-        assert!(undo(devices, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
-        assert!(check(devices, &FULL, &mut |_| true, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
-        let attached =
-            Volume::attach(&mut image, Some(&mut table), EngineConfig::default(), &AttachOptions::default());
-        match attached {
-            Err(crate::AttachError::OtherVolume(uuid)) => assert!(marked && uuid.starts_with("cf31")),
-            Err(e) => panic!("{e}"),
-            Ok((volume, _)) => assert!(!marked && matches!(volume.standing(), Standing::Inactive(_))),
-        }
-        assert!((&image, &table) == (&before.0, &before.1), "{size} {marked}: written");
-    }
 }
 
 /// A file longer than its header's pages was served, but not checked, and undone without its replicas.
@@ -482,82 +256,6 @@ fn a_table_apart_that_grew_is_one_of_as_many_pages_as_before() {
     assert_eq!((undone.scrubbed, undone.damaged), (1, None));
     assert_eq!(block(&image, replica), [0; BLOCK]);
     assert!(table.iter().all(|&b| b == 0));
-}
-
-#[test]
-fn another_format_version_is_not_touched() {
-    let mut image = made();
-    let place = fix(&mut image).place;
-    let at = place.extents[0].1.offset() as usize;
-    image[at + 8] = 2;
-    let sum = crc32(&image[at + 8..at + 4096]);
-    image[at + 4..at + 8].copy_from_slice(&sum.to_le_bytes());
-    let before = image.clone();
-    let checked = check(&mut Devices::new(&mut image, None), &FULL, &mut |_| true, &mut |_| {});
-    assert!(matches!(checked, Err(OfflineError::Newer(2))), "{checked:?}");
-    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {});
-    assert!(matches!(undone, Err(OfflineError::Newer(2))), "{undone:?}");
-    assert!(image == before);
-}
-
-/// Found: with the other slot readable, its header counted, and the first change erased the mark over the later
-/// version's slot.
-#[test]
-fn a_table_of_another_version_is_served_plain_and_stays_as_it_is() {
-    for later in [vec![0], vec![1], vec![0, 1]] {
-        let mut image = made();
-        let place = fix(&mut image).place;
-        let at = place.extents[0].1.offset() as usize;
-        // What an older version left beside it.
-        let old = image[at..at + 4096].to_vec();
-        for slot in 0..2 {
-            let header = &mut image[at + slot * 4096..at + (slot + 1) * 4096];
-            header.copy_from_slice(&old);
-            if later.contains(&slot) {
-                header[8] = 2;
-            }
-            let sum = crc32(&header[8..]);
-            header[4..8].copy_from_slice(&sum.to_le_bytes());
-        }
-        let config = EngineConfig::default();
-        let (mut volume, _) = Volume::attach(&mut image, None, config, &AttachOptions::default()).unwrap();
-        let Standing::Inactive(why @ Inactive::OtherVersion(2)) = volume.standing().clone() else {
-            panic!("{later:?}: {:?}", volume.standing());
-        };
-        assert!(why.to_string().contains("serve it with the FS2 that wrote it"), "{why}");
-        assert_eq!(why.remedy("d", None), None);
-        // A client's write is passed on, and nothing else is done.
-        let write = Request {
-            id: RequestId(1),
-            connection: ConnectionId(1),
-            op: Op::Write,
-            extent: Extent::new(u64::from(data(0)) * BLOCK as u64, BLOCK as u64),
-            flags: Flags::default(),
-        };
-        volume.submit(Nanos(0), write, Some(&[7; BLOCK]));
-        let mut writes = Vec::new();
-        for n in 1..50 {
-            let now = Nanos(n * 1_000_000_000);
-            while let Some(io) = volume.poll_dispatch(now) {
-                writes.push(format!("{io:?}"));
-                volume.complete(now, io.id, Outcome::done());
-            }
-            volume.handle_timeout(now);
-        }
-        assert_eq!(writes.len(), 1, "{writes:?}");
-    }
-}
-
-/// CRC-32C, bit by bit.
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = !0u32;
-    for &byte in bytes {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 };
-        }
-    }
-    !crc
 }
 
 #[test]
@@ -648,66 +346,4 @@ fn what_was_mounted_since_its_last_check_is_not_marked() {
     let before = image.clone();
     assert!(create(&mut Devices::new(&mut image, None), &options(), &mut |_| {}).is_err());
     assert!(image == before, "before anything is written");
-}
-
-/// The table's file with `content` in its place: another's, which the kernel's exchange of inode 5 leaves in the table's mode.
-fn another_file(content: &[u8]) -> Vec<u8> {
-    let mut image = made();
-    let layout = Layout::read(&mut image).unwrap();
-    let file = TableFile::find(&layout, &mut image).unwrap().unwrap();
-    for (at, e) in &file.extents {
-        for i in 0..e.len() {
-            image[(e.offset() + i) as usize] = content[(at + i) as usize % content.len()];
-        }
-    }
-    image
-}
-
-#[test]
-fn another_file_on_inode_5_stays_unless_its_owner_agrees() {
-    let mut image = another_file(b"a boot loader ");
-    let before = image.clone();
-    assert!(!is_active(&attach(&mut image)));
-    let mut asked = 0;
-    let agree = &mut |report: &CheckReport| {
-        asked += usize::from(report.foreign);
-        false
-    };
-    let report = check(&mut Devices::new(&mut image, None), &FULL, agree, &mut |_| {}).unwrap();
-    assert!(asked == 1 && report.foreign && !report.written && !report.marked, "{report:?}");
-    let refused = undo(&mut Devices::new(&mut image, None), &mut |_| {});
-    assert!(matches!(refused, Err(OfflineError::Volume(Problem::NotTable { .. }))), "{refused:?}");
-    let refused = create(&mut Devices::new(&mut image, None), &options(), &mut |_| {});
-    assert!(matches!(refused, Err(OfflineError::Volume(Problem::NotTable { .. }))), "{refused:?}");
-    assert!(image == before);
-    // Beside it a table lives apart.
-    let mut table = vec![0; 1 << 20];
-    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
-    let (config, attach_options) = (EngineConfig::default(), AttachOptions::default());
-    let (volume, _) = Volume::attach(&mut image, Some(&mut table), config, &attach_options).unwrap();
-    assert!(is_active(&volume), "{:?}", volume.standing());
-    undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
-    assert!(image == before);
-    let report = check_all(&mut image, &FULL);
-    assert!(report.foreign && report.written, "who is asked may agree: {report:?}");
-    assert!(is_active(&attach(&mut image)));
-
-    // One that begins as ours do, wherever, is ours: whatever else is in it.
-    for at in [0, 4096, 8192, 16384] {
-        let mut image = another_file(b"what was torn ");
-        let layout = Layout::read(&mut image).unwrap();
-        let file = TableFile::find(&layout, &mut image).unwrap().unwrap();
-        let to = file.extent_of(at, 4)[0].offset() as usize;
-        image[to..to + 4].copy_from_slice(if at < 8192 { b"FS2H" } else { b"FS2P" });
-        let mut other = image.clone();
-        let report = check_all(&mut image, &FULL);
-        assert!(!report.foreign && report.written, "{at}: {report:?}");
-        undo(&mut Devices::new(&mut other, None), &mut |_| {}).unwrap();
-    }
-    // What an undo leaves that was cut off before it emptied inode 5.
-    let mut zeroes = another_file(&[0]);
-    undo(&mut Devices::new(&mut zeroes, None), &mut |_| {}).unwrap();
-    let report =
-        check(&mut Devices::new(&mut another_file(&[0]), None), &FULL, &mut |r| !r.foreign, &mut |_| {});
-    assert!(!report.unwrap().written);
 }
