@@ -1,18 +1,21 @@
 //! A foreign writer between two sessions of one boot is noticed by every later one, until somebody checks. The only test of this
 //! program: it sets its environment. Needs e2fsprogs, and root for loop devices, without which that part says that it is skipped.
 
+#[path = "../../tests/src/loop_dev.rs"]
+#[expect(unreachable_pub, reason = "a library has it, too")]
+mod loop_dev;
 #[path = "it/mkfs2_support/mod.rs"]
 #[expect(dead_code, reason = "a part is used here")]
 mod mkfs2_support;
 
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use clap::Parser;
 use fs2_engine::{Inactive, Standing};
 use fs2d::runtime;
 use fs2d::settings::Settings;
+use loop_dev::LoopDev;
 use mkfs2_support::{CHKFS2, MKFS2, image, ok};
 
 #[derive(Parser)]
@@ -29,28 +32,12 @@ fn session(path: &Path, options: &[&str]) -> Standing {
     standing
 }
 
-/// A loop device, detached when dropped.
-struct Attached(PathBuf);
-
-impl Attached {
-    fn over(file: &Path) -> Option<Attached> {
-        let done = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
-        done.status.success().then(|| Attached(String::from_utf8(done.stdout).unwrap().trim().into()))
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
-}
-
 /// A session through a loop device made the image by itself inactive, and did not see who had written that.
 fn by_a_loop_device(dir: &Path, image: &Path) -> Option<()> {
     let written = Standing::Inactive(Inactive::WrittenSince);
     let through = |options: &[&str]| {
-        let attached = Attached::over(image)?;
-        Some(session(&attached.0, options))
+        let attached = LoopDev::attach(image, &[]).ok()?;
+        Some(session(attached.path(), options))
     };
     let foreign = || {
         let file = std::fs::File::options().write(true).open(image).unwrap();
@@ -68,21 +55,21 @@ fn by_a_loop_device(dir: &Path, image: &Path) -> Option<()> {
         foreign();
         assert_ne!(through(&["--passive"])?, Standing::Active);
         assert_eq!((through(&[])?, session(image, &[])), (written.clone(), written.clone()));
-        let attached = Attached::over(image)?;
-        let device = attached.0.to_str()?;
+        let attached = LoopDev::attach(image, &[]).ok()?;
+        let device = attached.path().to_str()?;
         let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", device]);
         assert!(said.code <= 1, "{said:?}");
-        assert_eq!(session(&attached.0, &[]), Standing::Active);
+        assert_eq!(session(attached.path(), &[]), Standing::Active);
         // What the daemon left says that nobody wrote: so it does when chkfs2 has written the mark again.
         assert_eq!(mkfs2_support::run(dir, CHKFS2, &["-p", device]).code, 0);
         drop(attached);
         assert_eq!(session(image, &[]), Standing::Active);
     }
     // The same where only the image's own record is left.
-    let attached = Attached::over(image)?;
-    let record = runtime::runtime_dir().join(format!("{}.stamp", runtime::key_of(&attached.0).ok()?));
+    let attached = LoopDev::attach(image, &[]).ok()?;
+    let record = runtime::runtime_dir().join(format!("{}.stamp", runtime::key_of(attached.path()).ok()?));
     let _ = std::fs::remove_file(record);
-    assert_eq!(mkfs2_support::run(dir, CHKFS2, &["-p", attached.0.to_str()?]).code, 0);
+    assert_eq!(mkfs2_support::run(dir, CHKFS2, &["-p", attached.path().to_str()?]).code, 0);
     drop(attached);
     foreign();
     assert_eq!(session(image, &[]), written);

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
 
-fn loops_are_here() -> bool {
+pub(super) fn loops_are_here() -> bool {
     let here = nix::unistd::geteuid().is_root() && File::open("/dev/loop-control").is_ok();
     if !here {
         println!("skipped: needs root and /dev/loop-control");

@@ -11,6 +11,9 @@ mod fuse_mem;
 mod json;
 mod kernel;
 mod kernel_fuse;
+#[path = "../../../tests/src/loop_dev.rs"]
+#[expect(unreachable_pub, reason = "a library has it, too")]
+mod loop_dev;
 mod mkfs2;
 mod mkfs2_crash;
 mod mkfs2_kernel;

@@ -1,20 +1,13 @@
 //! mkfs2 and chkfs2 beside the kernel's ext2. Needs e2fsprogs, root and /dev/loop-control; without
 //! these each test says so and ends.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 
 use fs2_tools::kernel::{LoopDevice, LoopOptions, MountGuard, MountOptions, mount_ext2};
 
+use crate::kernel::loops_are_here;
 use crate::mkfs2_support::*;
-
-fn loops_are_here() -> bool {
-    let here = nix::unistd::geteuid().is_root() && File::open("/dev/loop-control").is_ok();
-    if !here {
-        println!("skipped: needs root and /dev/loop-control");
-    }
-    here
-}
 
 fn mounted(image: &Path, at: &Path) -> (MountGuard, LoopDevice) {
     fs::create_dir_all(at).unwrap();

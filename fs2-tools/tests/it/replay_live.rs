@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::loop_dev::LoopDev;
+
 /// Exit code, standard output, standard error.
 fn live(args: &[&str]) -> (i32, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -157,29 +159,15 @@ fn a_mounted_device_is_refused_and_a_loop_device_replayed() {
         }
         None => eprintln!("skipped: no device is mounted here"),
     }
-    // Another test may take the free device that losetup found before losetup does.
-    let attach = || {
-        let done = std::process::Command::new("losetup").args(["-f", "--show", name(&disk)]).output().ok()?;
-        done.status.success().then(|| String::from_utf8_lossy(&done.stdout).trim().to_owned())
-    };
-    let Some(device) = (0..20).find_map(|_| attach()) else {
+    let Ok(device) = LoopDev::attach(&disk, &[]) else {
         return eprintln!("skipped: no loop device (losetup needs root)");
     };
-    let _detach = Detach(device.clone());
-    let (code, out, err) = live(&[name(&trace), &device, "--json"]);
+    let (code, out, err) = live(&[name(&trace), name(device.path()), "--json"]);
     assert_eq!((code, err.as_str()), (0, ""));
     assert_eq!((&json(&out)["direct"], &json(&out)["reads"]), (&true.into(), &20.into()));
     // The file below it is refused while the device stands on it.
     let (code, _, err) = live(&[name(&trace), name(&disk)]);
     assert!(code == 1 && err.contains("backing of"), "{err}");
-}
-
-struct Detach(String);
-
-impl Drop for Detach {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
-    }
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use fs2_tests::{KERNEL, Mounted, PlainMount, Scratch, Served, file_digest, loops_below, mke2fs, needs, run};
+use fs2_tests::{
+    KERNEL, LoopDev, Mounted, PlainMount, Scratch, Served, file_digest, loops_below, mke2fs, needs, run,
+};
 use fs2_tools::kernel::unmount;
 
 fn refused_by_all(scratch: &Scratch, volume: &Path, says: &str) {
@@ -47,17 +49,10 @@ fn a_mounted_volume_and_one_on_a_loop_device() {
     refused_by_all(&scratch, device, &says);
     drop(plain);
 
-    /// Detaches a loop device.
-    struct Attached(String);
-    impl Drop for Attached {
-        fn drop(&mut self) {
-            let _ = Command::new("losetup").args(["-d", &self.0]).status();
-        }
-    }
-    let made = run(Command::new("losetup").args(["-f", "--show", "-r"]).arg(&image)).ended(0);
-    let attached = Attached(made.out.trim().to_owned());
+    let attached = LoopDev::attach(&image, &["--read-only"]).unwrap();
+    let device = attached.path().display();
     let says =
-        format!("{} is the backing of {1}; detach that first: losetup -d {1}", image.display(), attached.0);
+        format!("{} is the backing of {device}; detach that first: losetup -d {device}", image.display());
     refused_by_all(&scratch, &image, &says);
     drop(attached);
     assert_eq!(file_digest(&image), before);

@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use fs2_tests::{
-    KERNEL, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean, file_digest,
-    loops_below, mke2fs, mounts_below, needs, run,
+    KERNEL, LoopDev, Mounted, Need, PlainMount, Rng, Scratch, Tree, debugfs, digest, dump, e2fsck_clean,
+    file_digest, loops_below, mke2fs, mounts_below, needs, run,
 };
 
 const GIB: u64 = 1 << 30;
@@ -244,19 +244,12 @@ fn what_is_write_protected_is_refused_with_the_command_that_reads_it() {
     let scratch = Scratch::new();
     let (image, dir) = (scratch.path("image"), scratch.make_dir("dir"));
     mke2fs(&image, 16 << 20, &["-t", "ext2"]);
-    /// Detaches a loop device.
-    struct Attached(String);
-    impl Drop for Attached {
-        fn drop(&mut self) {
-            let _ = Command::new("losetup").args(["-d", &self.0]).status();
-        }
-    }
-    let made = run(Command::new("losetup").args(["-f", "--show", "-r"]).arg(&image)).ended(0);
-    let attached = Attached(made.out.trim().to_owned());
-    let refused = scratch.run("fs2", [Path::new("mount"), attached.0.as_ref(), &dir]).ended(32);
-    let advice = format!("mount -t ext2 -o ro {} DIR", attached.0);
+    let attached = LoopDev::attach(&image, &["--read-only"]).unwrap();
+    let device = attached.path().display();
+    let refused = scratch.run("fs2", [Path::new("mount"), attached.path(), &dir]).ended(32);
+    let advice = format!("mount -t ext2 -o ro {device} DIR");
     refused
-        .says(&format!("{} cannot be written: the device is set read-only; make it writable; ", attached.0))
+        .says(&format!("{device} cannot be written: the device is set read-only; make it writable; "))
         .says(&advice);
     // As it is told.
     run(Command::new("sh").args(["-c", &advice.replace("DIR", &dir.display().to_string())])).ended(0);

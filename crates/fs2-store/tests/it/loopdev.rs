@@ -12,31 +12,15 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 
 use crate::common::{PATIENT, RW, agree, file_of, scratch, steps};
+use crate::loop_dev::LoopDev;
 
-/// A loop device over a file, detached when dropped.
-struct LoopDev(PathBuf);
-
-impl LoopDev {
-    fn over(file: &Path, sector: u32) -> Option<LoopDev> {
-        LoopDev::with(file, &["--sector-size", &sector.to_string()])
-    }
-
-    fn with(file: &Path, options: &[&str]) -> Option<LoopDev> {
-        let out = Command::new("losetup").args(["--find", "--show"]).args(options).arg(file).output();
-        match out {
-            Ok(o) if o.status.success() => {
-                Some(LoopDev(String::from_utf8_lossy(&o.stdout).trim().to_owned().into()))
-            }
-            Ok(o) => skip(&format!("losetup: {}", String::from_utf8_lossy(&o.stderr).trim())),
-            Err(e) => skip(&format!("no losetup: {e}")),
-        }
-    }
+/// `file` in sectors of so many bytes.
+fn over(file: &Path, sector: u32) -> Option<LoopDev> {
+    with(file, &["--sector-size", &sector.to_string()])
 }
 
-impl Drop for LoopDev {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
+fn with(file: &Path, options: &[&str]) -> Option<LoopDev> {
+    LoopDev::attach(file, options).map_or_else(|why| skip(&why), Some)
 }
 
 /// A partition of a loop device that looks for such, taken away when dropped: before its device.
@@ -47,12 +31,13 @@ impl Partition {
     fn of(dev: &LoopDev, number: u32, start: u64, len: u64) -> Option<Partition> {
         let sectors = |mib: u64| (mib << 11).to_string();
         let number_text = number.to_string();
-        let args = [dev.0.as_os_str(), number_text.as_ref(), sectors(start).as_ref(), sectors(len).as_ref()]
-            .map(ToOwned::to_owned);
+        let args =
+            [dev.path().as_os_str(), number_text.as_ref(), sectors(start).as_ref(), sectors(len).as_ref()]
+                .map(ToOwned::to_owned);
         run("addpart", &args.each_ref().map(|a| a.as_os_str()))?;
-        let mut node = dev.0.clone().into_os_string();
+        let mut node = dev.path().as_os_str().to_owned();
         node.push(format!("p{number}"));
-        let made = Partition(node.into(), dev.0.clone(), number);
+        let made = Partition(node.into(), dev.path().to_owned(), number);
         if made.0.exists() { Some(made) } else { skip("nobody makes nodes of partitions in /dev") }
     }
 }
@@ -106,11 +91,11 @@ fn device_is_a_vector(sector: u32) -> Option<()> {
     allowed()?;
     let dir = scratch();
     let size = 1 << 20;
-    let dev = LoopDev::over(&file_of(dir.path(), "f", size), sector)?;
+    let dev = over(&file_of(dir.path(), "f", size), sector)?;
     let mut runner = TestRunner::deterministic();
     let mut model = vec![0; size as usize];
     for direct in [Direct::Auto, Direct::On, Direct::Off] {
-        let s = FileStore::open(&dev.0, OpenOptions { direct, ..PATIENT }).unwrap();
+        let s = FileStore::open(dev.path(), OpenOptions { direct, ..PATIENT }).unwrap();
         assert!(s.is_device() && !s.sparse() && s.host_space().is_none());
         assert_eq!(s.is_direct(), direct != Direct::Off);
         assert_eq!(s.logical_block_bytes(), sector);
@@ -131,10 +116,10 @@ fn claims() -> Option<()> {
     allowed()?;
     let dir = scratch();
     let file = file_of(dir.path(), "f", 1 << 20);
-    let dev = LoopDev::over(&file, 512)?;
+    let dev = over(&file, 512)?;
     // The file is refused while the loop device stands on it, open or not.
     let e = FileStore::open(&file, RW).unwrap_err();
-    assert!(matches!(&e, OpenError::OnLoop { loopdev, .. } if *loopdev == dev.0), "{e}");
+    assert!(matches!(&e, OpenError::OnLoop { loopdev, .. } if loopdev == dev.path()), "{e}");
     // A second name does not help.
     let link = dir.path().join("link");
     std::fs::hard_link(&file, &link).unwrap();
@@ -154,22 +139,22 @@ fn claims() -> Option<()> {
         }
     });
     // The device is ours once.
-    let first = FileStore::open(&dev.0, PATIENT).unwrap();
-    let e = FileStore::open(&dev.0, RW).unwrap_err();
+    let first = FileStore::open(dev.path(), PATIENT).unwrap();
+    let e = FileStore::open(dev.path(), RW).unwrap_err();
     let me = format!("process {}", std::process::id());
     assert!(matches!(&e, OpenError::Busy { holder, .. } if holder.contains(&me)), "{e}");
     // Nor by another loop device over the same file: L3.
-    let other = LoopDev::over(&file, 512)?;
-    let e = FileStore::open(&other.0, RW).unwrap_err();
+    let other = over(&file, 512)?;
+    let e = FileStore::open(other.path(), RW).unwrap_err();
     assert!(matches!(&e, OpenError::Busy { holder, .. } if holder.contains("backing")), "{e}");
     drop(first);
-    FileStore::open(&other.0, PATIENT).unwrap();
+    FileStore::open(other.path(), PATIENT).unwrap();
     drop((other, dev));
     FileStore::open(&file, PATIENT).unwrap();
     // The other way round: the file is ours, then somebody sets up a loop device on it.
     let held = FileStore::open(&file, PATIENT).unwrap();
-    let late = LoopDev::over(&file, 512)?;
-    assert!(matches!(FileStore::open(&late.0, RW), Err(OpenError::Busy { .. })));
+    let late = over(&file, 512)?;
+    assert!(matches!(FileStore::open(late.path(), RW), Err(OpenError::Busy { .. })));
     drop(held);
     Some(())
 }
@@ -185,25 +170,25 @@ fn ways() -> Option<()> {
     allowed()?;
     let dir = scratch();
     let file = file_of(dir.path(), "f", 12 << 20);
-    let a = LoopDev::with(&file, &["--partscan"])?;
-    let b = LoopDev::with(&file, &["--partscan"])?;
+    let a = with(&file, &["--partscan"])?;
+    let b = with(&file, &["--partscan"])?;
     let (a1, a2) = (Partition::of(&a, 1, 1, 4)?, Partition::of(&a, 2, 5, 4)?);
     let b1 = Partition::of(&b, 1, 1, 4)?;
-    let part = LoopDev::with(&file, &["--offset=4MiB", "--sizelimit=1MiB"])?;
-    let on_a = LoopDev::with(&a.0, &[])?;
-    let on_a2 = LoopDev::with(&a2.0, &["--offset=2MiB"])?;
-    let on_that = LoopDev::with(&on_a2.0, &[])?;
+    let part = with(&file, &["--offset=4MiB", "--sizelimit=1MiB"])?;
+    let on_a = with(a.path(), &[])?;
+    let on_a2 = with(&a2.0, &["--offset=2MiB"])?;
+    let on_that = with(on_a2.path(), &[])?;
     // What can be opened, and the MiB of the file that it reaches.
     let ways = [
-        (&a.0, 0..12),
-        (&b.0, 0..12),
-        (&a1.0, 1..5),
-        (&b1.0, 1..5),
-        (&part.0, 4..5),
-        (&a2.0, 5..9),
-        (&on_a.0, 0..12),
-        (&on_a2.0, 7..9),
-        (&on_that.0, 7..9),
+        (a.path(), 0..12),
+        (b.path(), 0..12),
+        (a1.0.as_path(), 1..5),
+        (b1.0.as_path(), 1..5),
+        (part.path(), 4..5),
+        (a2.0.as_path(), 5..9),
+        (on_a.path(), 0..12),
+        (on_a2.path(), 7..9),
+        (on_that.path(), 7..9),
     ];
     for (held, its) in &ways {
         let store = FileStore::open(held, PATIENT).unwrap();
@@ -229,10 +214,10 @@ fn ways() -> Option<()> {
     run("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext2".as_ref(), a2.0.as_ref()])?;
     run("mount", &["-t".as_ref(), "ext2".as_ref(), a2.0.as_ref(), at.as_ref()])?;
     let mount = Mount(at.clone());
-    let e = FileStore::open(&on_that.0, RW).unwrap_err();
+    let e = FileStore::open(on_that.path(), RW).unwrap_err();
     assert!(matches!(&e, OpenError::Mounted { path, at: a } if *path == a2.0 && *a == at), "{e}");
     drop(mount);
-    FileStore::open(&on_that.0, PATIENT).unwrap();
+    FileStore::open(on_that.path(), PATIENT).unwrap();
     Some(())
 }
 
@@ -246,13 +231,13 @@ fn deleted() -> Option<()> {
     allowed()?;
     let dir = scratch();
     let file = file_of(dir.path(), "f", 1 << 20);
-    let (one, other) = (LoopDev::over(&file, 512)?, LoopDev::over(&file, 512)?);
+    let (one, other) = (over(&file, 512)?, over(&file, 512)?);
     std::fs::remove_file(&file).unwrap();
-    let e = FileStore::open(&one.0, RW).unwrap_err();
-    let named = other.0.display().to_string();
+    let e = FileStore::open(one.path(), RW).unwrap_err();
+    let named = other.path().display().to_string();
     assert!(matches!(&e, OpenError::Busy { holder, .. } if holder.contains(&named)), "{e}");
     drop(other);
-    FileStore::open(&one.0, PATIENT).unwrap();
+    FileStore::open(one.path(), PATIENT).unwrap();
     Some(())
 }
 
@@ -275,16 +260,16 @@ fn mounted() -> Option<()> {
 
 fn refused_while_mounted(at: &Path, file: PathBuf) -> Option<()> {
     run("mke2fs", &["-q".as_ref(), "-t".as_ref(), "ext2".as_ref(), file.as_ref()])?;
-    let dev = LoopDev::over(&file, 512)?;
-    run("mount", &["-t".as_ref(), "ext2".as_ref(), dev.0.as_ref(), at.as_ref()])?;
+    let dev = over(&file, 512)?;
+    run("mount", &["-t".as_ref(), "ext2".as_ref(), dev.path().as_ref(), at.as_ref()])?;
     let mount = Mount(at.to_owned());
-    for path in [&dev.0, &file] {
+    for path in [dev.path(), &file] {
         let e = FileStore::open(path, RW).unwrap_err();
         assert!(matches!(&e, OpenError::Mounted { at: a, .. } if a == at), "{e}");
         assert!(!e.is_transient());
     }
     drop(mount);
-    FileStore::open(&dev.0, PATIENT).unwrap();
+    FileStore::open(dev.path(), PATIENT).unwrap();
     Some(())
 }
 
@@ -296,8 +281,8 @@ fn a_device_stamp_counts_foreign_writes() {
 fn stamps() -> Option<()> {
     allowed()?;
     let dir = scratch();
-    let dev = LoopDev::over(&file_of(dir.path(), "f", 1 << 20), 512)?;
-    let s = FileStore::open(&dev.0, PATIENT).unwrap();
+    let dev = over(&file_of(dir.path(), "f", 1 << 20), 512)?;
+    let s = FileStore::open(dev.path(), PATIENT).unwrap();
     s.write_at(0, &[1; 8192], true).unwrap();
     s.flush().unwrap();
     let Some(before) = s.stamp() else { return skip("the kernel keeps no I/O statistics") };
@@ -307,8 +292,8 @@ fn stamps() -> Option<()> {
     assert_eq!(s.stamp().unwrap(), before, "reading and flushing move nothing");
     drop(s);
     let foreign = OpenOptions { lock: Lock::None, ..PATIENT };
-    FileStore::open(&dev.0, foreign).unwrap().write_at(4096, &[2; 512], true).unwrap();
-    let after = FileStore::open(&dev.0, PATIENT).unwrap().stamp().unwrap();
+    FileStore::open(dev.path(), foreign).unwrap().write_at(4096, &[2; 512], true).unwrap();
+    let after = FileStore::open(dev.path(), PATIENT).unwrap().stamp().unwrap();
     match (before.of, after.of) {
         (
             StampOf::Device { sectors_written: a, diskseq: m, .. },
@@ -331,13 +316,13 @@ fn stamps_below() -> Option<()> {
     // No whole number of sectors.
     let file = file_of(dir.path(), "f", (1 << 20) + 100);
     let by_itself = FileStore::open(&file, PATIENT).unwrap().stamp().unwrap();
-    let lower = LoopDev::over(&file, 512)?;
-    let upper = LoopDev::over(&lower.0, 512)?;
-    let of_lower = FileStore::open(&lower.0, PATIENT).unwrap();
+    let lower = over(&file, 512)?;
+    let upper = over(lower.path(), 512)?;
+    let of_lower = FileStore::open(lower.path(), PATIENT).unwrap();
     let Some(lower_stamp) = of_lower.stamp() else { return skip("the kernel keeps no I/O statistics") };
     assert_eq!(of_lower.stamps_below(), std::slice::from_ref(&by_itself));
     drop(of_lower);
-    let through = FileStore::open(&upper.0, PATIENT).unwrap();
+    let through = FileStore::open(upper.path(), PATIENT).unwrap();
     assert_eq!(through.stamps_below(), [lower_stamp, by_itself]);
     through.write_at(0, &[1; 4096], true).unwrap();
     through.flush().unwrap();
@@ -346,8 +331,8 @@ fn stamps_below() -> Option<()> {
     assert_eq!(FileStore::open(&file, PATIENT).unwrap().stamp().as_ref(), after.last());
     // Another volume may lie in the rest, and its writes are nobody's business.
     for part in ["--offset=4096", "--sizelimit=524288"] {
-        let part = LoopDev::with(&file, &[part])?;
-        assert_eq!(FileStore::open(&part.0, PATIENT).unwrap().stamps_below(), []);
+        let part = with(&file, &[part])?;
+        assert_eq!(FileStore::open(part.path(), PATIENT).unwrap().stamps_below(), []);
     }
     Some(())
 }
@@ -361,9 +346,9 @@ fn read_only() -> Option<()> {
     allowed()?;
     let dir = scratch();
     // Not blockdev --setro: that would outlast the detaching.
-    let dev = LoopDev::with(&file_of(dir.path(), "f", 1 << 20), &["--read-only"])?;
-    let e = FileStore::open(&dev.0, RW).unwrap_err();
+    let dev = with(&file_of(dir.path(), "f", 1 << 20), &["--read-only"])?;
+    let e = FileStore::open(dev.path(), RW).unwrap_err();
     assert!(matches!(e, OpenError::ReadOnly { .. }), "{e}");
-    FileStore::open(&dev.0, OpenOptions { write: false, ..PATIENT }).unwrap();
+    FileStore::open(dev.path(), OpenOptions { write: false, ..PATIENT }).unwrap();
     Some(())
 }
