@@ -236,11 +236,6 @@ impl Split {
     pub fn mean_transfer(&self) -> Nanos {
         self.mean(self.transfer)
     }
-
-    /// Mean overhead; 0 of none.
-    pub fn mean_overhead(&self) -> Nanos {
-        self.mean(self.overhead)
-    }
 }
 
 /// What a drive did beside serving: see [`crate::Disk::activity`].

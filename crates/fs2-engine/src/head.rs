@@ -64,11 +64,6 @@ impl Head {
         self.last
     }
 
-    /// Whether a drive profile is behind the predictions.
-    pub fn has_model(&self) -> bool {
-        self.model.is_some()
-    }
-
     /// Sectors from the head to `sector`.
     pub fn distance(&self, sector: Sector) -> u64 {
         self.last.0.abs_diff(sector.0)

@@ -125,13 +125,6 @@ impl<S: Store> FaultStore<S> {
         self.state().plan[fault.0].0.times = 0;
     }
 
-    /// Ends all faults.
-    pub fn end_all(&self) {
-        for (fault, ..) in &mut self.state().plan {
-            fault.times = 0;
-        }
-    }
-
     /// How often a fault has acted.
     pub fn fired(&self, fault: FaultId) -> u64 {
         self.state().plan[fault.0].2

@@ -159,7 +159,6 @@ fn candidates(device: Option<u32>) -> Vec<u32> {
 /// A device being served.
 pub struct Server {
     info: DeviceInfo,
-    recovered: bool,
     features: String,
     control: Mutex<Control<ControlRing>>,
     /// The queues' threads, which leave their rings, and the char device that must be closed before another
@@ -246,7 +245,6 @@ impl Server {
         });
         let mut server = Server {
             info,
-            recovered,
             features: protocol::names(info.flags),
             control: Mutex::new(Control::new(ControlRing::open()?, privileged)),
             threads: Mutex::default(),
@@ -308,11 +306,6 @@ impl Server {
     /// Its number.
     pub fn device(&self) -> u32 {
         self.info.device
-    }
-
-    /// Whether it was taken over from a former daemon.
-    pub fn was_recovered(&self) -> bool {
-        self.recovered
     }
 
     /// One line for people: the device, its queues, what the kernel grants it.
