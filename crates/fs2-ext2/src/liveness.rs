@@ -6,10 +6,10 @@
 //! - I2: a block that was written, zeroed or touched in part since the attach is in F only if a
 //!   discard that covers it whole came after the write, over the connection of the block's last writer.
 //! - I3: a block whose bit was seen set in a bitmap write is in F only if such a discard came after.
-//! - I4: once frozen, F is empty and stays so.
+//! - I4: once frozen, F is empty and stays so (`freeze.rs`).
 //! - I5: a block that was written, zeroed or touched in part while the superblock called the volume unmounted is
 //!   in doubt (`unannounced`, `told`) until a bitmap write has its bit set, one before it and a superblock after both
-//!   tell of it, or a discard may free it.
+//!   tell of it, or a discard may free it (`doubt.rs`).
 //!
 //! "Bit 0 frees" appears nowhere: the bitmap in flight may be half a minute old, and the block may be
 //! allocated again already.
