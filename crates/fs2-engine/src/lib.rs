@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backups;
 mod config;
 mod head;
 mod io;

@@ -60,6 +60,8 @@ plants! {
     NoMarkNeeded,
     /// R0: the token is not compared.
     TokenIgnored,
+    /// R0: the copies of the superblock are not compared.
+    BackupsIgnored,
     /// R1: a written block stays in F.
     WriteStaysFree,
     /// R1: a write keeps the mappings with its block as original.

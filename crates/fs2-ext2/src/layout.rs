@@ -63,6 +63,8 @@ pub struct Layout {
     fixed_blocks: u64,
     /// Block of each block bitmap with its group, sorted.
     bitmaps: Vec<(BlockNo, u32)>,
+    /// Groups that begin with a copy of the superblock, ascending, without group 0.
+    copies: Vec<u32>,
 }
 
 /// What a piece of static metadata is, for messages.
@@ -151,6 +153,7 @@ impl Layout {
             fixed: Vec::new(),
             fixed_blocks: 0,
             bitmaps: Vec::new(),
+            copies: Vec::new(),
         };
         let pieces = layout.pieces()?;
         for &(range, _, _) in &pieces {
@@ -165,6 +168,8 @@ impl Layout {
         layout.fixed.shrink_to_fit();
         layout.bitmaps = (0..).zip(&layout.groups).map(|(g, d)| (d.block_bitmap, g)).collect();
         layout.bitmaps.sort_unstable();
+        let sb = &layout.superblock;
+        layout.copies = (1..sb.group_count()).filter(|&group| sb.has_copy(group)).collect();
         Ok(layout)
     }
 
@@ -282,6 +287,24 @@ impl Layout {
         Extent::new(SUPERBLOCK_BYTES as u64, SUPERBLOCK_BYTES as u64)
     }
 
+    /// Groups that begin with a copy of the superblock, ascending, without group 0.
+    pub fn copies(&self) -> &[u32] {
+        &self.copies
+    }
+
+    /// The bytes of the copy of the superblock in group `group`, if it has one.
+    pub fn copy_extent(&self, group: u32) -> Extent {
+        let block = self.group_blocks(group).first();
+        Extent::new(block.extent(self.block_size()).offset(), SUPERBLOCK_BYTES as u64)
+    }
+
+    /// The groups whose copy of the superblock `extent` touches. One binary search.
+    pub fn copies_in(&self, extent: Extent) -> impl Iterator<Item = u32> {
+        let from = self.copies.partition_point(|&group| self.copy_extent(group).end() <= extent.offset());
+        let touched = move |group: &u32| self.copy_extent(*group).offset() < extent.end();
+        self.copies[from..].iter().copied().take_while(touched)
+    }
+
     /// The bytes of the primary descriptors, exactly.
     pub fn descriptors_extent(&self) -> Extent {
         descriptors_extent(&self.superblock)
@@ -382,6 +405,25 @@ impl Layout {
         for group in 0..self.group_count() {
             self.read_bitmap_into(dev, group, &mut bytes)?;
             each(group, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads every copy of the superblock but the primary, in group order, and hands each on.
+    ///
+    /// # Errors
+    /// [`Problem::UnreadCopy`].
+    pub fn for_each_copy(
+        &self,
+        dev: &mut dyn ReadAt,
+        mut each: impl FnMut(&[u8; SUPERBLOCK_BYTES]),
+    ) -> Result<(), Problem> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        for &group in &self.copies {
+            let block = self.group_blocks(group).first();
+            dev.read_at(self.copy_extent(group).offset(), &mut bytes)
+                .map_err(|source| Problem::UnreadCopy { block, group, source })?;
+            each(&bytes);
         }
         Ok(())
     }

@@ -54,5 +54,7 @@ pub use inode::{
 pub use layout::{GroupDesc, Layout};
 pub use liveness::{Doubt, EDGE_BYTES, Freeze, Liveness, LivenessParts, Seen, bit_runs};
 pub use problem::{Place, Problem};
-pub use superblock::{DESCRIPTOR_BYTES, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, Superblock, uuid_text};
+pub use superblock::{
+    COPIES_MAX, DESCRIPTOR_BYTES, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, Superblock, uuid_text,
+};
 pub use table_file::{TABLE_MODE, TableFile, TableInode};

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io;
 
+use crate::superblock::COPIES_MAX;
+use fs2_block::BlockNo;
+
 /// Where on a volume a problem lies, in the words a message uses: `block 30721, block bitmap of
 /// group 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +66,25 @@ pub enum Problem {
     Unsupported {
         /// Each offending feature.
         features: Vec<String>,
+    },
+    /// The device failed at a copy of the superblock.
+    #[error("block {block}, copy of the superblock in group {group}, cannot be read")]
+    UnreadCopy {
+        /// The block that begins with it.
+        block: BlockNo,
+        /// The group that begins with it.
+        group: u32,
+        /// What the device said.
+        source: io::Error,
+    },
+    /// Without sparse_super each group has a copy of the superblock, all of which an attach has to read.
+    #[error(
+        "{copies} copies of the superblock, one in each group, are more than the {COPIES_MAX} that are compared at an attach; \
+         unmount it, then run tune2fs -O sparse_super and e2fsck -f"
+    )]
+    TooManyCopies {
+        /// Copies beside the primary one.
+        copies: u32,
     },
     /// The superblock's clean flag is not set: mounted, or not unmounted in order.
     #[error("the volume is not clean (mounted, or not unmounted in order); unmount it, then run e2fsck -p")]

@@ -13,6 +13,9 @@ use fs2_block::BlockSize;
 pub const SUPERBLOCK_BYTES: usize = 1024;
 /// Bytes in a group descriptor (without the 64bit feature).
 pub const DESCRIPTOR_BYTES: u32 = 32;
+/// Copies of the superblock that a volume may have beside the primary one: each is read at an attach, which takes a
+/// disk some 8 s for so many (7 ms a group, as bitmaps: R0). With sparse_super there are at most 27. A guess at what is patience enough.
+pub const COPIES_MAX: u32 = 1024;
 /// `s_state`: unmounted in order.
 pub const STATE_VALID: u16 = 1;
 /// `s_state`: errors were found.
@@ -309,13 +312,19 @@ impl Superblock {
             || power_of(7)
     }
 
-    /// Whether every feature is on the allow-list: what `mke2fs -t ext2` sets.
+    /// Whether every feature is on the allow-list: what `mke2fs -t ext2` sets. Without sparse_super there may be
+    /// [`COPIES_MAX`] copies.
     ///
     /// # Errors
-    /// [`Problem::Unsupported`] names each other feature as dumpe2fs does.
+    /// [`Problem::Unsupported`] names each other feature as dumpe2fs does; [`Problem::TooManyCopies`].
     pub fn unsupported(&self) -> Result<(), Problem> {
         let others = self.features().without(features::ALLOWED);
-        if others.is_empty() { Ok(()) } else { Err(Problem::Unsupported { features: others.names() }) }
+        let sparse = self.features().ro_compat & features::RO_COMPAT_SPARSE_SUPER != 0;
+        match self.group_count() - 1 {
+            _ if !others.is_empty() => Err(Problem::Unsupported { features: others.names() }),
+            copies if !sparse && copies > COPIES_MAX => Err(Problem::TooManyCopies { copies }),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn set_state(&mut self, state: u16) {

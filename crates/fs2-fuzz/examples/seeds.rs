@@ -194,7 +194,7 @@ fn table(add: &mut dyn FnMut(&str, Vec<u8>)) {
         let _ = table.insert(Replica { original, replica, hash: n.into(), trust: Trust::Verified });
     }
     table.remove_by_replica(BlockRange::new(1120, 1130));
-    let token = Token::new([3; 1024], &[4; 64]);
+    let token = Token::new([3; 1024], &[4; 64], &[]);
     let sums = BitmapChecksums(vec![1, 2, 3]);
     let mark = Some(Box::new(Mark { token, bitmap_checksums_hash: sums.hash(7) }));
     let first = Header::new(7, BlockSize::B1024, 16);

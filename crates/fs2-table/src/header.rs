@@ -5,7 +5,7 @@
 use crate::page::{PAGE_BYTES, is_zero, put, u32_at, u64_at};
 use fs2_block::BlockSize;
 use std::fmt;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_64_with_seed};
 
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"FS2H");
 /// The version of the table's format that this program reads and writes.
@@ -23,19 +23,67 @@ const _: () = assert!(END == 1088 && END <= PAGE_BYTES);
 pub struct Token {
     /// Bytes 1024..2048 of the volume.
     pub superblock: [u8; 1024],
-    /// [`Token::hash_descriptors`] of the block group descriptors.
-    pub descriptors_hash: u64,
+    /// xxh3-64 of the block group descriptors and of the hashes of the superblock's copies.
+    pub groups_hash: u64,
+}
+
+/// In what a volume is not as a token says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenDiffers {
+    /// The primary superblock.
+    Superblock,
+    /// The group descriptors or a copy of the superblock.
+    Groups,
+    /// Who wrote the token left the copies of the superblock out: an FS2 of before they were compared.
+    CopiesLeftOut,
 }
 
 impl Token {
-    /// From the superblock's and the group descriptors' bytes.
-    pub fn new(superblock: [u8; 1024], descriptors: &[u8]) -> Token {
-        Token { superblock, descriptors_hash: Token::hash_descriptors(descriptors) }
+    /// From the primary superblock, the group descriptors' bytes and [`Token::hash_copy`] of each copy of the superblock, in
+    /// order of groups.
+    pub fn new(superblock: [u8; 1024], descriptors: &[u8], copies: &[u64]) -> Token {
+        let mut hash = Xxh3::new();
+        hash.update(descriptors);
+        copies.iter().for_each(|copy| hash.update(&copy.to_le_bytes()));
+        Token { superblock, groups_hash: hash.digest() }
     }
 
-    /// xxh3-64 of the descriptor table's bytes.
-    pub fn hash_descriptors(descriptors: &[u8]) -> u64 {
-        xxh3_64(descriptors)
+    /// xxh3-64 of a copy of the superblock.
+    pub fn hash_copy(copy: &[u8]) -> u64 {
+        xxh3_64(copy)
+    }
+
+    /// In what a volume differs, given what [`Token::new`] takes.
+    pub fn differs(
+        &self,
+        superblock: &[u8; 1024],
+        descriptors: &[u8],
+        copies: &[u64],
+    ) -> Option<TokenDiffers> {
+        if self.superblock != *superblock {
+            Some(TokenDiffers::Superblock)
+        } else if *self == Token::new(*superblock, descriptors, copies) {
+            None
+        } else if *self == Token::new(*superblock, descriptors, &[]) {
+            Some(TokenDiffers::CopiesLeftOut)
+        } else {
+            Some(TokenDiffers::Groups)
+        }
+    }
+}
+
+impl fmt::Display for TokenDiffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TokenDiffers::Superblock => "the volume was changed outside FS2; what differs: superblock",
+            TokenDiffers::Groups => {
+                "the volume was changed outside FS2, perhaps mounted by a copy of its superblock (sb=); what differs: group \
+                 descriptors or a copy of the superblock"
+            }
+            TokenDiffers::CopiesLeftOut => {
+                "the mark is of an earlier FS2, which did not compare the copies of the superblock"
+            }
+        })
     }
 }
 
@@ -43,7 +91,7 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token")
             .field("superblock", &format_args!("xxh3 {:016x}", xxh3_64(&self.superblock)))
-            .field("descriptors_hash", &format_args!("{:016x}", self.descriptors_hash))
+            .field("groups_hash", &format_args!("{:016x}", self.groups_hash))
             .finish()
     }
 }
@@ -177,7 +225,7 @@ impl Header {
         put(&mut bytes, 36, &self.pages.to_le_bytes());
         if let Some(mark) = &self.mark {
             put(&mut bytes, 40, &FLAG_MARK.to_le_bytes());
-            put(&mut bytes, 48, &mark.token.descriptors_hash.to_le_bytes());
+            put(&mut bytes, 48, &mark.token.groups_hash.to_le_bytes());
             put(&mut bytes, 56, &mark.bitmap_checksums_hash.to_le_bytes());
             put(&mut bytes, SUPERBLOCK_AT, &mark.token.superblock);
         }
@@ -223,7 +271,7 @@ impl Header {
         let mark = (flags & FLAG_MARK != 0).then(|| {
             let superblock = std::array::from_fn(|i| bytes[SUPERBLOCK_AT + i]);
             Box::new(Mark {
-                token: Token { superblock, descriptors_hash: u64_at(bytes, 48) },
+                token: Token { superblock, groups_hash: u64_at(bytes, 48) },
                 bitmap_checksums_hash: u64_at(bytes, 56),
             })
         });

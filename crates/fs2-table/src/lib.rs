@@ -45,7 +45,7 @@ use fs2_block::BlockNo;
 pub use geometry::Geometry;
 pub use header::{
     BitmapChecksums, ChecksumsDamage, Damage, FORMAT_VERSION, Header, HeaderReport, Mark, MarkRefused,
-    Recovered, Token,
+    Recovered, Token, TokenDiffers,
 };
 pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage};
 pub use recovery::{Limits, Recovery, Report};

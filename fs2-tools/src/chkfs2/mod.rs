@@ -206,13 +206,15 @@ impl<'a> Session<'a> {
 
     fn stop(&self, e: OfflineError) -> Stop {
         let code = match &e {
-            OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }) => OPERATIONAL,
+            OfflineError::Io { .. }
+            | OfflineError::Volume(Problem::Io { .. } | Problem::UnreadCopy { .. }) => OPERATIONAL,
             // Not a volume of ours: nothing was looked at.
             OfflineError::Volume(
                 Problem::NotExt2
                 | Problem::NoSuperblock { .. }
                 | Problem::Truncated { .. }
-                | Problem::Unsupported { .. },
+                | Problem::Unsupported { .. }
+                | Problem::TooManyCopies { .. },
             )
             | OfflineError::OtherVolume(_)
             | OfflineError::TableOnInode
@@ -291,7 +293,7 @@ impl<'a> Session<'a> {
             self.leave_to_e2fsck(volume);
         };
         if full
-            && matches!(report.mark, MarkFound::Differs(_) | MarkFound::Valid)
+            && matches!(report.mark, MarkFound::Differs(_) | MarkFound::Token(_) | MarkFound::Valid)
             && let Some(found) = before.found
         {
             // It was e2fsck -f that changed the superblock, or mended what differed.

@@ -14,5 +14,6 @@ mod kill9;
 mod mount;
 mod sigterm;
 mod suites;
+mod superblock_copy;
 mod top;
 mod xfstests;

@@ -14,13 +14,15 @@ use std::sync::Arc;
 use fs2_block::{BlockNo, BlockRange, ReadAt};
 use fs2_ext2::{Layout, Liveness};
 use fs2_table::{
-    BitmapChecksums, Header, MarkRefused, Recovered, ReplicaTable, Report, Token, Trust, content_hash,
+    BitmapChecksums, Header, MarkRefused, Recovered, ReplicaTable, Report, Token, TokenDiffers, Trust,
+    content_hash,
 };
 
 use super::create::empty_table_over;
 use super::place::{Holds, IO_BYTES, Place, Stands, not_ours, read_bitmaps, runs};
 use super::undo::{load, refuse_other_volume, zero_blocks};
 use super::{Devices, OfflineError, Phase, Progress};
+use crate::backups;
 use crate::plant::Plant;
 use crate::volume::NO_MARK;
 
@@ -33,8 +35,12 @@ pub enum MarkFound {
     Valid,
     /// It stands where nobody may believe it.
     Refused(MarkRefused),
-    /// It is for another state of the volume. What differs.
+    /// It is for another state of the volume, or was written without a look at all of it.
+    Token(TokenDiffers),
+    /// It is for another state of the volume's bitmaps. What differs.
     Differs(String),
+    /// It cannot be compared. What cannot be read.
+    Unread(String),
     /// The caller knows that the volume was written since.
     WrittenSince,
 }
@@ -45,6 +51,8 @@ impl fmt::Display for MarkFound {
             MarkFound::None => f.write_str(NO_MARK),
             MarkFound::Valid => f.write_str("the last session ended cleanly"),
             MarkFound::Refused(why) => write!(f, "its mark counts for nothing: {why}"),
+            MarkFound::Token(what) => what.fmt(f),
+            MarkFound::Unread(what) => f.write_str(what),
             MarkFound::Differs(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
             MarkFound::WrittenSince => f.write_str(
                 "the volume was written (or renamed, linked, or its mode or times changed), or taken away and brought back, since FS2 last \
@@ -63,7 +71,7 @@ pub struct Look {
     pub mark: Result<MarkFound, String>,
 }
 
-/// Looks at superblock, descriptors and the table's header. Writes nothing.
+/// Looks at the superblock and its copies, descriptors and the table's header. Writes nothing.
 ///
 /// # Errors
 /// Where the volume's layout or a device cannot be read.
@@ -73,7 +81,7 @@ pub fn look(devices: &mut Devices<'_>) -> Result<Look, OfflineError> {
         let place = Place::find(devices, &layout)?;
         let found = place.slots(devices.home())?;
         let stands = Stands::of(&found, &place)?;
-        Ok(mark_found(&found, &stands, &layout))
+        Ok(mark_found(&found, &stands, &layout, &mut *devices.volume))
     }();
     let mark = match found {
         Ok(mark) => Ok(mark),
@@ -83,24 +91,31 @@ pub fn look(devices: &mut Devices<'_>) -> Result<Look, OfflineError> {
     Ok(Look { layout, mark })
 }
 
-pub(super) fn mark_found(found: &Recovered, stands: &Stands, layout: &Layout) -> MarkFound {
+pub(super) fn mark_found(
+    found: &Recovered,
+    stands: &Stands,
+    layout: &Layout,
+    dev: &mut dyn ReadAt,
+) -> MarkFound {
     if let Some(why) = found.report.mark_refused {
         return MarkFound::Refused(why);
     }
     match stands.header.mark.as_deref() {
-        Some(mark) => worth_of(&mark.token, layout),
+        Some(mark) => worth_of(&mark.token, layout, dev),
         None => MarkFound::None,
     }
 }
 
-fn worth_of(token: &Token, layout: &Layout) -> MarkFound {
-    let now = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
-    if token.superblock != now.superblock {
-        MarkFound::Differs("superblock".into())
-    } else if token.descriptors_hash != now.descriptors_hash {
-        MarkFound::Differs("group descriptors".into())
-    } else {
-        MarkFound::Valid
+fn worth_of(token: &Token, layout: &Layout, dev: &mut dyn ReadAt) -> MarkFound {
+    let superblock = layout.superblock().raw();
+    if token.superblock != *superblock {
+        return MarkFound::Token(TokenDiffers::Superblock);
+    }
+    match backups::hashes(layout, dev) {
+        Ok(copies) => token
+            .differs(superblock, layout.descriptors_bytes(), &copies)
+            .map_or(MarkFound::Valid, MarkFound::Token),
+        Err(p) => MarkFound::Unread(backups::unread(&p)),
     }
 }
 
@@ -113,9 +128,9 @@ pub struct Unmarked {
 }
 
 impl Unmarked {
-    fn found(&self, layout: &Layout) -> MarkFound {
+    fn found(&self, layout: &Layout, dev: &mut dyn ReadAt) -> MarkFound {
         match &self.sums {
-            Ok(_) => worth_of(&self.token, layout),
+            Ok(_) => worth_of(&self.token, layout, dev),
             Err(what) => MarkFound::Differs(what.clone()),
         }
     }
@@ -152,7 +167,7 @@ pub fn mark_again(devices: &mut Devices<'_>, unmarked: &Unmarked) -> Result<bool
     let place = Place::find(devices, &layout)?;
     let found = place.slots(devices.home())?;
     let mut stands = Stands::of(&found, &place)?;
-    match (&unmarked.sums, unmarked.found(&layout)) {
+    match (&unmarked.sums, unmarked.found(&layout, &mut *devices.volume)) {
         (Ok(sums), MarkFound::Valid) if stands.header.mark.is_none() => {
             stands.write_mark(&place, devices, &layout, sums)?;
             Ok(true)
@@ -326,8 +341,8 @@ pub fn check(
     };
     let unmarked = options.unmarked.filter(|_| stands.header.mark.is_none());
     let mut mark = match unmarked {
-        Some(unmarked) => unmarked.found(&layout),
-        None => mark_found(&found, &stands, &layout),
+        Some(unmarked) => unmarked.found(&layout, &mut *devices.volume),
+        None => mark_found(&found, &stands, &layout, &mut *devices.volume),
     };
     if mark == MarkFound::Valid && options.written_since {
         mark = MarkFound::WrittenSince;

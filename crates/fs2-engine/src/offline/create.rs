@@ -14,6 +14,7 @@ use fs2_table::{BitmapChecksums, Geometry, Header, PAGE_BYTES};
 
 use super::place::{IO_BYTES, Place, Stands, not_ours, read_bitmaps};
 use super::{Devices, OfflineError, Phase, Progress};
+use crate::backups;
 
 /// Bytes at the start of a table's own device that must be zero: the superblocks of other file systems
 /// lie in them (btrfs's at 64 KiB is the last).
@@ -89,6 +90,8 @@ pub fn create(
 ) -> Result<Created, OfflineError> {
     let layout = Layout::read(&mut *devices.volume)?;
     layout.check_usable()?;
+    // The mark needs them, when much is written.
+    backups::hashes(&layout, &mut *devices.volume)?;
     let bytes = bytes_for(&layout, options.space);
     if devices.table.is_some() {
         create_apart(devices, &layout, bytes, options, progress)

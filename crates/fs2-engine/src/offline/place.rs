@@ -6,6 +6,7 @@ use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, 
 
 use super::undo::other_volume;
 use super::{Devices, OfflineError, Phase, Progress};
+use crate::backups;
 
 /// The largest single read or write, in bytes.
 pub(super) const IO_BYTES: usize = 1 << 20;
@@ -259,9 +260,10 @@ impl Stands {
         layout: &Layout,
         sums: &BitmapChecksums,
     ) -> Result<(), OfflineError> {
+        let copies = backups::hashes(layout, &mut *devices.volume)?;
         place.write(devices, place.geometry.checksums_offset(1 - self.slot), &sums.encode())?;
         devices.flush()?;
-        let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+        let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes(), &copies);
         let mark = Mark { token, bitmap_checksums_hash: sums.hash(self.header.volume_id) };
         self.write_next(place, devices, Some(Box::new(mark)))
     }

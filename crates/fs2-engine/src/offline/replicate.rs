@@ -60,7 +60,7 @@ pub fn replicate(
     let found = place.slots(devices.home())?;
     refuse_other_volume(devices, &found, &layout)?;
     let stands = Stands::of(&found, &place)?;
-    let mark = match mark_found(&found, &stands, &layout) {
+    let mark = match mark_found(&found, &stands, &layout, &mut *devices.volume) {
         MarkFound::Valid if options.written_since => MarkFound::WrittenSince,
         mark => mark,
     };

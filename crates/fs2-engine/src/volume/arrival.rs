@@ -206,6 +206,7 @@ impl Volume {
         for (group, _) in layout.bitmaps_in(p.blocks) {
             self.bitmaps_written.insert(group);
         }
+        self.backups_written.extend(layout.copies_in(p.request.extent));
         let Some(live) = &mut self.live else { return };
         if !live.is_telling(p.request.extent) {
             return;

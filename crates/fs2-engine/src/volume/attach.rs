@@ -9,7 +9,7 @@ use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt, SECTOR_BY
 use fs2_disk::{DriveProfile, Knowledge, Overdue, Scheduler};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile, TableInode};
 use fs2_table::{
-    BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, Token,
+    BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, TokenDiffers,
     begins_as_ours,
 };
 
@@ -23,6 +23,7 @@ use super::pauses::Pauses;
 use super::rush::Rush;
 use super::write_cache::WriteCache;
 use super::{Contents, Standing, Target, Volume};
+use crate::backups;
 use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
@@ -64,7 +65,9 @@ pub enum Inactive {
     /// No mark: the last session did not end cleanly, or trusted no replica itself.
     NoMark,
     /// The mark was written for another state of the volume. What differs.
-    Token(&'static str),
+    Token(TokenDiffers),
+    /// A copy of the superblock cannot be read, and so not be compared with the mark. Which.
+    Unread(String),
     /// The backing was written since the last session of this boot.
     WrittenSince,
 }
@@ -72,7 +75,7 @@ pub enum Inactive {
 impl fmt::Display for Inactive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Inactive::NotExt2(what) | Inactive::Unsupported(what) => f.write_str(what),
+            Inactive::NotExt2(what) | Inactive::Unsupported(what) | Inactive::Unread(what) => f.write_str(what),
             Inactive::NotClean => f.write_str("the file system was not cleanly unmounted"),
             Inactive::Errors => f.write_str("the file system recorded errors"),
             Inactive::NoTable => f.write_str("there is no replica table (inode 5 is empty)"),
@@ -84,7 +87,7 @@ impl fmt::Display for Inactive {
                 env!("CARGO_PKG_VERSION")
             ),
             Inactive::NoMark => f.write_str(NO_MARK),
-            Inactive::Token(what) => write!(f, "the volume was changed outside FS2; what differs: {what}"),
+            Inactive::Token(what) => what.fmt(f),
             Inactive::WrittenSince => f.write_str(
                 "the backing was written (or renamed, linked, or its mode or times changed), or taken away and brought back, since FS2 last \
                  served it",
@@ -104,6 +107,8 @@ impl Inactive {
             }
             Inactive::NotExt2(_) | Inactive::Unsupported(_) | Inactive::OtherVersion(_) => None,
             Inactive::NoTable => Some(format!("mkfs2 {table}{device}")),
+            // tune2fs writes every copy anew, e2fsck none.
+            Inactive::Unread(_) => Some(format!("tune2fs -C 0 {device} && chkfs2 -f -p {table}{device}")),
             _ => Some(format!("chkfs2 -f -p {table}{device}")),
         }
     }
@@ -197,7 +202,7 @@ pub(super) struct Found {
 }
 
 impl Volume {
-    /// Reads superblock, descriptors, mark and table, and no bitmap. `table` is the file or device
+    /// Reads the superblock and its copies, descriptors, mark and table, and no bitmap. `table` is the file or device
     /// that holds the table, where it does not live on inode 5.
     ///
     /// # Errors
@@ -269,20 +274,27 @@ impl Volume {
         } else {
             None
         };
-        let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+        let superblock = layout.superblock().raw();
         let mark = found.header.mark.as_deref();
-        let differs = mark.and_then(|m| {
-            if m.token.superblock != token.superblock {
-                Some("superblock")
-            } else if m.token.descriptors_hash != token.descriptors_hash {
-                Some("group descriptors")
-            } else {
-                None
-            }
-        });
-        let why = why.or(match (mark, differs) {
-            (None, _) if !planted(Plant::NoMarkNeeded) => Some(Inactive::NoMark),
-            (_, Some(what)) if !planted(Plant::TokenIgnored) => Some(Inactive::Token(what)),
+        // Each is a seek: only where the mark may count.
+        let may_count = mark.is_some_and(|m| m.token.superblock == *superblock)
+            || planted(Plant::NoMarkNeeded)
+            || planted(Plant::TokenIgnored);
+        let copies = match why {
+            None if may_count => backups::hashes(&layout, backings.dev),
+            _ => Ok(Vec::new()),
+        };
+        let (copies, unread) = match copies {
+            Ok(copies) => (copies, None),
+            Err(p) => (Vec::new(), Some(backups::unread(&p))),
+        };
+        let differs = mark
+            .and_then(|m| m.token.differs(superblock, layout.descriptors_bytes(), &copies))
+            .filter(|what| *what != TokenDiffers::Groups || !planted(Plant::BackupsIgnored));
+        let why = why.or(match (mark, differs, unread) {
+            (None, ..) if !planted(Plant::NoMarkNeeded) => Some(Inactive::NoMark),
+            (_, _, Some(what)) => Some(Inactive::Unread(what)),
+            (_, Some(what), _) if !planted(Plant::TokenIgnored) => Some(Inactive::Token(what)),
             _ if options.written_since => Some(Inactive::WrittenSince),
             _ => None,
         });
@@ -300,6 +312,8 @@ impl Volume {
                 volume.live = Some(Liveness::new(layout.clone(), &[]));
                 volume.bitmap_checksums = Arc::new(vec![0; layout.group_count() as usize]);
                 volume.bitmaps_written = (0..layout.group_count()).collect();
+                volume.backups = Arc::new(vec![0; layout.copies().len()]);
+                volume.backups_written = layout.copies().iter().copied().collect();
                 volume.home = Some(found.home);
                 return Ok((volume, report));
             }
@@ -324,6 +338,7 @@ impl Volume {
         volume.mark = MarkState::Stands;
         volume.home = Some(found.home);
         volume.bitmap_checksums = Arc::new(sums.0);
+        volume.backups = Arc::new(copies);
         volume.copying = volume.free_share() > volume.config.watermarks.low();
         let unverified = volume.table.unverified_count();
         let report = AttachReport {
@@ -406,6 +421,8 @@ impl Volume {
             erase_tries: 0,
             bitmap_checksums: Arc::new(Vec::new()),
             bitmaps_written: BTreeSet::new(),
+            backups: Arc::new(Vec::new()),
+            backups_written: BTreeSet::new(),
             weighed: None,
             next_seq: 0,
             requests: SeqMap::new(),

@@ -1,7 +1,7 @@
 //! The clean end of a session: everything drained, the pages written, flushed, then the mark.
 //!
 //! ```text
-//! drain | superblock, descriptors, written bitmaps read back | pages | flush | checksums, mark | flush
+//! drain | superblock, descriptors, written bitmaps and superblock copies read back | pages | flush | checksums, mark | flush
 //! ```
 //! The order is the rule: a mark on disk says that the pages it vouches for, and everything a client
 //! wrote before, were durable before it. A crash in between leaves no mark, that is all.
@@ -28,7 +28,12 @@ const READ_BYTES: u64 = 1 << 20;
 pub(super) enum Step {
     Superblock,
     Descriptors(u64),
-    Bitmap { group: u32, written: bool },
+    Bitmap {
+        group: u32,
+        written: bool,
+    },
+    /// The copy of the superblock in this group.
+    Backup(u32),
     Page(u32),
     Checksums,
     Mark,
@@ -225,6 +230,9 @@ impl Volume {
             let step = Step::Bitmap { group, written: written.contains(&group) };
             self.urge_read(layout.bitmap_block(group).extent(self.block_size), step);
         }
+        for group in std::mem::take(&mut self.backups_written) {
+            self.urge_read(layout.copy_extent(group), Step::Backup(group));
+        }
     }
 
     /// Whether the rule about unfinished bitmaps is in force. Of a volume that was dirty at the attach nothing is announced.
@@ -305,7 +313,7 @@ impl Volume {
             return;
         }
         let live = self.live.as_ref().expect("an active volume has a notion of liveness");
-        let token = Token::new(*live.superblock(), live.descriptors());
+        let token = Token::new(*live.superblock(), live.descriptors(), &self.backups);
         let sums = BitmapChecksums(self.bitmap_checksums.to_vec());
         let block_size = self.block_size;
         let home = self.home.as_mut().expect("a table has a home");
@@ -328,7 +336,12 @@ impl Volume {
                 _ => {}
             }
             self.stats.table_errors += 1;
-            self.give_up("reading or writing below failed");
+            match step {
+                Step::Backup(group) => {
+                    self.give_up(&format!("the copy of the superblock in group {group} cannot be read"));
+                }
+                _ => self.give_up("reading or writing below failed"),
+            }
             return;
         }
         match step {
@@ -358,6 +371,13 @@ impl Volume {
                     && let Some(sum) = Arc::make_mut(&mut self.bitmap_checksums).get_mut(group as usize)
                 {
                     *sum = now;
+                }
+            }
+            Step::Backup(group) => {
+                // As with bitmaps: one that no client wrote keeps its hash.
+                let layout = self.layout.as_ref().expect("an active volume has a layout");
+                if let Ok(at) = layout.copies().binary_search(&group) {
+                    Arc::make_mut(&mut self.backups)[at] = Token::hash_copy(outcome.brought.bytes());
                 }
             }
             Step::Page(_) => self.stats.table_pages_written += 1,

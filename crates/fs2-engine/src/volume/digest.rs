@@ -59,6 +59,7 @@ impl Volume {
         }
         debug(&(self.mark, self.erase_tries), h);
         (&self.bitmap_checksums, &self.bitmaps_written).hash(h);
+        (&self.backups, &self.backups_written).hash(h);
     }
 
     fn digest_requests(&self, h: &mut DefaultHasher) {

@@ -21,7 +21,7 @@ use super::{Standing, Volume};
 use crate::config::EngineConfig;
 
 const MAGIC: &[u8; 8] = b"FS2HAND\0";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Magic, version, checksum, length.
 const HEADER_BYTES: usize = 24;
 
@@ -45,6 +45,8 @@ pub struct HandOver {
     parts: LivenessParts,
     bitmaps_written: RoaringBitmap,
     bitmap_checksums: Vec<u32>,
+    backups: Vec<u64>,
+    backups_written: RoaringBitmap,
     verified: RoaringBitmap,
     replicas: u64,
     pages: Vec<Page>,
@@ -162,6 +164,9 @@ impl HandOver {
         let sums = rest.section()?;
         let (sums, []) = sums.as_chunks::<4>() else { return None };
         let bitmap_checksums = sums.iter().map(|s| u32::from_le_bytes(*s)).collect();
+        let (backups, []) = rest.section()?.as_chunks::<8>() else { return None };
+        let backups = backups.iter().map(|s| u64::from_le_bytes(*s)).collect();
+        let backups_written = rest.set()?;
         let mut written: Vec<(ConnectionId, RoaringBitmap)> = Vec::new();
         for _ in 0..rest.u32()? {
             let connection = ConnectionId(rest.u32()?);
@@ -214,6 +219,8 @@ impl HandOver {
             parts,
             bitmaps_written,
             bitmap_checksums,
+            backups,
+            backups_written,
             verified,
             replicas,
             pages,
@@ -298,6 +305,9 @@ impl Volume {
         }
         let sums: Vec<u8> = self.bitmap_checksums.iter().flat_map(|s| s.to_le_bytes()).collect();
         put(&mut out, &sums);
+        let backups: Vec<u8> = self.backups.iter().flat_map(|s| s.to_le_bytes()).collect();
+        put(&mut out, &backups);
+        put_set(&mut out, &self.backups_written.iter().copied().collect());
         out.extend_from_slice(&(parts.written.len() as u32).to_le_bytes());
         for (connection, set) in &parts.written {
             out.extend_from_slice(&connection.0.to_le_bytes());
@@ -357,6 +367,8 @@ impl Volume {
         }
         if given.bitmap_checksums.len() != layout.group_count() as usize
             || given.bitmaps_written.max().is_some_and(|g| g >= layout.group_count())
+            || given.backups.len() != layout.copies().len()
+            || given.backups_written.iter().any(|g| layout.copies().binary_search(&g).is_err())
         {
             return Err("it is of a volume with other block groups".into());
         }
@@ -380,6 +392,8 @@ impl Volume {
         volume.home = Some(found.home);
         volume.bitmap_checksums = Arc::new(given.bitmap_checksums);
         volume.bitmaps_written = given.bitmaps_written.iter().collect();
+        volume.backups = Arc::new(given.backups);
+        volume.backups_written = given.backups_written.iter().collect();
         volume.write_failed = given.flags & FLAG_WRITE_FAILED != 0;
         volume.copies_off = given.flags & FLAG_COPIES_OFF != 0;
         volume.copying = volume.free_share() > volume.config.watermarks.low();

@@ -103,6 +103,9 @@ pub struct Volume {
     /// The mark's checksums of the bitmaps; groups whose bitmap was written since.
     bitmap_checksums: Arc<Vec<u32>>,
     bitmaps_written: BTreeSet<u32>,
+    /// Hashes of the superblock's copies, in order of groups; groups whose copy was written since.
+    backups: Arc<Vec<u64>>,
+    backups_written: BTreeSet<u32>,
 
     /// Free blocks and replicas when the watermarks were last looked at.
     weighed: Option<(u64, usize)>,

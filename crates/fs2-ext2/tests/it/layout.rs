@@ -1,8 +1,9 @@
 //! Superblock, descriptors, static metadata and free blocks against dumpe2fs.
 //! Needs e2fsprogs, no root.
 
-use fs2_block::{BlockNo, BlockRange, BlockSize};
+use fs2_block::{BlockNo, BlockRange, BlockSize, Extent};
 use fs2_ext2::{Features, FreeMap, Layout, Problem, Superblock, free_runs, used_runs};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -62,6 +63,34 @@ fn compare(image: &Path, options: &str) -> Layout {
     }
     fixed.extend((sb.first_data_block() == 1).then_some(BlockRange::new(0, 1)));
     let fixed = joined(fixed);
+    let theirs: Vec<(u32, u64)> = (0..)
+        .zip(&dump.groups)
+        .skip(1)
+        .filter_map(|(g, d)| Some((g, u64::from(d.copies.first()?.start()))))
+        .collect();
+    let at = |group: u32| layout.copy_extent(group).offset();
+    let size = u64::from(layout.block_size().bytes());
+    let ours: Vec<(u32, u64)> = layout.copies().iter().map(|&g| (g, at(g) / size)).collect();
+    assert_eq!(ours, theirs, "{options}: copies of the superblock");
+    let mut read = 0;
+    layout
+        .for_each_copy(&mut dev, |copy| {
+            // Its magic, and the group it is in.
+            let group = layout.copies()[read] as u16;
+            assert_eq!(copy[56..58], [0x53, 0xef], "{options}");
+            assert_eq!(copy[90..92], group.to_le_bytes(), "{options}");
+            read += 1;
+        })
+        .unwrap();
+    assert_eq!(read, theirs.len(), "{options}");
+    for &group in layout.copies() {
+        let (from, to) = (at(group), at(group) + 1024);
+        let touched = |offset: u64, len: u64| layout.copies_in(Extent::new(offset, len)).collect::<Vec<_>>();
+        assert_eq!((touched(from, 1), touched(to - 1, 1)), (vec![group], vec![group]), "{options}");
+        assert_eq!((touched(from - 512, 512), touched(to, 512)), (vec![], vec![]), "{options}");
+    }
+    let all = Extent::new(0, size * u64::from(layout.blocks()));
+    assert_eq!(layout.copies_in(all).collect::<Vec<_>>(), layout.copies(), "{options}");
     let all = BlockRange::new(0, layout.blocks());
     let ours: Vec<BlockRange> = layout.static_metadata_in(all).collect();
     assert_eq!(ours, fixed, "{options}: static metadata");
@@ -197,6 +226,47 @@ fn metadata_in_other_groups() {
     assert!(
         matches!(layout.unsupported(), Err(Problem::Unsupported { features }) if features == ["flex_bg"])
     );
+}
+
+#[test]
+fn more_copies_than_an_attach_reads_are_refused() {
+    need_e2fsprogs!();
+    let dir = common::scratch();
+    // Groups of 256 KiB, the first of them behind a boot block.
+    let of = |groups: u32, sparse: &str| {
+        let options = format!("-b 1024 -g 256 -N 40000 -O none,{sparse}filetype");
+        let image = mke2fs(dir.path(), "v", &options, &format!("{}k", 1 + 256 * groups), None);
+        Layout::read(&mut FileDev::open(&image)).unwrap()
+    };
+    let most = of(1025, "");
+    assert_eq!((most.copies().len(), most.check_usable().is_ok()), (1024, true));
+    let more = of(1026, "");
+    assert_eq!(more.copies().len(), 1025);
+    for refused in [more.unsupported(), more.check_usable()] {
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.starts_with("1025 copies of the superblock, one in each group, are more than the 1024"),
+            "{said}"
+        );
+        assert!(said.ends_with("tune2fs -O sparse_super and e2fsck -f"), "{said}");
+    }
+    let sparse = of(1026, "sparse_super,");
+    assert_eq!((sparse.copies().len(), sparse.check_usable().is_ok()), (14, true));
+}
+
+#[test]
+fn a_copy_that_cannot_be_read_is_named() {
+    need_e2fsprogs!();
+    let dir = common::scratch();
+    let image = mke2fs(dir.path(), "v", "-b 1024", "40M", None);
+    let layout = Layout::read(&mut FileDev::open(&image)).unwrap();
+    assert_eq!(layout.copies(), [1, 3]);
+    // It ends in the middle of the copy of group 3.
+    File::options().write(true).open(&image).unwrap().set_len(24577 * 1024 + 512).unwrap();
+    let mut read = 0;
+    let problem = layout.for_each_copy(&mut FileDev::open(&image), |_| read += 1).unwrap_err();
+    assert_eq!(problem.to_string(), "block 24577, copy of the superblock in group 3, cannot be read");
+    assert_eq!(read, 1);
 }
 
 #[test]

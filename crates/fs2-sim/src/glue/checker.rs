@@ -92,7 +92,7 @@ pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
         write(ground, &mut devices[home], geometry.page_offset(page), &encoded.bytes[..]);
     }
     let sums = checksums(&layout, &mut Reader(&devices[0]));
-    let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+    let token = token(&layout, &mut Reader(&devices[0]));
     let mark = Mark { token, bitmap_checksums_hash: sums.hash(header.volume_id) };
     let next = 1 - found.slot;
     write(ground, &mut devices[home], geometry.checksums_offset(next), &sums.encode());
@@ -101,6 +101,13 @@ pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
     // A slot that is damaged would make the mark void.
     let old = Header { mark: None, generation: header.generation - 1, ..header };
     write(ground, &mut devices[home], geometry.header_slot_offset(found.slot), &old.encode());
+}
+
+/// What the volume looks like, as a mark has it.
+pub(super) fn token(layout: &Layout, dev: &mut dyn ReadAt) -> Token {
+    let mut copies = Vec::new();
+    layout.for_each_copy(dev, |copy| copies.push(Token::hash_copy(copy))).expect("the copies are read");
+    Token::new(*layout.superblock().raw(), layout.descriptors_bytes(), &copies)
 }
 
 /// The bitmaps' checksums, as a mark has them.

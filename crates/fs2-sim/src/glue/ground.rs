@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fs2_block::{Nanos, Permille};
 use fs2_engine::{DiscardMode, EngineConfig, Plant, PolicyKind, Watermarks};
 use fs2_ext2::{Layout, convert};
-use fs2_table::{Geometry, Header, Mark, Token};
+use fs2_table::{Geometry, Header, Mark};
 
 use crate::model::content::{Grain, Value};
 use crate::model::image::{Plan, Shape};
@@ -180,7 +180,7 @@ fn fresh(layout: &Layout, bytes: u64, dev: &mut dyn fs2_block::ReadAt) -> (Vec<u
     let geometry = Geometry::new(bytes, layout.group_count(), layout.block_size());
     let header = Header::new(VOLUME_ID, layout.block_size(), geometry.pages());
     let sums = super::checker::checksums(layout, dev);
-    let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes());
+    let token = super::checker::token(layout, dev);
     let mark = Mark { token, bitmap_checksums_hash: sums.hash(VOLUME_ID) };
     let marked = header.next(Some(Box::new(mark)));
     (header.encode().to_vec(), sums.encode(), marked.encode().to_vec())

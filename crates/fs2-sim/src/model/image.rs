@@ -91,9 +91,15 @@ impl Plan {
         self.first() + 1
     }
 
-    fn has_backup(group: u32) -> bool {
+    /// Whether a group begins with a copy of superblock and descriptors.
+    pub(super) fn has_backup(group: u32) -> bool {
         // Sparse superblocks: 0 and powers of 3, 5, 7; of five groups all but two.
         matches!(group, 0 | 1 | 3)
+    }
+
+    /// Byte of a group's copy of the superblock.
+    pub(super) fn backup(self, group: u32) -> u64 {
+        u64::from(self.start(group)) * self.grain.block() as u64
     }
 
     /// Block of a group's block bitmap. In the third group files may have the first blocks.

@@ -4,9 +4,10 @@
 //! bitmap; each entry of a verified page has the hash of what its original holds.
 
 use fs2_block::Extent;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::device::Device;
-use super::image;
+use super::image::{self, Plan};
 use crate::glue::Ground;
 
 const PAGE: usize = 4096;
@@ -54,6 +55,9 @@ pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> 
     if !marked || !clean || slot[64..64 + 1024] != superblock {
         return None;
     }
+    if u64_at(slot, 48) != groups_hash(ground, &devices[0], &superblock) {
+        return None;
+    }
     if !ground.apart {
         // A table without an inode is found by nobody.
         let (at, len) = ground.plan.table_inode();
@@ -76,6 +80,20 @@ pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> 
         }
     }
     Some(all)
+}
+
+/// Of the group descriptors, and of what each copy of the superblock hashes to.
+fn groups_hash(ground: &Ground, volume: &Device, superblock: &[u8]) -> u64 {
+    let plan = ground.plan;
+    let blocks = u32_at(superblock, 4) - u32_at(superblock, 20);
+    let groups = blocks.div_ceil(u32_at(superblock, 32));
+    let at = u64::from(plan.descriptors()) * plan.grain.block() as u64;
+    let mut bytes = volume.read(Extent::new(at, u64::from(groups) * 32));
+    for group in (1..groups).filter(|g| Plan::has_backup(*g)) {
+        let copy = volume.read(Extent::new(plan.backup(group), 1024));
+        bytes.extend(xxh3_64(&copy).to_le_bytes());
+    }
+    xxh3_64(&bytes)
 }
 
 fn is_sound(page: &[u8], magic: &[u8; 4]) -> bool {

@@ -47,6 +47,7 @@ pub const TABLE: &[Planted] = &[
     shows(Plant::DirtyIsValid, "still-mounted"),
     shows(Plant::NoMarkNeeded, "mark"),
     shows(Plant::TokenIgnored, "elsewhere"),
+    shows(Plant::BackupsIgnored, "elsewhere-by-copy"),
     shows(Plant::WriteStaysFree, "copy"),
     shows(Plant::WriteKeepsOriginal, "mapped"),
     unhashed(Plant::WriteKeepsReplica, "mapped"),

@@ -146,7 +146,7 @@ fn a_volume_that_changed_is_refused() {
 }
 
 /// Bytes with their checksum made right again: only the content is wrong.
-fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn resealed(mut bytes: Vec<u8>) -> Vec<u8> {
     if bytes.len() >= 24 {
         let len = bytes.len() as u64;
         bytes[16..24].copy_from_slice(&len.to_le_bytes());
@@ -190,8 +190,8 @@ fn another_version_is_told_with_what_to_do() {
     s.superblock(false, 1);
     s.load_bitmap();
     let bytes = left(&mut s).unwrap();
-    assert_eq!(bytes[..12], *b"FS2HAND\0\x02\0\0\0");
-    for version in [0, 1, 200] {
+    assert_eq!(bytes[..12], *b"FS2HAND\0\x03\0\0\0");
+    for version in [0, 1, 2, 200] {
         let mut other = bytes.clone();
         other[8] = version;
         // Its checksum does not cover the version, and is right.

@@ -1,6 +1,7 @@
 //! All proofs in one program, so that they run beside each other.
 
 mod allocation;
+mod backups;
 mod baselines;
 mod beside;
 mod control;

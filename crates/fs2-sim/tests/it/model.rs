@@ -90,6 +90,7 @@ scenarios! {
     replica_lost "replica-lost",
     part_lost "part-lost",
     elsewhere "elsewhere",
+    elsewhere_by_copy "elsewhere-by-copy",
     unverified "unverified",
     second_mount "second-mount",
     dirty "dirty",

@@ -55,6 +55,14 @@ fn r0_another_token_no_trust() {
     assert!(!p.reads_o());
 }
 
+/// R0 token: the same by a copy of the superblock, which the primary one does not tell.
+#[test]
+fn r0_another_copy_of_the_superblock_no_trust() {
+    let mut p = Play::at("elsewhere-by-copy");
+    p.act(&[Action::Detach]).rest().act(&[Action::ElsewhereByCopy(O), Action::Attach]);
+    assert!(!p.reads_o());
+}
+
 /// R1: a written block leaves F.
 #[test]
 fn r1_a_written_block_is_not_copied_into() {

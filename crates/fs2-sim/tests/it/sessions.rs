@@ -7,7 +7,7 @@ use fs2_engine::{EIO, ENOSPC, EngineConfig, IoOp, Standing};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
-use fs2_table::{Header, PAGE_BYTES};
+use fs2_table::{Header, PAGE_BYTES, TokenDiffers};
 
 use crate::session::{BLOCK, DATA, Probe, Session, config, image};
 
@@ -550,7 +550,22 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
         (Inactive::DamagedTable(text()), "cannot be used: x", check.clone()),
         (Inactive::OtherVersion(2), "has format version 2, and this FS2", None),
         (Inactive::NoMark, "did not end cleanly", check.clone()),
-        (Inactive::Token("x"), "outside FS2; what differs: x", check.clone()),
+        (
+            Inactive::Token(TokenDiffers::Superblock),
+            "changed outside FS2; what differs: superblock",
+            check.clone(),
+        ),
+        (
+            Inactive::Token(TokenDiffers::Groups),
+            "changed outside FS2, perhaps mounted by a copy of its superblock (sb=); what differs: group descriptors or a copy",
+            check.clone(),
+        ),
+        (
+            Inactive::Token(TokenDiffers::CopiesLeftOut),
+            "of an earlier FS2, which did not compare the copies",
+            check.clone(),
+        ),
+        (Inactive::Unread(text()), "x", Some("tune2fs -C 0 d && chkfs2 -f -p --table t d".to_owned())),
         (
             Inactive::WrittenSince,
             "renamed, linked, or its mode or times changed), or taken away and brought back, since",

@@ -1,14 +1,19 @@
 //! Header slots: every torn write, every damage; a mark is never revived.
 
 use fs2_block::BlockSize;
-use fs2_table::{BitmapChecksums, ChecksumsDamage, Damage, Header, Mark, MarkRefused, PAGE_BYTES, Token};
+use fs2_table::{
+    BitmapChecksums, ChecksumsDamage, Damage, Header, Mark, MarkRefused, PAGE_BYTES, Token, TokenDiffers,
+};
 use proptest::prelude::*;
 
 const SECTOR: usize = 512;
 
 fn mark(seed: u8) -> Option<Box<Mark>> {
     let superblock = std::array::from_fn(|i| seed.wrapping_mul(31).wrapping_add(i as u8));
-    Some(Box::new(Mark { token: Token::new(superblock, &[seed; 64]), bitmap_checksums_hash: seed.into() }))
+    Some(Box::new(Mark {
+        token: Token::new(superblock, &[seed; 64], &[seed.into(); 2]),
+        bitmap_checksums_hash: seed.into(),
+    }))
 }
 
 /// Headers of a table's life: made, marked, erased, marked again...
@@ -52,17 +57,41 @@ fn every_bit_counts() {
 
 #[test]
 fn tokens_and_checksums_tell_volumes_apart() {
-    let token = |descriptors: &[u8]| Token::new([3; 1024], descriptors);
+    let token = |descriptors: &[u8]| Token::new([3; 1024], descriptors, &[]);
     assert_eq!(token(&[1; 64]), token(&[1; 64]));
     assert_ne!(token(&[1; 64]), token(&[2; 64]));
-    assert_eq!(token(&[1; 64]).descriptors_hash, Token::hash_descriptors(&[1; 64]));
-    let hashes: std::collections::BTreeSet<u64> =
-        (0..100).map(|n| Token::hash_descriptors(&[n; 32])).collect();
+    let hashes: std::collections::BTreeSet<u64> = (0..100).map(|n| token(&[n; 32]).groups_hash).collect();
     assert_eq!(hashes.len(), 100);
     for bitmap in [[0; 1024], [0xff; 1024], [5; 1024]] {
         assert_eq!(BitmapChecksums::of_bitmap(&bitmap), crc32c::crc32c(&bitmap));
     }
-    assert!(format!("{:?}", token(&[1; 64])).contains("descriptors_hash"));
+    assert!(format!("{:?}", token(&[1; 64])).contains("groups_hash"));
+}
+
+#[test]
+fn a_token_says_in_what_a_volume_differs() {
+    let copies = [Token::hash_copy(&[5; 1024]), Token::hash_copy(&[6; 1024])];
+    let token = Token::new([3; 1024], &[1; 64], &copies);
+    let differs = |copies: &[u64]| token.differs(&[3; 1024], &[1; 64], copies);
+    assert_eq!(differs(&copies), None);
+    assert_eq!(token.differs(&[4; 1024], &[1; 64], &copies), Some(TokenDiffers::Superblock));
+    assert_eq!(token.differs(&[3; 1024], &[2; 64], &copies), Some(TokenDiffers::Groups));
+    let [a, b] = copies;
+    for other in [&[b, a][..], &[a], &[b], &[a, a], &[a, b, b], &[a, Token::hash_copy(&[7; 1024])]] {
+        assert_eq!(differs(other), Some(TokenDiffers::Groups), "{other:x?}");
+    }
+    // As it was written before copies were compared, which a volume without copies cannot tell.
+    let earlier = Token::new([3; 1024], &[1; 64], &[]);
+    assert_eq!(earlier.groups_hash, xxhash_rust::xxh3::xxh3_64(&[1; 64]));
+    assert_eq!(earlier.differs(&[3; 1024], &[1; 64], &copies), Some(TokenDiffers::CopiesLeftOut));
+    assert_eq!(earlier.differs(&[3; 1024], &[2; 64], &copies), Some(TokenDiffers::Groups));
+    assert_eq!(earlier.differs(&[3; 1024], &[1; 64], &[]), None);
+    // Every byte of a copy counts.
+    for at in 0..1024 {
+        let mut copy = [5; 1024];
+        copy[at] ^= 1;
+        assert_eq!(differs(&[Token::hash_copy(&copy), b]), Some(TokenDiffers::Groups), "byte {at}");
+    }
 }
 
 #[test]

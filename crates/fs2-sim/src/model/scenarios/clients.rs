@@ -4,9 +4,6 @@ use super::*;
 use crate::model::content::Grain;
 use crate::model::world::Tool;
 
-/// The bitmaps of four groups are loaded.
-const LOAD_4: &[Action] = &[BG, BG, BG, BG];
-
 /// All of them.
 pub(super) fn all() -> Vec<Scenario> {
     let memory = Setup::default;

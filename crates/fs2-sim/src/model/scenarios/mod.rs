@@ -49,6 +49,8 @@ const BG: Action = Action::Background;
 const FRESH: &[Action] = &[Action::Attach, Action::Target(R)];
 /// The bitmap is loaded.
 const LOAD: &[Action] = &[BG];
+/// Those of four groups are.
+const LOAD_4: &[Action] = &[BG, BG, BG, BG];
 /// Mounted, the mark erased in both slots.
 const MOUNT: &[Action] = &[Action::Mount, BG];
 /// O's parts hold different values.

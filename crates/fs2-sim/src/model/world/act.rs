@@ -164,7 +164,8 @@ impl World {
                 self.volume.as_mut().expect("it is served").begin_detach(NOW)
             }
             Action::Check => self.check()?,
-            Action::ElsewhereWrites(b) => self.elsewhere_writes(b),
+            Action::ElsewhereWrites(b) => self.elsewhere_writes(b, None),
+            Action::ElsewhereByCopy(b) => self.elsewhere_writes(b, Some(1)),
             Action::ForeignWrites(b) => {
                 let v = self.kernel.fresh_value(b);
                 self.devices[0].write_through(self.extent(b).offset(), &Content::of(v).bytes(self.grain()));

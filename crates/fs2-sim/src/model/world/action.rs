@@ -144,6 +144,8 @@ pub enum Action {
     Check,
     /// With no daemon attached, the volume is mounted elsewhere, a block written, and unmounted.
     ElsewhereWrites(Tracked),
+    /// The same by a copy of the superblock: the primary one tells nothing of it.
+    ElsewhereByCopy(Tracked),
     /// With a daemon attached, something else writes a block.
     ForeignWrites(Tracked),
     /// With a daemon attached, something else mounts the volume and writes a block of the table.

@@ -138,6 +138,9 @@ impl World {
             Action::Detach => {
                 self.served() && !self.unnoticed && self.tool.is_none() && k.outstanding.is_empty()
             }
+            Action::ElsewhereByCopy(b) => {
+                self.plan().groups() > 1 && self.is_enabled(Action::ElsewhereWrites(b))
+            }
             Action::Check | Action::ElsewhereWrites(_) => {
                 let waits = k.mounted || !k.outstanding.is_empty();
                 gone && !waits && (self.queue.is_empty() || self.setup.no_lock_wait)

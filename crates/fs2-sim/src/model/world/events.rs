@@ -215,7 +215,8 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn elsewhere_writes(&mut self, b: Tracked) {
+    /// Mounted by the superblock, or by its copy in a group.
+    pub(super) fn elsewhere_writes(&mut self, b: Tracked, copy: Option<u32>) {
         let v = self.kernel.fresh_value(b);
         let mask = self.refs_on_disk() | 1 << b;
         let grain = self.grain();
@@ -227,9 +228,16 @@ impl World {
             let bitmap = self.bitmap(group, mask);
             self.devices[0].write_through(at.offset(), &bitmap);
         }
-        let mounts = u16::from_le_bytes(self.mnt_count());
-        let superblock = self.superblock(mounts + 1, 1);
-        self.devices[0].write_through(image::SUPERBLOCK, &superblock);
+        if let Some(group) = copy {
+            let at = self.plan().backup(group);
+            let mut bytes = self.devices[0].read(Extent::new(at, 1024));
+            bytes[image::MNT_COUNT] = bytes[image::MNT_COUNT].wrapping_add(1);
+            self.devices[0].write_through(at, &bytes);
+        } else {
+            let mounts = u16::from_le_bytes(self.mnt_count());
+            let superblock = self.superblock(mounts + 1, 1);
+            self.devices[0].write_through(image::SUPERBLOCK, &superblock);
+        }
         self.kernel.rewritten(b, v);
         self.kernel.rewritten(P, REFS | mask);
         self.died = true;

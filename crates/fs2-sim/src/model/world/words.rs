@@ -44,6 +44,7 @@ impl World {
             Action::Target(b) => format!("copies go to {}", name(b)),
             Action::Evict(b) => format!("evict the replica in {}", name(b)),
             Action::Fetch(b) => format!("the policy would read {}", name(b)),
+            Action::ElsewhereByCopy(b) => format!("mounted elsewhere by a copy: write {}", name(b)),
             Action::ElsewhereWrites(b) => format!("mounted elsewhere: write {}", name(b)),
             Action::ForeignWrites(b) => format!("something else writes {}", name(b)),
             Action::ForeignTakes(b) => format!("something else mounts, and writes {}", name(b)),
