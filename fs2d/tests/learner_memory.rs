@@ -89,6 +89,7 @@ impl Learner {
             expected: Some(Nanos::from_millis(3)),
             positioning: Nanos::from_millis(6),
             alone: true,
+            at_once: true,
         };
         self.policy.read_came(blocks);
         self.policy.read_seen(&seen, &Full, &mut self.log);

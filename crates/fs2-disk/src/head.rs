@@ -206,6 +206,11 @@ impl Head {
         self.seek_doubt = (self.seek_doubt * (1.0 + SEEK_DOUBT_RATE * off)).clamp(least, most);
     }
 
+    /// How far the profile is believed.
+    pub fn knowledge(&self) -> Knowledge {
+        self.knowledge
+    }
+
     /// Whether the platter's angle is known well enough to be used at `now`.
     pub fn knows_angle(&self, now: Nanos) -> bool {
         self.knowledge == Knowledge::Full

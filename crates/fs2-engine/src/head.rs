@@ -64,6 +64,11 @@ impl Head {
         self.last
     }
 
+    /// Whether somebody described the drive, so that its platters' angle can be learnt.
+    pub fn is_described(&self) -> bool {
+        self.model.as_ref().is_some_and(|m| m.knowledge() == Knowledge::Full)
+    }
+
     /// Sectors from the head to `sector`.
     pub fn distance(&self, sector: Sector) -> u64 {
         self.last.0.abs_diff(sector.0)

@@ -238,6 +238,7 @@ mod tests {
             expected: None,
             positioning: Nanos::from_millis(6),
             alone: true,
+            at_once: true,
         };
         p.read_seen(&seen, &AllFree(shape()), log);
     }

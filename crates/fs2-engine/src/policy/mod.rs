@@ -157,6 +157,8 @@ pub struct ReadSeen<'a> {
     pub positioning: Nanos,
     /// Whether no other request was under way or waited when it ended.
     pub alone: bool,
+    /// Whether the drive had nothing else to serve before, so that it was known from where its arm would come.
+    pub at_once: bool,
 }
 
 /// Free space as a policy sees it.

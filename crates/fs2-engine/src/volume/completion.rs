@@ -308,6 +308,7 @@ impl Volume {
             expected: self.expected,
             positioning: Nanos::from_millis_f64(self.head.mean_positioning_ms()),
             alone: self.requests.len() == 1,
+            at_once: self.accessed <= dispatched,
         };
         let mut policy = std::mem::replace(&mut self.policy, Box::new(NoCopies));
         let mut log = std::mem::replace(&mut self.log, Log::new(0));

@@ -19,13 +19,18 @@ fn requests(run: u64) -> Vec<Record> {
 
 /// The last run of these, at a drive that takes eight at a time.
 fn last(runs: &[Vec<Record>], pace: Pace, kind: PolicyKind, without: &[Part]) -> Run {
+    last_at(8, runs, pace, kind, without)
+}
+
+/// The same at one that takes so many.
+fn last_at(depth: usize, runs: &[Vec<Record>], pace: Pace, kind: PolicyKind, without: &[Part]) -> Run {
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
     runs.iter().flatten().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(kind));
-    settings.depth = 8;
+    settings.depth = depth;
     settings.engine.without = without.iter().copied().collect();
     settings.engine.scheduler = fs2_disk::Scheduler::Sptf;
     settings.pace = pace;
@@ -72,4 +77,28 @@ fn a_burst_is_served_in_the_order_that_is_soonest() {
     assert!(fs2 < none / 2.0, "{fs2} {none}");
     let unwatched = of(PolicyKind::Fs2, &[Part::PassingOver]);
     assert!(fs2 < unwatched * 1.5, "{fs2} {unwatched}");
+}
+
+/// Files of one block that are read by popularity, in no order and four at a time. Where the drive takes one, the volume knows from where the arm
+/// goes to the nearer of two copies; one that takes eight chooses who is next, and would be torn between them.
+#[test]
+fn what_waits_in_the_volume_has_a_choice_of_places() {
+    const FILES: u64 = 2000;
+    let mut seed = 1_u64;
+    let mut random = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % FILES
+    };
+    let mut visit = |i: u64| {
+        // The least of three: low numbers are popular.
+        let file = random().min(random()).min(random());
+        let place = 60_000 + file * 381 % FILES * 353;
+        Record::new(Nanos::from_millis(40 * (i / 4)), Op::Read, Extent::new(place * BLOCK, BLOCK))
+    };
+    let runs = [(); 3].map(|()| (0..6000).map(&mut visit).collect::<Vec<_>>());
+    let of = |depth, without: &[Part]| last_at(depth, &runs, Pace::Open, PolicyKind::Fs2, without);
+    let (second, first) = (of(1, &[]), of(1, &[Part::SecondCopies]));
+    let means = (second.response_ms(), first.response_ms());
+    assert!(second.replicas > first.replicas && means.0 < means.1 * 0.95, "{means:?}");
+    assert_eq!(of(8, &[]).replicas, first.replicas, "each file has one copy");
 }

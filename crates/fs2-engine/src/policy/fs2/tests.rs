@@ -45,23 +45,44 @@ fn policy() -> Fs2 {
 }
 
 fn after(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)]) -> Vec<u32> {
-    in_company(policy, ground, reads, true)
+    in_company(policy, ground, reads, Others::Nobody)
+}
+
+/// Who else has requests when a read ends.
+#[derive(Clone, Copy, PartialEq)]
+enum Others {
+    Nobody,
+    Waiting,
+    AtDrive,
 }
 
 /// Reads that were served by their copies, each in so many milliseconds; what waits in the log then.
-fn in_company(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool) -> Vec<u32> {
-    read(policy, ground, reads, alone, true)
+fn in_company(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], others: Others) -> Vec<u32> {
+    read(policy, ground, reads, others, true)
 }
 
 /// The same, and whether the log has room for what they brought.
-fn read(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool, room: bool) -> Vec<u32> {
+fn read(
+    policy: &mut Fs2,
+    ground: &Ground,
+    reads: &[(u32, u32, u64)],
+    others: Others,
+    room: bool,
+) -> Vec<u32> {
     let mut log = Log::new(1 << 20);
-    see(policy, ground, reads, alone, room, &mut log);
+    see(policy, ground, reads, others, room, &mut log);
     policy.idle(Nanos(0), &mut log);
     std::iter::from_fn(|| log.take(100)).flat_map(|b| b.blocks).map(|b| b.original.0).collect()
 }
 
-fn see(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool, room: bool, log: &mut Log) {
+fn see(
+    policy: &mut Fs2,
+    ground: &Ground,
+    reads: &[(u32, u32, u64)],
+    others: Others,
+    room: bool,
+    log: &mut Log,
+) {
     for &(start, len, ms) in reads {
         let blocks = BlockRange::new(start, start + len);
         let (data, hashes) = (vec![0; (len * BLOCK) as usize], vec![0; len as usize]);
@@ -82,7 +103,8 @@ fn see(policy: &mut Fs2, ground: &Ground, reads: &[(u32, u32, u64)], alone: bool
                 first_copy,
                 measured: Nanos::from_millis(ms),
                 served: Nanos::from_millis(ms),
-                alone,
+                alone: others == Others::Nobody,
+                at_once: others != Others::AtDrive,
                 expected: None,
                 positioning: Nanos::from_millis(6),
             },
@@ -97,7 +119,7 @@ fn a_read_between_others_is_copied_again_in_the_order_of_now() {
     let ground = Ground { twice: Vec::new(), room: 100 };
     let reads = [(320, 2, 6), (1500, 1, 6), (330, 2, 6), (900, 1, 6)];
     assert_eq!(after(&mut policy(), &ground, &reads), [320, 321, 1500, 330, 331]);
-    assert_eq!(in_company(&mut policy(), &ground, &reads, false), [1500]);
+    assert_eq!(in_company(&mut policy(), &ground, &reads, Others::AtDrive), [1500]);
     // From the drive's cache.
     assert_eq!(after(&mut policy(), &ground, &[(320, 2, 1), (1500, 1, 6)]), [1500]);
 }
@@ -108,11 +130,27 @@ fn who_is_alone_for_a_moment_has_no_order_of_its_own() {
     let ground = Ground { twice: Vec::new(), room: 100 };
     let (reads, mut policy) = ([(320, 2, 6), (1500, 1, 6)], policy());
     let others = [(340, 1, 1), (700, 1, 1)].repeat(200);
-    assert_eq!(in_company(&mut policy, &ground, &others, false), []);
+    assert_eq!(in_company(&mut policy, &ground, &others, Others::AtDrive), []);
     assert_eq!(after(&mut policy, &ground, &reads), [1500]);
     after(&mut policy, &ground, &others);
     after(&mut policy, &ground, &others);
     assert_eq!(after(&mut policy, &ground, &reads), [320, 321, 1500]);
+}
+
+/// Others wait, but not at the drive: which of two places is nearer is known if the drive is.
+#[test]
+fn what_one_at_a_time_is_served_of_has_a_second_place_in_no_order() {
+    let ground = Ground { twice: Vec::new(), room: 100 };
+    let reads = [(320, 2, 6), (1500, 1, 6)];
+    assert_eq!(in_company(&mut policy(), &ground, &reads, Others::Waiting), [1500]);
+    let mut policy = policy();
+    policy.described = true;
+    assert_eq!(in_company(&mut policy, &ground, &reads, Others::AtDrive), [1500]);
+    assert_eq!(in_company(&mut policy, &ground, &reads, Others::Waiting), [320, 321, 1500]);
+    // The drive mostly has several, though not right now.
+    let others = [(340, 1, 1), (700, 1, 1)].repeat(200);
+    assert_eq!(in_company(&mut policy, &ground, &others, Others::AtDrive), []);
+    assert_eq!(in_company(&mut policy, &ground, &reads, Others::Waiting), [1500]);
 }
 
 /// Blocks below 1,000 have a copy, so that 998 to 1,001 could be read from nowhere in one.
@@ -127,7 +165,7 @@ fn what_has_a_copy_in_part_is_copied_whole() {
     };
     assert_eq!(after(&mut allowed(2.0), &ground, &crossing), [998, 999, 1000, 1001]);
     // In a crowd, too: it is no order, but what is read at once.
-    assert_eq!(in_company(&mut allowed(2.0), &ground, &crossing, false), [998, 999, 1000, 1001]);
+    assert_eq!(in_company(&mut allowed(2.0), &ground, &crossing, Others::AtDrive), [998, 999, 1000, 1001]);
     // Not beyond its share, nor where there is no room, nor a third time, nor what waits in the log.
     assert_eq!(after(&mut allowed(1.0), &ground, &crossing), [1000, 1001]);
     assert_eq!(after(&mut allowed(2.0), &Ground { twice: Vec::new(), room: 3 }, &crossing), [1000, 1001]);
@@ -198,7 +236,14 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_re
         if reads {
             policy.miss = Nanos::from_millis(2);
             let ground = Ground { twice: Vec::new(), room: 100 };
-            see(&mut policy, &ground, &[(7_000_000, 1, 6)].repeat(600), true, false, &mut Log::new(1 << 20));
+            see(
+                &mut policy,
+                &ground,
+                &[(7_000_000, 1, 6)].repeat(600),
+                Others::Nobody,
+                false,
+                &mut Log::new(1 << 20),
+            );
         } else {
             (0..600).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
         }
@@ -335,7 +380,7 @@ fn streams_among_others_are_left_where_they_are() {
     // Nor is it read again later, where the log had no room for it.
     let turns: Vec<_> = (0..40).flat_map(|i| [(1100 + 128 * i, 128, 3), (6300, 1, 6)]).collect();
     let later = |mut policy: Fs2| {
-        read(&mut policy, &ground, &turns, true, false);
+        read(&mut policy, &ground, &turns, Others::Nobody, false);
         policy.fetch(Nanos::from_millis(2000), &ground)
     };
     assert_eq!(later(policy()), Fetch::Read(BlockRange::new(6300, 6301)));
@@ -352,7 +397,7 @@ fn what_hardly_comes_again_is_copied_when_it_does() {
         policy.admission.first(1, true);
     }
     let late = |policy: &mut Fs2, at| {
-        read(policy, &ground, &[(at, 2, 6)], true, false);
+        read(policy, &ground, &[(at, 2, 6)], Others::Nobody, false);
         policy.fetch(Nanos::from_millis(2000), &ground)
     };
     assert_eq!(late(&mut policy, 2000), Fetch::Nothing);
@@ -387,12 +432,12 @@ fn what_hardly_comes_again_is_copied_when_it_does() {
 fn a_client_ends_the_lot_that_is_read_for_copies() {
     let ground = Ground { twice: Vec::new(), room: 100 };
     let (mut policy, mut log) = (policy(), Log::new(1 << 20));
-    see(&mut policy, &ground, &[(1900, 1, 6), (1500, 1, 6)], true, false, &mut log);
+    see(&mut policy, &ground, &[(1900, 1, 6), (1500, 1, 6)], Others::Nobody, false, &mut log);
     policy.idle(Nanos(0), &mut log);
     let Fetch::Read(first) = policy.fetch(LONG_REST, &ground) else { panic!() };
     policy.fetched(first, Brought::Bytes(&[0; BLOCK as usize]), &[0], &mut log);
     assert!(!log.has_work());
-    see(&mut policy, &ground, &[(20, 1, 6)], true, true, &mut log);
+    see(&mut policy, &ground, &[(20, 1, 6)], Others::Nobody, true, &mut log);
     assert!(log.has_work());
     policy.idle(Nanos(0), &mut log);
     assert_eq!(log.take(100).unwrap().blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), [1500]);
@@ -415,7 +460,8 @@ fn worths(reads: &[(u32, u32, u64)], alone: bool) -> Vec<(u32, u8)> {
     (policy.second_room, policy.whole_room) = (0.0, 1.0);
     let mut worths = Vec::new();
     let mut log = Log::new(1 << 20);
-    see(&mut policy, &ground, reads, alone, true, &mut log);
+    let others = if alone { Others::Nobody } else { Others::AtDrive };
+    see(&mut policy, &ground, reads, others, true, &mut log);
     policy.idle(Nanos(0), &mut log);
     while let Some(batch) = log.take(100) {
         worths.extend(batch.blocks.iter().map(|b| (b.original.0, b.worth)));
@@ -462,6 +508,7 @@ fn a_copy_at_the_end_of_the_largest_volume_is_followed_by_nothing() {
             measured: Nanos::from_millis(6),
             served: Nanos::from_millis(6),
             alone: true,
+            at_once: true,
             expected: None,
             positioning: Nanos::from_millis(6),
         };
