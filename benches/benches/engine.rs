@@ -416,6 +416,7 @@ fn learning(c: &mut Criterion) {
                         expected: Some(Nanos::from_millis(3)),
                         positioning: Nanos::from_millis(6),
                         alone: true,
+                        at_once: true,
                     };
                     policy.read_came(black_box(range));
                     policy.read_seen(black_box(&seen), &Copied, &mut log);
