@@ -4,7 +4,7 @@
 //!     share a block.
 //! L2: the list of static metadata is sorted, its ranges neither touch nor overlap.
 
-use crate::problem::Problem;
+use crate::problem::{Problem, UnreadCopy};
 use crate::raw::{le16, le32, put16, put32};
 use crate::superblock::{DESCRIPTOR_BYTES, SUPERBLOCK_BYTES, Superblock};
 use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, ReadAt};
@@ -412,17 +412,21 @@ impl Layout {
     /// Reads every copy of the superblock but the primary, in group order, and hands each on.
     ///
     /// # Errors
-    /// [`Problem::UnreadCopy`].
+    /// [`UnreadCopy`].
     pub fn for_each_copy(
         &self,
         dev: &mut dyn ReadAt,
         mut each: impl FnMut(&[u8; SUPERBLOCK_BYTES]),
-    ) -> Result<(), Problem> {
-        let mut bytes = [0; SUPERBLOCK_BYTES];
+    ) -> Result<(), UnreadCopy> {
+        let (mut bytes, block_bytes) = ([0; SUPERBLOCK_BYTES], self.block_size().bytes());
         for &group in &self.copies {
             let block = self.group_blocks(group).first();
-            dev.read_at(self.copy_extent(group).offset(), &mut bytes)
-                .map_err(|source| Problem::UnreadCopy { block, group, source })?;
+            dev.read_at(self.copy_extent(group).offset(), &mut bytes).map_err(|source| UnreadCopy {
+                block,
+                block_bytes,
+                group,
+                source,
+            })?;
             each(&bytes);
         }
         Ok(())

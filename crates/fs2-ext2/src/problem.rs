@@ -6,6 +6,20 @@ use std::io;
 use crate::superblock::COPIES_MAX;
 use fs2_block::BlockNo;
 
+/// The device failed at a copy of the superblock.
+#[derive(Debug, thiserror::Error)]
+#[error("block {block}, copy of the superblock in group {group}, cannot be read")]
+pub struct UnreadCopy {
+    /// The block that begins with it, and has nothing else.
+    pub block: BlockNo,
+    /// The block's size in bytes.
+    pub block_bytes: u32,
+    /// The group that begins with it.
+    pub group: u32,
+    /// What the device said.
+    pub source: io::Error,
+}
+
 /// Where on a volume a problem lies, in the words a message uses: `block 30721, block bitmap of
 /// group 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,15 +82,8 @@ pub enum Problem {
         features: Vec<String>,
     },
     /// The device failed at a copy of the superblock.
-    #[error("block {block}, copy of the superblock in group {group}, cannot be read")]
-    UnreadCopy {
-        /// The block that begins with it.
-        block: BlockNo,
-        /// The group that begins with it.
-        group: u32,
-        /// What the device said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    UnreadCopy(#[from] UnreadCopy),
     /// Without sparse_super each group has a copy of the superblock, all of which an attach has to read.
     #[error(
         "{copies} copies of the superblock, one in each group, are more than the {COPIES_MAX} that are compared at an attach; \

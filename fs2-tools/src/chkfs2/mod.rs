@@ -206,8 +206,9 @@ impl<'a> Session<'a> {
 
     fn stop(&self, e: OfflineError) -> Stop {
         let code = match &e {
-            OfflineError::Io { .. }
-            | OfflineError::Volume(Problem::Io { .. } | Problem::UnreadCopy { .. }) => OPERATIONAL,
+            OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. } | Problem::UnreadCopy(_)) => {
+                OPERATIONAL
+            }
             // Not a volume of ours: nothing was looked at.
             OfflineError::Volume(
                 Problem::NotExt2

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, ReadAt};
-use fs2_ext2::{Layout, Liveness};
+use fs2_ext2::{Layout, Liveness, Problem};
 use fs2_table::{
     BitmapChecksums, Header, MarkRefused, Recovered, ReplicaTable, Report, Token, TokenDiffers, Trust,
     content_hash,
@@ -332,6 +332,10 @@ pub fn check(
         found => found?,
     };
     refuse_other_volume(devices, &found, &layout)?;
+    if options.checked {
+        // The mark needs them, when every entry is hashed.
+        backups::hashes(&layout, &mut *devices.volume).map_err(Problem::from)?;
+    }
     let stands = match Stands::of(&found, &place) {
         Ok(stands) => stands,
         Err(OfflineError::Damaged(what)) if devices.table.is_none() => {

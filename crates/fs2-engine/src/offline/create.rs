@@ -91,7 +91,7 @@ pub fn create(
     let layout = Layout::read(&mut *devices.volume)?;
     layout.check_usable()?;
     // The mark needs them, when much is written.
-    backups::hashes(&layout, &mut *devices.volume)?;
+    backups::hashes(&layout, &mut *devices.volume).map_err(Problem::from)?;
     let bytes = bytes_for(&layout, options.space);
     if devices.table.is_some() {
         create_apart(devices, &layout, bytes, options, progress)

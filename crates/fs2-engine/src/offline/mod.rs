@@ -213,8 +213,9 @@ impl OfflineError {
                     "FS2 takes volumes as mke2fs -t ext2 makes them".into()
                 }
             }
-            OfflineError::Volume(Problem::UnreadCopy { .. }) => {
-                format!("have every copy written anew: tune2fs -C 0 {device}")
+            OfflineError::Volume(Problem::UnreadCopy(copy)) => {
+                let anew = crate::backups::written_anew(copy.block, copy.block_bytes, device);
+                format!("have it written anew, which a drive may mend: {anew}")
             }
             OfflineError::Volume(Problem::NoSpace { .. }) => {
                 "free some space, ask for less with --space, or put the table elsewhere with --table".into()

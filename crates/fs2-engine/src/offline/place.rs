@@ -260,7 +260,7 @@ impl Stands {
         layout: &Layout,
         sums: &BitmapChecksums,
     ) -> Result<(), OfflineError> {
-        let copies = backups::hashes(layout, &mut *devices.volume)?;
+        let copies = backups::hashes(layout, &mut *devices.volume).map_err(Problem::from)?;
         place.write(devices, place.geometry.checksums_offset(1 - self.slot), &sums.encode())?;
         devices.flush()?;
         let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes(), &copies);

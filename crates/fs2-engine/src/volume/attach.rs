@@ -66,8 +66,15 @@ pub enum Inactive {
     NoMark,
     /// The mark was written for another state of the volume. What differs.
     Token(TokenDiffers),
-    /// A copy of the superblock cannot be read, and so not be compared with the mark. Which.
-    Unread(String),
+    /// A copy of the superblock cannot be read, and so not be compared with the mark.
+    Unread {
+        /// Which, and why.
+        what: String,
+        /// The block that begins with it.
+        block: BlockNo,
+        /// The block's size.
+        block_bytes: u32,
+    },
     /// The backing was written since the last session of this boot.
     WrittenSince,
 }
@@ -75,7 +82,9 @@ pub enum Inactive {
 impl fmt::Display for Inactive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Inactive::NotExt2(what) | Inactive::Unsupported(what) | Inactive::Unread(what) => f.write_str(what),
+            Inactive::NotExt2(what) | Inactive::Unsupported(what) | Inactive::Unread { what, .. } => {
+                f.write_str(what)
+            }
             Inactive::NotClean => f.write_str("the file system was not cleanly unmounted"),
             Inactive::Errors => f.write_str("the file system recorded errors"),
             Inactive::NoTable => f.write_str("there is no replica table (inode 5 is empty)"),
@@ -107,8 +116,10 @@ impl Inactive {
             }
             Inactive::NotExt2(_) | Inactive::Unsupported(_) | Inactive::OtherVersion(_) => None,
             Inactive::NoTable => Some(format!("mkfs2 {table}{device}")),
-            // tune2fs writes every copy anew, e2fsck none.
-            Inactive::Unread(_) => Some(format!("tune2fs -C 0 {device} && chkfs2 -f -p {table}{device}")),
+            Inactive::Unread { block, block_bytes, .. } => {
+                let anew = backups::written_anew(*block, *block_bytes, device);
+                Some(format!("{anew} && chkfs2 -f -p {table}{device}"))
+            }
             _ => Some(format!("chkfs2 -f -p {table}{device}")),
         }
     }
@@ -286,14 +297,17 @@ impl Volume {
         };
         let (copies, unread) = match copies {
             Ok(copies) => (copies, None),
-            Err(p) => (Vec::new(), Some(backups::unread(&p))),
+            Err(p) => (Vec::new(), Some(p)),
         };
         let differs = mark
             .and_then(|m| m.token.differs(superblock, layout.descriptors_bytes(), &copies))
             .filter(|what| *what != TokenDiffers::Groups || !planted(Plant::BackupsIgnored));
         let why = why.or(match (mark, differs, unread) {
             (None, ..) if !planted(Plant::NoMarkNeeded) => Some(Inactive::NoMark),
-            (_, _, Some(what)) => Some(Inactive::Unread(what)),
+            (_, _, Some(copy)) => {
+                let what = backups::unread(&copy);
+                Some(Inactive::Unread { what, block: copy.block, block_bytes: copy.block_bytes })
+            }
             (_, Some(what), _) if !planted(Plant::TokenIgnored) => Some(Inactive::Token(what)),
             _ if options.written_since => Some(Inactive::WrittenSince),
             _ => None,

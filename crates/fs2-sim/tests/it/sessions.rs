@@ -1,7 +1,7 @@
 //! What a session does and what it counts, step by step: of the engine's own decisions the model makes
 //! most itself, and it looks at no counter.
 
-use fs2_block::{BlockRange, BlockSize, Flags, Nanos, Op};
+use fs2_block::{BlockNo, BlockRange, BlockSize, Flags, Nanos, Op};
 use fs2_engine::{AttachOptions, Inactive, Target, Volume};
 use fs2_engine::{EIO, ENOSPC, EngineConfig, IoOp, Standing};
 use fs2_sim::glue::Scripted;
@@ -565,7 +565,14 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
             "of an earlier FS2, which did not compare the copies",
             check.clone(),
         ),
-        (Inactive::Unread(text()), "x", Some("tune2fs -C 0 d && chkfs2 -f -p --table t d".to_owned())),
+        (
+            Inactive::Unread { what: text(), block: BlockNo(32768), block_bytes: 4096 },
+            "x",
+            Some(
+                "dd if=/dev/zero of=d bs=4096 seek=32768 count=1 oflag=direct conv=notrunc && tune2fs -C 0 d && chkfs2 -f -p --table t d"
+                    .to_owned(),
+            ),
+        ),
         (
             Inactive::WrittenSince,
             "renamed, linked, or its mode or times changed), or taken away and brought back, since",
