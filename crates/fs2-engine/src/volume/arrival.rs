@@ -5,7 +5,6 @@ use fs2_ext2::Freeze;
 use fs2_table::Replica;
 
 use super::crowd::Crowd;
-use super::tail::Waits;
 use super::{Contents, Extent, IoId, Kind, Pending, Plant, Purpose, Standing, Volume};
 use crate::config::DiscardMode;
 
@@ -26,23 +25,10 @@ impl Volume {
         let seq = self.next_seq;
         self.next_seq += 1;
         let fs = self.fs_blocks;
-        let mut pending = Pending {
-            request,
-            kind,
-            lock: self.widened(request.extent),
-            blocks: request.extent.blocks_touched(self.block_size).intersect(fs),
-            covered: request.extent.blocks_covered(self.block_size).intersect(fs),
-            active: false,
-            arrived: now,
-            sampled: None,
-            behind_own: Nanos(0),
-            charged: Waits::default(),
-            original_only: false,
-            tainted: false,
-            overwritten: Vec::new(),
-            groups: Vec::new(),
-            ack_after: Vec::new(),
-        };
+        let (blocks, covered) =
+            (request.extent.blocks_touched(self.block_size), request.extent.blocks_covered(self.block_size));
+        let lock = self.widened(request.extent);
+        let mut pending = Pending::new(request, kind, lock, blocks.intersect(fs), covered.intersect(fs), now);
         match kind {
             Kind::Read => {
                 self.stats.reads += 1;

@@ -104,7 +104,6 @@ mod tests {
     use fs2_block::{ConnectionId, Extent, Flags, Nanos, Op, Request, RequestId};
     use proptest::prelude::*;
 
-    use super::super::tail::Waits;
     use super::*;
 
     fn pending(kind: Kind, blocks: BlockRange) -> Pending {
@@ -116,23 +115,7 @@ mod tests {
             extent,
             flags: Flags::default(),
         };
-        Pending {
-            request,
-            kind,
-            lock: extent,
-            blocks,
-            covered: blocks,
-            active: false,
-            arrived: Nanos(0),
-            sampled: None,
-            behind_own: Nanos(0),
-            charged: Waits::default(),
-            original_only: false,
-            tainted: false,
-            overwritten: Vec::new(),
-            groups: Vec::new(),
-            ack_after: Vec::new(),
-        }
+        Pending::new(request, kind, extent, blocks, blocks, Nanos(0))
     }
 
     proptest! {

@@ -375,8 +375,8 @@ impl Volume {
             }
             Step::Backup(group) => {
                 // As with bitmaps: one that no client wrote keeps its hash.
-                let layout = self.layout.as_ref().expect("an active volume has a layout");
-                if let Ok(at) = layout.copies().binary_search(&group) {
+                let at = self.layout.as_ref().map(|layout| layout.copies().binary_search(&group));
+                if let Some(Ok(at)) = at {
                     Arc::make_mut(&mut self.backups)[at] = Token::hash_copy(outcome.brought.bytes());
                 }
             }

@@ -48,6 +48,36 @@ pub(super) struct Pending {
     pub(super) ack_after: Vec<IoId>,
 }
 
+impl Pending {
+    /// One that arrived now, of which nothing was done yet.
+    pub(super) fn new(
+        request: Request,
+        kind: Kind,
+        lock: Extent,
+        blocks: BlockRange,
+        covered: BlockRange,
+        arrived: Nanos,
+    ) -> Pending {
+        Pending {
+            request,
+            kind,
+            lock,
+            blocks,
+            covered,
+            active: false,
+            arrived,
+            behind_own: Nanos(0),
+            charged: Waits::default(),
+            sampled: None,
+            original_only: false,
+            tainted: false,
+            overwritten: Vec::new(),
+            groups: Vec::new(),
+            ack_after: Vec::new(),
+        }
+    }
+}
+
 /// Where a read is served from.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
