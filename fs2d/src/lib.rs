@@ -33,6 +33,7 @@
 
 pub mod cli;
 pub mod daemon;
+pub mod error;
 pub mod frontend;
 mod limits;
 mod memory;

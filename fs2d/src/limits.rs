@@ -8,7 +8,7 @@ use fs2_store::{FileStore, Store};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-use crate::daemon::DaemonError;
+use crate::error::DaemonError;
 
 /// Takes all that is allowed, and has a write beyond that fail, as any write may. What the system does not let be changed stays.
 pub(crate) fn take_all() {

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::daemon::DaemonError;
+use crate::error::DaemonError;
 use crate::runtime;
 use crate::server::{Server, TraceRing, parts};
 

@@ -34,6 +34,7 @@
 mod client;
 mod command;
 mod quoted;
+mod sample;
 mod server;
 mod status;
 mod text;
@@ -42,10 +43,11 @@ mod wire;
 pub use client::{Client, ControlError};
 pub use command::{Command, Reply};
 pub use quoted::quoted;
+pub use sample::{Control, ControlGain, Sample};
 pub use server::{ControlServer, ServeError, ServeLimits, remove_stale, serve, serve_with};
 pub use status::{
-    AccessMs, Control, ControlGain, DetachInfo, EnergyJ, Failed, HotRegion, Liveness, Marks, NotALiveness,
-    Parts, PauseWork, ReplicaGate, Sample, Source, Status, TotalS, WatermarkState,
+    AccessMs, DetachInfo, EnergyJ, Failed, HotRegion, Liveness, Marks, NotALiveness, Parts, PauseWork,
+    ReplicaGate, Source, Status, TotalS, WatermarkState,
 };
 pub use text::{bytes, count, duration, figure, less, ms, percent, plain, plus_minus, strip, watermark};
 pub use wire::{COMMAND_BYTES_MAX, FRAME_BYTES_MAX, PROTOCOL_VERSION, WireError, fuzz_frame};

@@ -1,6 +1,7 @@
 //! A status as a page for people: 80 columns, units that can be read.
 
-use crate::status::{DetachInfo, Liveness, Marks, Sample, Source, Status, WatermarkState};
+use crate::sample::Sample;
+use crate::status::{DetachInfo, Liveness, Marks, Source, Status, WatermarkState};
 
 /// Columns of the page.
 const COLUMNS: usize = 80;

@@ -42,6 +42,7 @@ mod formats;
 mod histogram;
 mod input;
 mod matching;
+mod merge;
 mod record;
 mod stream;
 mod summary;

@@ -19,11 +19,12 @@ use fs2_block::{Extent, Nanos, Op};
 
 use crate::detect::{HEAD_BYTES, detect};
 use crate::error::TraceError;
-use crate::event::{Device, Devices, EVENT_BYTES_MAX, Event, Fault, Kind, Source};
+use crate::event::{Device, Event, Kind, Source};
 use crate::formats::Format;
 use crate::formats::container::Header;
 use crate::input::{BoxRead, Compression, peek, unpack};
 use crate::matching::Matcher;
+use crate::merge::Merge;
 use crate::record::{Record, RecordFlags};
 
 /// Requests among which times are put in order. A guess: more than are outstanding at a drive.
@@ -175,6 +176,15 @@ pub struct Skipped {
     pub ended: Vec<String>,
 }
 
+impl Skipped {
+    pub(crate) fn add(&mut self, error: &TraceError) {
+        self.count += 1;
+        if self.first.len() < SKIPPED_KEPT {
+            self.first.push(error.to_string());
+        }
+    }
+}
+
 /// The requests of a trace, in order of arrival.
 pub struct Stream {
     merge: Merge,
@@ -278,7 +288,7 @@ pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stre
 impl Stream {
     /// What a container says of itself; of several, the first.
     pub fn header(&self) -> Option<Header> {
-        self.merge.sources.first().and_then(|s| s.reader.header())
+        self.merge.header()
     }
 
     /// The format of the inputs.
@@ -333,7 +343,7 @@ impl Stream {
         if let Some(header) = self.header() {
             return (header.start_unix_ns != 0).then_some(header.start_unix_ns);
         }
-        let clock = self.merge.sources.iter().find_map(|s| s.reader.clock_unix_ns())?;
+        let clock = self.merge.clock_unix_ns()?;
         let base = if self.format.is_absolute() { self.base? } else { 0 };
         u64::try_from(clock + i128::from(base)).ok()
     }
@@ -544,98 +554,5 @@ impl Iterator for Stream {
         // Keeps S3.
         self.done = !matches!(item, Some(Ok(_)));
         item
-    }
-}
-
-/// The inputs, merged by time.
-struct Merge {
-    sources: Vec<Input>,
-    devices: Devices,
-    skipped: Skipped,
-}
-
-struct Input {
-    name: String,
-    reader: Box<dyn Source>,
-    /// The next event, where there are several inputs.
-    next: Option<Event>,
-    ended: bool,
-    /// An event was read.
-    any: bool,
-}
-
-impl Merge {
-    fn new(sources: Vec<(String, Box<dyn Source>)>) -> Merge {
-        let sources = sources
-            .into_iter()
-            .map(|(name, reader)| Input { name, reader, next: None, ended: false, any: false })
-            .collect();
-        Merge { sources, devices: Devices::default(), skipped: Skipped::default() }
-    }
-
-    fn next(&mut self, skip_bad: bool) -> Result<Option<Event>, TraceError> {
-        if let [input] = &mut self.sources[..] {
-            return input.read(&mut self.devices, &mut self.skipped, skip_bad);
-        }
-        let mut earliest: Option<usize> = None;
-        for i in 0..self.sources.len() {
-            let input = &mut self.sources[i];
-            if input.next.is_none() && !input.ended {
-                input.next = input.read(&mut self.devices, &mut self.skipped, skip_bad)?;
-                input.ended = input.next.is_none();
-            }
-            let Some(time) = self.sources[i].next.as_ref().map(|e| e.time) else { continue };
-            let sooner = |j: usize| self.sources[j].next.as_ref().is_none_or(|e| time < e.time);
-            if earliest.is_none_or(sooner) {
-                earliest = Some(i);
-            }
-        }
-        Ok(earliest.and_then(|i| self.sources[i].next.take()))
-    }
-}
-
-impl Input {
-    fn read(
-        &mut self,
-        devices: &mut Devices,
-        skipped: &mut Skipped,
-        skip_bad: bool,
-    ) -> Result<Option<Event>, TraceError> {
-        loop {
-            match self.reader.next(devices) {
-                Ok(event) => {
-                    debug_assert!(
-                        event.as_ref().is_none_or(|e| e.extent.len() <= EVENT_BYTES_MAX),
-                        "{event:?}"
-                    );
-                    self.any |= event.is_some();
-                    return Ok(event);
-                }
-                Err(Fault::Bad(e)) if skip_bad => skipped.add(&e.in_input(&self.name)),
-                Err(Fault::Fatal(e)) if skip_bad && self.any && e.is_damage() => {
-                    let e = e.in_input(&self.name);
-                    skipped.add(&e);
-                    skipped.ended.push(e.to_string());
-                    return Ok(None);
-                }
-                // Where nothing was read, the option would help nobody.
-                Err(Fault::Bad(e)) if self.any => {
-                    return Err(e.skippable("leaves it out").in_input(&self.name));
-                }
-                Err(Fault::Fatal(e)) if !skip_bad && self.any && e.is_damage() => {
-                    return Err(e.skippable("takes what was read before").in_input(&self.name));
-                }
-                Err(Fault::Bad(e) | Fault::Fatal(e)) => return Err(e.in_input(&self.name)),
-            }
-        }
-    }
-}
-
-impl Skipped {
-    fn add(&mut self, error: &TraceError) {
-        self.count += 1;
-        if self.first.len() < SKIPPED_KEPT {
-            self.first.push(error.to_string());
-        }
     }
 }

@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::sample::Control;
 use crate::status::tests::any_status;
-use crate::status::{AccessMs, Control, EnergyJ, Failed, HotRegion, Parts, PauseWork, ReplicaGate, TotalS};
+use crate::status::{AccessMs, EnergyJ, Failed, HotRegion, Parts, PauseWork, ReplicaGate, TotalS};
 
 fn sample() -> Status {
     Status {

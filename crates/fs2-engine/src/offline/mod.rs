@@ -28,6 +28,7 @@
 
 mod check;
 mod create;
+mod mark;
 mod place;
 mod replicate;
 #[cfg(test)]
@@ -40,8 +41,9 @@ use fs2_block::{BlockNo, WriteAt};
 use fs2_ext2::Problem;
 use fs2_table::FORMAT_VERSION;
 
-pub use check::{CheckOptions, CheckReport, Look, MarkFound, Unmarked, check, look, mark_again, unmark};
+pub use check::{CheckOptions, CheckReport, check};
 pub use create::{CreateOptions, Created, create, table_bytes};
+pub use mark::{Look, MarkFound, Unmarked, look, mark_again, unmark};
 pub use replicate::{ReplicateOptions, Replicated, replicate};
 pub(crate) use undo::other_volume;
 pub use undo::{Undone, undo};

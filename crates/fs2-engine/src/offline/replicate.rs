@@ -12,7 +12,8 @@ use fs2_block::{BlockNo, BlockRange, WriteAt};
 use fs2_ext2::{Layout, Liveness};
 use fs2_table::{InsertRefused, Replica, ReplicaTable, Trust};
 
-use super::check::{Fix, MarkFound, hash_blocks, mark_found, marked_sums};
+use super::check::{Fix, hash_blocks};
+use super::mark::{MarkFound, mark_found, marked_sums};
 use super::place::{IO_BYTES, Place, Stands, read_bitmaps, runs};
 use super::undo::{load, refuse_other_volume};
 use super::{Devices, OfflineError, Phase, Progress};

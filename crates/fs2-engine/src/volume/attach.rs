@@ -1,134 +1,36 @@
 //! The beginning of a session: what may be trusted (R0), and what not.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, Extent, Nanos, ReadAt, SECTOR_BYTES};
+use fs2_block::{BlockNo, BlockRange, BlockSize, Nanos, ReadAt, SECTOR_BYTES};
 use fs2_disk::{DriveProfile, Knowledge, Overdue, Scheduler};
-use fs2_ext2::{Layout, Liveness, Problem, TableFile, TableInode};
-use fs2_table::{
-    BitmapChecksums, FORMAT_VERSION, Geometry, Header, Limits, Recovery, ReplicaTable, Report, TokenDiffers,
-    begins_as_ours,
-};
+use fs2_ext2::{Layout, Liveness, Problem, TableFile};
+use fs2_table::{BitmapChecksums, ReplicaTable, Report, TokenDiffers};
 
 use super::clients::{AGE_MAX, Earlier};
 use super::control::Control;
 use super::disturbance::Disturbance;
 use super::ghost::Ghost;
-use super::home::{Home, MarkState};
+use super::home::MarkState;
 use super::patience::Patience;
 use super::pauses::Pauses;
+use super::recovery::{Backings, NotFound};
 use super::rush::Rush;
 use super::write_cache::WriteCache;
-use super::{Contents, Standing, Target, Volume};
+use super::{Contents, Inactive, Standing, Volume};
 use crate::backups;
 use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
-use crate::offline::other_volume;
 use crate::plant::Plant;
 use crate::policy::{Fs2, PolicyKind};
 use crate::seq_map::SeqMap;
 use crate::stats::{Parts, Stats};
 
-/// What is said where a table bears no mark.
-pub(crate) const NO_MARK: &str = "the last session did not end cleanly, or trusted no replica itself";
-
 /// Entries whose originals are hashed soon after the attach, as an alarm.
 const SAMPLE: usize = 256;
-
-/// More than the generations of two headers are ever apart: each try to write one takes one.
-const UNREAD_JUMP: u64 = 1 << 10;
-
-/// Bytes of one read of the table: with the pieces that indirect blocks cut it into, less than a read for each MiB.
-const READ_BYTES: usize = 2 << 20;
-
-/// Why a volume is served as a plain device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inactive {
-    /// There is no ext2 file system. What was found instead.
-    NotExt2(String),
-    /// Features outside the allow-list, or another property FS2 does not support or cannot make sense of.
-    Unsupported(String),
-    /// Not cleanly unmounted.
-    NotClean,
-    /// The file system recorded errors.
-    Errors,
-    /// No replica table was found.
-    NoTable,
-    /// The table cannot be used. What is wrong with it.
-    DamagedTable(String),
-    /// The table is of a format version that this program does not know.
-    OtherVersion(u32),
-    /// No mark: the last session did not end cleanly, or trusted no replica itself.
-    NoMark,
-    /// The mark was written for another state of the volume. What differs.
-    Token(TokenDiffers),
-    /// A copy of the superblock cannot be read, and so not be compared with the mark.
-    Unread {
-        /// Which, and why.
-        what: String,
-        /// The block that begins with it.
-        block: BlockNo,
-        /// The block's size.
-        block_bytes: u32,
-    },
-    /// The backing was written since the last session of this boot.
-    WrittenSince,
-}
-
-impl fmt::Display for Inactive {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Inactive::NotExt2(what) | Inactive::Unsupported(what) | Inactive::Unread { what, .. } => {
-                f.write_str(what)
-            }
-            Inactive::NotClean => f.write_str("the file system was not cleanly unmounted"),
-            Inactive::Errors => f.write_str("the file system recorded errors"),
-            Inactive::NoTable => f.write_str("there is no replica table (inode 5 is empty)"),
-            Inactive::DamagedTable(what) => write!(f, "the replica table cannot be used: {what}"),
-            Inactive::OtherVersion(version) => write!(
-                f,
-                "the replica table has format version {version}, and this FS2 ({}) knows version {FORMAT_VERSION}: \
-                 serve it with the FS2 that wrote it, or make it a plain ext2 volume with that one's mkfs2 --undo",
-                env!("CARGO_PKG_VERSION")
-            ),
-            Inactive::NoMark => f.write_str(NO_MARK),
-            Inactive::Token(what) => what.fmt(f),
-            Inactive::WrittenSince => f.write_str(
-                "the backing was written (or renamed, linked, or its mode or times changed), or taken away and brought back, since FS2 last \
-                 served it",
-            ),
-        }
-    }
-}
-
-impl Inactive {
-    /// The command that makes the volume active, given its device's name and that of its table where it
-    /// lives apart.
-    pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
-        let table = table.map_or(String::new(), |t| format!("--table {t} "));
-        match self {
-            Inactive::Unsupported(what) if *what == journal_only() => {
-                Some(format!("tune2fs -O ^has_journal {device} && mkfs2 {table}{device}"))
-            }
-            Inactive::NotExt2(_) | Inactive::Unsupported(_) | Inactive::OtherVersion(_) => None,
-            Inactive::NoTable => Some(format!("mkfs2 {table}{device}")),
-            Inactive::Unread { block, block_bytes, .. } => {
-                let anew = backups::written_anew(*block, *block_bytes, device);
-                Some(format!("{anew} && chkfs2 -f -p {table}{device}"))
-            }
-            _ => Some(format!("chkfs2 -f -p {table}{device}")),
-        }
-    }
-}
-
-/// How a volume is told of that has a journal and would do without.
-fn journal_only() -> String {
-    Problem::Unsupported { features: vec!["has_journal".into()] }.to_string()
-}
 
 /// A volume that cannot be served at all.
 #[derive(Debug, thiserror::Error)]
@@ -178,38 +80,6 @@ pub struct AttachReport {
     pub verified: usize,
     /// Replicas usable once their originals were read.
     pub unverified: usize,
-}
-
-/// The volume's device, and the table's where that lives apart.
-pub(super) struct Backings<'a> {
-    pub(super) dev: &'a mut (dyn ReadAt + 'a),
-    pub(super) table: Option<&'a mut (dyn ReadAt + 'a)>,
-}
-
-impl<'a> Backings<'a> {
-    /// The device the table's bytes are on.
-    fn home(&mut self) -> &mut (dyn ReadAt + 'a) {
-        match &mut self.table {
-            Some(table) => &mut **table,
-            None => &mut *self.dev,
-        }
-    }
-}
-
-/// Why there is no table to use.
-pub(super) enum NotFound {
-    /// It could not be read: a mark may stand in it, and could not be erased before something changes.
-    Unread(io::Error),
-    /// It was, and there is none that bears a mark.
-    Unusable(Inactive),
-    /// The one given apart bears a mark for the volume of this UUID.
-    OtherVolume(String),
-}
-
-pub(super) struct Found {
-    pub(super) home: Home,
-    pub(super) header: Header,
-    pub(super) file: Option<TableFile>,
 }
 
 impl Volume {
@@ -496,137 +366,6 @@ impl Volume {
         }
     }
 
-    /// Whether a header slot of `file` begins as ours do, or cannot be read.
-    fn may_bear_mark(dev: &mut dyn ReadAt, file: &TableFile) -> bool {
-        let page = fs2_table::PAGE_BYTES;
-        (0..2).any(|slot| {
-            let first = file.extent_of(slot * page as u64, 4).first().map(|e| e.offset());
-            let mut start = [0; 4];
-            first.is_some_and(|at| dev.read_at(at, &mut start).is_err() || begins_as_ours(&start))
-        })
-    }
-
-    pub(super) fn find_table(backings: &mut Backings<'_>, layout: &Layout) -> Result<Found, NotFound> {
-        let damaged = |what: String| NotFound::Unusable(Inactive::DamagedTable(what));
-        let (bs, groups) = (layout.block_size(), layout.group_count());
-        let (target, file, inode, bytes, extents) = match &mut backings.table {
-            Some(table) => {
-                let size = table.size_bytes().map_err(NotFound::Unread)?;
-                (Target::Table, None, None, size, vec![(0, Extent::new(0, size))])
-            }
-            None => {
-                let unusable = |p| match p {
-                    Problem::Io { source, .. } => NotFound::Unread(source),
-                    other => damaged(other.to_string()),
-                };
-                let file = TableFile::find(layout, backings.dev).map_err(unusable)?;
-                let file = file.ok_or(NotFound::Unusable(Inactive::NoTable))?;
-                let inode = TableInode::read(layout, backings.dev).map_err(unusable)?;
-                (Target::Volume, Some(file.clone()), Some(inode), file.size, file.extents)
-            }
-        };
-        let mut home = Home {
-            target,
-            extents: Arc::new(extents),
-            blocks: Arc::new(file.as_ref().map_or(Vec::new(), |f| sorted(&f.blocks))),
-            inode,
-            geometry: Geometry::new(bytes, groups, bs),
-            pages: 0,
-            volume_id: 0,
-            generation: 0,
-            slot: 0,
-            jump: 0,
-            sole: false,
-            owned: true,
-        };
-        let slot = |s| home.geometry.header_slot_offset(s);
-        let page = fs2_table::PAGE_BYTES;
-        if bytes < 2 * page as u64 {
-            return Err(damaged("it is too small for a header".into()));
-        }
-        // One that cannot be read counts as damaged, and is what an erasure overwrites first.
-        let (a, b) = match [0, 1].map(|s| read_file(backings.home(), &home, slot(s), page)) {
-            [Err(e), Err(_)] => return Err(NotFound::Unread(e)),
-            [a, b] => {
-                home.jump = if a.is_err() || b.is_err() { UNREAD_JUMP } else { 0 };
-                (a.unwrap_or(vec![0xff; page]), b.unwrap_or(vec![0xff; page]))
-            }
-        };
-        let found = Header::recover(&a, &b);
-        // Nothing of it is touched, its mark not either: how one is erased in that format is not known. That program
-        // compares its mark with the superblock, which every mount changes.
-        if let Some(version) = found.other_version() {
-            return Err(NotFound::Unusable(Inactive::OtherVersion(version)));
-        }
-        let header = found.header.ok_or_else(|| damaged(found.report.to_string()))?;
-        // Also of one that does not fit: it is somebody's.
-        if backings.table.is_some()
-            && let Some(uuid) = other_volume(&header, layout)
-        {
-            return Err(NotFound::OtherVolume(uuid));
-        }
-        if header.block_size != bs || header.pages > home.geometry.pages() {
-            return Err(damaged("its header is for another volume or size".into()));
-        }
-        // A file that grew since has pages nobody emptied: those of the header count.
-        home.pages = header.pages;
-        (home.volume_id, home.generation, home.slot) = (header.volume_id, header.generation, found.slot);
-        // What was read there, that is.
-        let foreign = found.report.slots[1 - found.slot] == Err(fs2_table::Damage::NotAHeader);
-        home.sole = foreign && home.jump == 0;
-        Ok(Found { home, header, file })
-    }
-
-    fn read_checksums(
-        backings: &mut Backings<'_>,
-        found: &Found,
-        groups: u32,
-        lenient: bool,
-    ) -> Result<BitmapChecksums, String> {
-        let home = &found.home;
-        let mark = match &found.header.mark {
-            Some(mark) => mark,
-            None if lenient => return Ok(BitmapChecksums(vec![0; groups as usize])),
-            None => return Err("it bears no mark".into()),
-        };
-        let at = home.geometry.checksums_offset(home.slot);
-        let len = home.geometry.checksums_bytes() as usize;
-        let bytes = read_file(backings.home(), home, at, len).map_err(|e| e.to_string())?;
-        BitmapChecksums::decode(&bytes, groups, home.volume_id, mark.bitmap_checksums_hash)
-            .map_err(|e| e.to_string())
-    }
-
-    fn read_table(
-        backings: &mut Backings<'_>,
-        found: &Found,
-        live: &Liveness,
-        config: &EngineConfig,
-    ) -> io::Result<(ReplicaTable, Report)> {
-        let (home, layout) = (&found.home, live.layout());
-        let forbidden = |b: BlockNo| !live.in_universe(b);
-        let own = |b: BlockNo| home.touches(BlockRange::one(b));
-        let limits = Limits {
-            first_block: BlockNo(layout.first_data_block()),
-            blocks: layout.blocks(),
-            degree: config.degree,
-            forbidden: &forbidden,
-            forbidden_original: &own,
-            trust_verified: !config.distrust,
-        };
-        let mut recovery = Recovery::new(home.geometry, &found.header, limits);
-        let (mut page, pages) = (0, recovery.pages());
-        while page < pages {
-            let n = (pages - page).min((READ_BYTES / fs2_table::PAGE_BYTES) as u32);
-            let len = n as usize * fs2_table::PAGE_BYTES;
-            // An unreadable stretch costs its entries, nothing else.
-            if let Ok(bytes) = read_file(backings.home(), home, home.geometry.page_offset(page), len) {
-                recovery.feed(page, &bytes);
-            }
-            page += n;
-        }
-        Ok(recovery.finish())
-    }
-
     /// Replicas at most: what the table holds, and what `--space` allows.
     pub(super) fn capacity(&self) -> usize {
         let cap = self.config.space.share_of(self.counted(self.fs_blocks.len().into())) as usize;
@@ -636,28 +375,6 @@ impl Volume {
     pub(super) fn key(&self) -> u64 {
         self.home.as_ref().map_or(0, |h| h.volume_id)
     }
-}
-
-/// Reads `len` bytes of the table's file.
-fn read_file(dev: &mut dyn ReadAt, home: &Home, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    let mut at = 0;
-    for e in home.stretches(offset, len as u64) {
-        let n = e.len() as usize;
-        dev.read_at(e.offset(), &mut bytes[at..at + n])?;
-        at += n;
-    }
-    if at < len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(bytes)
-}
-
-/// Ranges that do not overlap, in ascending order.
-fn sorted(ranges: &[BlockRange]) -> Vec<BlockRange> {
-    let mut ranges: Vec<_> = ranges.iter().copied().filter(|r| !r.is_empty()).collect();
-    ranges.sort_unstable();
-    ranges
 }
 
 /// For a volume of so many bytes whose drive nobody described. Measured: any drive's seeks serve better than none (docs/policy.md).
@@ -676,25 +393,4 @@ fn sample(table: &ReplicaTable, seed: u64) -> Vec<BlockNo> {
     let step = n / SAMPLE;
     let from = (seed % step as u64) as usize;
     table.iter().skip(from).step_by(step).take(SAMPLE).map(|r| r.original).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::volume::home::tests::in_pieces;
-
-    #[test]
-    fn the_file_is_read_whole_or_not_at_all() {
-        let mut dev: Vec<u8> = (0..16384u32).map(|at| (at / 100) as u8).collect();
-        let home = in_pieces();
-        let all = read_file(&mut dev, &home, 0, 6144).unwrap();
-        let want = [&dev[5000..6024], &dev[9000..12072], &dev[1000..3048]].concat();
-        assert_eq!(all, want);
-        assert_eq!(read_file(&mut dev, &home, 1000, 4000).unwrap(), want[1000..5000]);
-        for (offset, len) in [(0, 6145), (6000, 145), (6144, 1)] {
-            let error = read_file(&mut dev, &home, offset, len).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{len} from {offset}");
-        }
-        assert_eq!(read_file(&mut dev, &home, 6000, 144).unwrap(), want[6000..]);
-    }
 }

@@ -1,23 +1,21 @@
 //! What an I/O's end sets off.
 
-use std::collections::BTreeSet;
-
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op};
+use fs2_block::{BlockNo, BlockRange, Nanos, Op};
 use fs2_ext2::Freeze;
 use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 
-use super::background::View;
 use super::home::MarkState;
 use super::tail::Modelled;
+use super::view::View;
 use super::{
     Contents, CopyJob, InFlight, IoId, IoOp, Kind, Plant, Purpose, Reply, Source, Standing, Target, Volume,
     Waiter,
 };
 use crate::config::DiscardMode;
-use crate::io::{Brought, EIO, ENOSPC, Ended, Outcome};
+use crate::io::{Brought, ENOSPC, Ended, Outcome};
 use crate::log::{Captured, Log};
 use crate::policy::{NoCopies, ReadSeen};
-use crate::stats::{AccessKind, Failure};
+use crate::stats::AccessKind;
 use crate::worth::UNAPPRAISED;
 
 impl Volume {
@@ -183,7 +181,7 @@ impl Volume {
     }
 
     /// The 99th percentile of the model without copies, and whether several are open.
-    fn modelled_slowest(&self) -> Modelled {
+    pub(super) fn modelled_slowest(&self) -> Modelled {
         let company = self.requests.len() + self.flushes.len() > 1;
         Modelled { slowest: self.ghost.as_ref().and_then(|g| g.slowest()), company }
     }
@@ -553,83 +551,6 @@ impl Volume {
         }
         self.mark = MarkState::Flushing;
         self.flush_home(Waiter::MarkErased);
-    }
-
-    /// Flushes the device that holds the table, for `waiter`.
-    pub(super) fn flush_home(&mut self, waiter: Waiter) {
-        let apart = self.home.as_ref().is_some_and(|h| h.target == Target::Table);
-        if apart {
-            self.urgent.push_back(super::Urgent {
-                target: Target::Table,
-                op: IoOp::Flush,
-                extent: super::Extent::default(),
-                data: super::IoData::None,
-                purpose: Purpose::Flush(vec![waiter]),
-            });
-        } else {
-            self.flush_for(waiter);
-        }
-    }
-
-    /// Clients' flushes have had their answer from the device. Of the slowest hundredth are only those that waited for work of the engine's
-    /// own: many take several writes' time by themselves. Measured on drives that cache writes: the 99th percentile rises by more than 2 % in
-    /// 21 of 468 runs, in 19 with all flushes and in 30 with none; with all of them a long start of programs wins 10 % in one pass, not 15.
-    fn flush_answers(&mut self, now: Nanos, dispatched: Nanos, waiters: &[Waiter]) {
-        let modelled = self.modelled_slowest();
-        let mut served = false;
-        for request in waiters.iter().filter_map(Waiter::client) {
-            if let Some(flush) = self.flushes.remove(&request) {
-                if flush.charged.own > Nanos(0) {
-                    self.disturbance.answered(now.since(flush.arrived), flush.charged, modelled);
-                }
-                served = true;
-            }
-        }
-        if served {
-            self.disturbance.served(false, now.since(dispatched));
-        }
-    }
-
-    fn flush_done(&mut self, waiters: Vec<Waiter>, result: Result<(), i32>, target: Target) {
-        if result.is_err() && target == Target::Volume {
-            self.flush_failed();
-        }
-        for w in waiters {
-            self.wake(w, result.map_err(|_| EIO));
-        }
-    }
-
-    /// Latches: what the device dropped cannot be had back by flushing again. Nor does anything of the engine's own begin in free blocks
-    /// from now on: changes of bitmaps are refused, so that a file system may have blocks in use that nobody here is told of.
-    fn flush_failed(&mut self) {
-        if self.planted(Plant::FlushForgets) {
-            return;
-        }
-        self.flush_failed = true;
-        self.log.clear();
-        self.punches.clear();
-        let late: BTreeSet<Waiter> = std::mem::take(&mut self.flush_waiting).into_iter().collect();
-        for w in late {
-            self.wake(w, Err(EIO));
-        }
-    }
-
-    fn wake(&mut self, waiter: Waiter, result: Result<(), i32>) {
-        match waiter {
-            Waiter::Client(request) => {
-                self.flushes.remove(&request);
-                if let Err(errno) = result {
-                    self.stats.failed.add(Failure { op: Op::Flush, extent: Extent::default(), errno });
-                }
-                self.replies.push_back(Reply { request, result });
-            }
-            Waiter::MarkErased if result.is_ok() => self.mark = MarkState::Erased { old_slot: true },
-            // Latched: nothing will change any more.
-            Waiter::MarkErased if self.flush_failed => self.mark = MarkState::Stuck,
-            Waiter::MarkErased => self.erase_failed(),
-            Waiter::Detach => self.detach_flushed(result),
-            Waiter::Settled => {}
-        }
     }
 
     fn superblock_read_back(&mut self, now: Nanos, stale: bool, outcome: Ended<'_>) {

@@ -15,8 +15,9 @@ use fs2_ext2::{Layout, Liveness, LivenessParts};
 use fs2_table::{Limits, PAGE_BYTES, Recovery, ReplicaTable, Trust};
 use roaring::RoaringBitmap;
 
-use super::attach::{AttachReport, Backings, Found};
+use super::attach::AttachReport;
 use super::home::MarkState;
+use super::recovery::{Backings, Found};
 use super::{Standing, Volume};
 use crate::config::EngineConfig;
 

@@ -22,17 +22,22 @@ mod control;
 mod crowd;
 mod detach;
 mod digest;
+mod dispatch;
 mod disturbance;
+mod flush;
 mod ghost;
 mod hand_over;
 mod home;
+mod inactive;
 mod patience;
 mod pauses;
+mod recovery;
 mod room;
 mod rush;
 mod state;
 mod tail;
 mod unread;
+mod view;
 mod write_cache;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,10 +48,11 @@ use fs2_disk::Overdue;
 use fs2_ext2::{Freeze, Layout, Liveness};
 use fs2_table::{ReplicaTable, Vacated};
 
-pub(crate) use attach::NO_MARK;
-pub use attach::{AttachError, AttachOptions, AttachReport, Inactive};
+pub use attach::{AttachError, AttachOptions, AttachReport};
 pub use detach::DetachReport;
 pub use hand_over::HandOver;
+pub use inactive::Inactive;
+pub(crate) use inactive::NO_MARK;
 
 use crate::config::{EngineConfig, LONG_REST};
 use crate::head::Head;
@@ -67,7 +73,6 @@ use rush::Rush;
 use state::{
     Ack, Contents, CopyJob, Hold, InFlight, Kind, OpenFlush, Pending, Purpose, Source, Urgent, Waiter,
 };
-use tail::Waits;
 use write_cache::WriteCache;
 
 /// Whether replicas are kept.
@@ -382,28 +387,6 @@ impl Volume {
         !(self.requests.is_empty() && self.flushes.is_empty())
     }
 
-    fn flush_arrives(&mut self, now: Nanos, id: RequestId) {
-        self.stats.flushes += 1;
-        self.disturbance.came(!self.has_open(), false);
-        self.flushes.insert(id, OpenFlush { arrived: now, charged: Waits::default() });
-        if self.planted(Plant::FlushJoins)
-            && let Some(io) = self.flush_active
-            && let Some(InFlight { purpose: Purpose::Flush(waiters), .. }) = self.in_flight.get_mut(io.0)
-        {
-            waiters.push(Waiter::Client(id));
-            return;
-        }
-        self.flush_for(Waiter::Client(id));
-    }
-
-    /// The next flush is for `waiter`, too.
-    fn flush_for(&mut self, waiter: Waiter) {
-        if self.flush_waiting.is_empty() {
-            self.flush_behind = self.next_seq;
-        }
-        self.flush_waiting.push(waiter);
-    }
-
     fn kind_of(&self, request: &Request) -> Kind {
         match request.op {
             Op::Read => Kind::Read,
@@ -451,148 +434,6 @@ impl Volume {
             let fetch = self.may_copy().then(|| self.policy.fetch_at(self.last_activity)).flatten();
             table.into_iter().chain(sweep).chain(fetch).min().map(|at| at.max(idle_at))
         }
-    }
-
-    /// The next I/O to do; call it only while a device slot is free, so that the choice is made late.
-    pub fn poll_dispatch(&mut self, now: Nanos) -> Option<Io> {
-        let io = self.next_dispatch(now);
-        if self.config.paranoid {
-            self.check();
-        }
-        io
-    }
-
-    fn next_dispatch(&mut self, now: Nanos) -> Option<Io> {
-        if let Some(io) = self.dispatch_urgent(now) {
-            return Some(io);
-        }
-        if self.flush_active.is_none() && !self.flush_waiting.is_empty() && !self.unit_access_active() {
-            if let Some(io) = self.unit_access_before_flush(now) {
-                return Some(io);
-            }
-            let waiters = std::mem::take(&mut self.flush_waiting);
-            let io = self.dispatch(
-                now,
-                Target::Volume,
-                IoOp::Flush,
-                Extent::default(),
-                IoData::None,
-                Purpose::Flush(waiters),
-            );
-            self.flush_active = Some(io.id);
-            return Some(io);
-        }
-        // Keeps I5: a client's bitmap waits for this one read, which others' requests must not pass for ever.
-        if let Some(io) = self.load_wanted(now) {
-            return Some(io);
-        }
-        if let Some(io) = self.dispatch_trail(now) {
-            return Some(io);
-        }
-        if let Some(io) = self.copy_beside(now) {
-            return Some(io);
-        }
-        if let Some(io) = self.dispatch_client(now) {
-            return Some(io);
-        }
-        if self.detach.is_some() {
-            if self.requests.is_empty() && self.in_flight.is_empty() && self.flush_waiting.is_empty() {
-                self.step_detach();
-                return self.dispatch_urgent(now);
-            }
-            return None;
-        }
-        if self.leaving {
-            return self.load_wanted(now);
-        }
-        self.dispatch_background(now)
-    }
-
-    /// Whether a client's write with force unit access is at the device. It is a flush of its own: beside another one, either
-    /// may be told what the device lost.
-    fn unit_access_active(&self) -> bool {
-        let forced =
-            |io: &InFlight| matches!(io.op, IoOp::Write { fua: true } | IoOp::WriteZeroes { fua: true, .. });
-        self.in_flight.values().any(forced)
-    }
-
-    /// The next of what goes before everything else.
-    fn dispatch_urgent(&mut self, now: Nanos) -> Option<Io> {
-        while let Some(u) = self.urgent.pop_front() {
-            let background = matches!(u.purpose, Purpose::TablePage { .. } | Purpose::EraseOldSlot);
-            // R7: a client may have taken the table's blocks since this was queued.
-            if background && !self.table_write_possible() {
-                if let Purpose::TablePage { page } = u.purpose {
-                    self.table.mark_dirty(page);
-                }
-                continue;
-            }
-            let held = background && u.target == Target::Volume;
-            let io = self.dispatch(now, u.target, u.op, u.extent, u.data, u.purpose);
-            // R7: a client's write to these blocks comes after this one.
-            if held && !self.planted(Plant::TableWriteHoldsNothing) {
-                self.hold(io.id, self.widened(u.extent), true);
-            }
-            return Some(io);
-        }
-        None
-    }
-
-    fn dispatch(
-        &mut self,
-        now: Nanos,
-        target: Target,
-        op: IoOp,
-        extent: Extent,
-        data: IoData,
-        purpose: Purpose,
-    ) -> Io {
-        if let Purpose::Client { seq, .. } = purpose {
-            let arrived = self.requests[seq].arrived;
-            if op == IoOp::Read {
-                self.stats.read_wait += now.since(arrived);
-            }
-            let alone = self.in_flight.values().all(|io| !matches!(io.purpose, Purpose::Client { .. }));
-            let op = match op {
-                IoOp::Read => Some(Op::Read),
-                IoOp::Write { .. } => Some(Op::Write),
-                _ => None,
-            };
-            self.disturbance.client_begins(&self.head, now, op, extent, alone);
-        }
-        let id = IoId(self.next_io);
-        self.next_io += 1;
-        self.in_flight.insert(id.0, InFlight { purpose, target, op, extent, dispatched: now });
-        Io { id, target, op, extent, data }
-    }
-
-    fn hold(&mut self, io: IoId, extent: Extent, exclusive: bool) {
-        self.holds.push(Hold { io, extent, exclusive });
-    }
-
-    /// Whether I/O in flight forbids touching `extent`.
-    fn held(&self, extent: Extent, exclusive: bool) -> bool {
-        self.holds.iter().any(|h| (exclusive || h.exclusive) && h.extent.overlaps(extent))
-    }
-
-    /// Whether a request that arrived before `seq` and still waits forbids touching `extent`.
-    fn queued_before(&self, seq: u64, extent: Extent, exclusive: bool) -> bool {
-        self.waiting.keys().take_while(|&s| s < seq).any(|s| {
-            let p = &self.requests[s];
-            (exclusive || p.kind != Kind::Read) && p.lock.overlaps(extent)
-        })
-    }
-
-    /// Whether the engine's own I/O may touch `extent` now; it never waits, it comes back later.
-    fn untouched(&self, extent: Extent, exclusive: bool) -> bool {
-        !self.held(extent, exclusive) && !self.queued_before(u64::MAX, extent, exclusive)
-    }
-
-    /// `extent` widened to whole blocks.
-    fn widened(&self, extent: Extent) -> Extent {
-        let b = u64::from(self.block_size.bytes());
-        let start = extent.offset() / b * b;
-        Extent::new(start, extent.end().next_multiple_of(b) - start)
     }
 
     /// Ends trust in F. With `distrust`, every entry goes and the mark with it, and nothing else of the

@@ -1,0 +1,105 @@
+//! The frontend in use, whichever it is: whether it lives and is used, and its end.
+
+use std::time::{Duration, Instant};
+
+use super::{fuse, nbd, ublk};
+
+/// The frontend in use.
+pub(crate) enum Frontend {
+    Nbd(nbd::Server),
+    Fuse(fuse::Server),
+    Ublk(Box<ublk::Server>),
+}
+
+/// How often the daemon looks around while it serves.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How often a device that is to go is looked at while it is mounted.
+const IN_USE_NAP: Duration = Duration::from_millis(100);
+
+impl Frontend {
+    pub(crate) fn is_alive(&self) -> bool {
+        match self {
+            Frontend::Nbd(_) => true,
+            Frontend::Fuse(f) => f.is_alive(),
+            Frontend::Ublk(u) => u.is_alive(),
+        }
+    }
+
+    /// Whether it was used and no longer is, as far as the frontend can tell.
+    pub(crate) fn is_unused(&self) -> bool {
+        matches!(self, Frontend::Fuse(f) if f.is_unused())
+    }
+
+    /// Whether anybody uses it now. A ublk device it claims for a moment.
+    pub(crate) fn is_in_use(&self) -> bool {
+        match self {
+            Frontend::Nbd(n) => n.connections() > 0,
+            Frontend::Fuse(f) => f.is_open(),
+            Frontend::Ublk(u) => u.is_in_use(),
+        }
+    }
+
+    /// Whether another daemon can go on with the same device.
+    pub(crate) fn outlives_its_daemon(&self) -> bool {
+        matches!(self, Frontend::Ublk(device) if device.outlives_its_daemon())
+    }
+
+    /// `look` is called as while it serves, for as long as that takes.
+    pub(crate) fn stop(self, look: impl FnMut()) {
+        match self {
+            Frontend::Nbd(n) => {
+                let cut = n.shutdown(Duration::from_secs(4));
+                if cut > 0 {
+                    tracing::warn!("{cut} connections were cut");
+                }
+            }
+            Frontend::Fuse(f) => {
+                if let Err(e) = f.unmount() {
+                    tracing::error!("the FUSE mount cannot be ended: {e}");
+                }
+            }
+            Frontend::Ublk(u) => {
+                let path = u.path();
+                if u.is_in_use() {
+                    // What its file system has not written yet would be lost.
+                    tracing::warn!("{} is mounted: it is served until it is not", path.display());
+                    serve_on(|| u.is_alive() && u.is_in_use(), look);
+                }
+                if let Err(e) = u.stop() {
+                    tracing::error!("{} cannot be removed: {e}", path.display());
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a device that is to go is in use no more. Copies are made until then, so that the daemon looks around as before.
+fn serve_on(mut in_use: impl FnMut() -> bool, mut look: impl FnMut()) {
+    let mut next = Instant::now();
+    while in_use() {
+        if Instant::now() >= next {
+            look();
+            next = Instant::now() + LOOK_EVERY;
+        }
+        std::thread::sleep(IN_USE_NAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From SIGTERM on nobody looked, while the device served and copied for as long as it stayed mounted.
+    #[test]
+    fn who_is_to_end_looks_around_while_its_device_is_mounted() {
+        let (mut looked, mut mounted) = (0, 3);
+        let in_use = || {
+            mounted -= 1;
+            mounted > 0
+        };
+        serve_on(in_use, || looked += 1);
+        assert!(looked > 0);
+        serve_on(|| false, || panic!("nobody uses it"));
+    }
+}
