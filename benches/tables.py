@@ -49,8 +49,8 @@ VARIANTS = {
 # Of these there are tables of every scheme.
 COMPARED = ["", "mismatched", "nearline-hc310", "laptop-5400"]
 SCHEMES = {"none", "organ-pipe", "abr", "hot-files", "alis-heat", "alis-run", "borg", "sr-array", "fs2-static", "fs2-2005", "fs2", "B2o"}
-# Rows of the older designs, of a belief that `run` does not offer, and of what is `none`.
-NOT_MADE = {"90 % and more", "before item 10", "the same, believed to be 16 x 256 KiB"}
+# Rows of a belief that `run` does not offer, and of what is `none`.
+NOT_MADE = {"90 % and more", "the same, believed to be 16 x 256 KiB"}
 
 
 class Unknown(Exception):

@@ -147,7 +147,7 @@ pub struct ReadSeen<'a> {
     /// The first copy there was of its first block, read or not.
     pub first_copy: Option<BlockNo>,
     /// From dispatch to completion, with the wait in the device's own queue. Measured: without that, places of copies do not seem slow in a
-    /// crowd, more copies are read, and who goes on elsewhere loses more than is gained (docs/policy.md).
+    /// crowd, more copies are read, and who goes on elsewhere loses more than is gained (docs/experiments.md, "Slow places").
     pub measured: Nanos,
     /// The same without that wait: from when the drive was through with what it served before.
     pub served: Nanos,

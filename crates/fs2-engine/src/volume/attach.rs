@@ -377,7 +377,7 @@ impl Volume {
     }
 }
 
-/// For a volume of so many bytes whose drive nobody described. Measured: any drive's seeks serve better than none (docs/policy.md).
+/// For a volume of so many bytes whose drive nobody described. Measured: any drive's seeks serve better than none (docs/experiments.md, item 14).
 fn drive_of_today(bytes: u64) -> DriveProfile {
     let mut drive = DriveProfile::builtin("nearline-hc310").expect("it is built in");
     drive.fit(bytes.div_ceil(SECTOR_BYTES));

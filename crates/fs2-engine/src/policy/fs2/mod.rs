@@ -1,7 +1,8 @@
 //! The default policy: whole read runs in visit order, large free runs near the heat, choice by
 //! predicted positioning time with lookahead.
 //!
-//! `docs/policy.md` says how it works, what each part is worth on real traces and where its constants come from.
+//! `docs/policy.md` says how it works and what each part is worth on real traces, `docs/constants.md` where its constants come from,
+//! `docs/experiments.md` what was tried.
 
 mod admission;
 mod backlog;
@@ -63,7 +64,8 @@ const CONTINUES: std::ops::RangeInclusive<i64> = -2..=READS_AHEAD as i64;
 const COPY_GOES_ON: u8 = 128;
 
 /// Where the next read goes on it saves a positioning, but no more than this many times what reads take without copies: where the drive's
-/// cache has most of them, there is little to save. Measured on made-up mixtures (docs/policy.md): with 1 and 2 less is won, with 8 more lost.
+/// cache has most of them, there is little to save. Measured on made-up mixtures (docs/experiments.md, item 5): with 1 and 2 less is won,
+/// with 8 more lost.
 const GOING_ON: f64 = 4.0;
 
 /// A crowd is among the copies where more of its requests than this are reads of what has one. Measured on real traces: 0.25 to 0.75
