@@ -120,8 +120,70 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     assert!(said.code <= 1 && said.out.contains("its mode or times changed"), "{said:?}");
     assert_eq!(session(&path, &[]), Standing::Active);
 
-    // No room for a stamp, as in a full /run: nobody could tell a foreign writer.
+    // Nor by another boot, where a session or a refusal told of it.
+    let foreign = |at: u64| {
+        // A kernel's clock for files may stand still for 10 ms.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        file.write_at(&[at as u8], at << 20).unwrap();
+    };
+    let mended = || {
+        let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
+        assert!(said.code <= 1, "{said:?}");
+    };
+    for told_by in [&["--require-active"][..], &[]] {
+        assert_eq!(session(&path, &[]), Standing::Active);
+        foreign(21);
+        match told_by {
+            [] => assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince)),
+            options => {
+                let settings = Only::parse_from(["x"].iter().chain(options)).settings;
+                let refused = fs2d::daemon::open(&path, &settings).map(|_| ()).unwrap_err();
+                assert!(refused.to_string().contains("the backing was written"), "{refused}");
+            }
+        }
+        std::fs::remove_dir_all(dir.join("run")).unwrap();
+        std::fs::create_dir(dir.join("run")).unwrap();
+        assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::NoMark));
+        mended();
+    }
+    // From a check or copies made by hand on, before any session.
+    foreign(20);
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
+    mended();
+    let large = mkfs2_support::data_blocks(&path)[0].first().0;
+    ok(dir, MKFS2, &["replicate", "v", "--blocks", &format!("{large}-{}", large + 9), "--near", "12000"]);
+    foreign(19);
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
+    mended();
+    // While a session that changes nothing is there, and behind one that was killed.
+    let idle = || {
+        let settings = Only::parse_from(["x"]).settings;
+        let served = fs2d::daemon::open(&path, &settings).unwrap();
+        assert!(served.server.with_volume(|v| *v.standing() == Standing::Active));
+        served
+    };
+    let served = idle();
+    foreign(18);
+    assert!(served.end().unwrap().untouched);
+    drop(served);
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
+    mended();
     let stamp = dir.join(format!("run/{}.stamp", runtime::key_of(&path).unwrap()));
+    // What a session that was killed leaves.
+    let killed = || {
+        idle().end();
+        std::fs::rename(&stamp, stamp.with_extension("began")).unwrap();
+    };
+    killed();
+    assert_eq!(session(&path, &[]), Standing::Active, "nobody wrote");
+    killed();
+    foreign(17);
+    assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
+    mended();
+    assert_eq!(session(&path, &[]), Standing::Active);
+
+    // No room for a stamp, as in a full /run: nobody could tell a foreign writer.
     std::fs::create_dir(stamp.with_extension("stamp.new")).unwrap();
     assert_eq!(session(&path, &[]), Standing::Active);
     std::fs::remove_dir(stamp.with_extension("stamp.new")).unwrap();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fs2_control::quoted;
 use fs2_disk::{Disk, DriveProfile, Scheduler};
+use fs2_engine::offline::{self, Devices};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind, Standing, Volume};
 use fs2_store::{
     DelayStore, Direct, FileStore, Lock, LogStore, OpenError, OpenOptions, Store, StoreIo, UringStore,
@@ -207,6 +208,24 @@ fn remember_lost(device: &Path) {
     }
 }
 
+/// Erases the mark of a volume that was written since; whether one stood, or may stand still.
+fn erase_mark(store: &Arc<dyn Store>, table: Option<&Arc<dyn Store>>, device: &Path) -> bool {
+    let mut volume = StoreIo::new(&**store);
+    let mut apart = table.map(|t| StoreIo::new(&**t));
+    let apart = apart.as_mut().map(|t| -> &mut dyn fs2_block::WriteAt { t });
+    match offline::unmark(&mut Devices::new(&mut volume, apart)) {
+        Ok(unmarked) => unmarked.is_some(),
+        // Whatever it is, the attach finds it, too.
+        Err(e) => {
+            tracing::warn!(
+                "the mark of {} is not erased, though the volume was written: {e}",
+                device.display()
+            );
+            true
+        }
+    }
+}
+
 /// As [`open`], or goes on with what a former daemon has left, where that can be read and fits.
 pub(crate) fn open_with(
     device: &Path,
@@ -244,8 +263,9 @@ pub(crate) fn open_with(
             None
         }
     });
-    // An active session keeps no stamp in a file, but its hand-over has one; if that cannot be read, nobody knows.
-    let written_since = runtime::written_since(&file) || was_given && given.is_none();
+    // A hand-over has a stamp of its own; if that cannot be read, nobody knows.
+    let written = given.is_none() && runtime::written_since(&file) || was_given && given.is_none();
+    let left = runtime::has_any_stamp(device, &file);
     let flush_failed = lost_before(device, settings);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
     let mut belief = named.map(profile).transpose()?;
@@ -311,6 +331,8 @@ pub(crate) fn open_with(
         seed,
         ..EngineConfig::default()
     };
+    // Void for good: this boot knows who wrote, the next would not.
+    let written_since = written && (erase_mark(&store, table.as_ref(), device) || left);
     let attach = AttachOptions { written_since, passive: settings.passive, flush_failed };
     let next_connection = given.as_ref().map(|(_, next)| *next);
     let taken = given.and_then(|(hand_over, _)| {
@@ -355,10 +377,9 @@ pub(crate) fn open_with(
                 "nobody described the drive below {named}: a seek is taken to cost what it does on one of today; `fs2 calibrate` measures it, --belief takes that"
             );
         }
-        // From here on the backing changes; a stamp of before would speak against it. A plain device keeps it: what it
-        // said of a foreign writer must not be forgotten while the mark stands.
-        if let Err(e) = runtime::forget_stamp(device, &*store) {
-            tracing::warn!("the stamp of {named} cannot be removed: {e}");
+        // A plain device keeps the one of before: what that said of a foreign writer is to be said again.
+        if let Err(e) = runtime::begin_stamp(device, &*store) {
+            tracing::warn!("no stamp of {named} can be kept: {e}");
         }
     }
     let data_path = format!(
@@ -504,7 +525,12 @@ impl Served {
                     self.device.display(),
                     report.replicas
                 );
-                if let Err(e) = runtime::remember_stamp(&self.device, &**self.server.store()) {
+                let store = &**self.server.store();
+                let kept = match report.untouched {
+                    true => runtime::begun_stamp_stands(&self.device, store),
+                    false => runtime::remember_stamp(&self.device, store),
+                };
+                if let Err(e) = kept {
                     tracing::warn!(
                         "no stamp of {} can be kept, so that it counts as written: {e}",
                         self.device.display()

@@ -1,4 +1,7 @@
 //! Files of this boot: control sockets and the stamps by which a foreign writer is noticed.
+//!
+//! A backing's stamp is in `KEY.stamp` after a clean end, and in `KEY.began` from the beginning of an active session on: where that is killed,
+//! or changes nothing, its end is no reason to believe whoever wrote meanwhile.
 
 use std::fs::File;
 use std::io;
@@ -102,6 +105,11 @@ fn stamp_file(key: &str) -> PathBuf {
     runtime_dir().join(format!("{key}.stamp"))
 }
 
+/// Where the stamp of an active session's beginning is kept.
+fn began_file(stamp: &Path) -> PathBuf {
+    stamp.with_extension("began")
+}
+
 /// The file of a stamp by what it is of, as [`key_of`] names that.
 fn stamp_file_of(stamp: &Stamp) -> PathBuf {
     stamp_file(&match stamp.of {
@@ -122,10 +130,16 @@ enum Since {
     Written,
 }
 
-/// Whether the backing was written since a daemon of this boot left it cleanly, by whatever way leads to it. Where nothing is
-/// known (another boot, another machine), it was not; where what is known cannot be read, it was.
+/// Whether the backing was written since a daemon of this boot left it cleanly, or began a session that it did not end, by whatever way
+/// leads to it. Where nothing is known (another boot, another machine), it was not; where what is known cannot be read, it was.
 pub fn written_since(store: &dyn Store) -> bool {
-    let said = |now: &Stamp| since(&stamp_file_of(now), now);
+    let said = |now: &Stamp| {
+        let file = stamp_file_of(now);
+        match since(&file, now) {
+            Since::Unknown => since(&began_file(&file), now),
+            said => said,
+        }
+    };
     written(store.stamp().as_ref().map(said), &store.stamps_below().iter().map(said).collect::<Vec<_>>())
 }
 
@@ -174,22 +188,52 @@ pub fn has_any_stamp(path: &Path, store: &dyn Store) -> bool {
 /// # Errors
 /// What the system says, as where no room is left; the backing counts as written then.
 pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
-    let file = stamp_file(&key_of(path)?);
     make_runtime_dir()?;
-    let itself = match store.stamp() {
-        Some(stamp) => keep(&file, &stamp),
-        None => remove(&file),
-    };
-    store.stamps_below().iter().map(|stamp| keep(&stamp_file_of(stamp), stamp)).fold(itself, Result::and)
+    let remember = |file: &Path, stamp: &Stamp| keep(file, stamp).and_then(|()| remove(&began_file(file)));
+    by_all_ways(path, store, remember)
 }
 
-/// Forgets it, by whatever way leads to the backing: a tool of ours has written that, or an active session has begun.
+/// The same of the beginning of an active session: the backing changes from here on, and a stamp of before would speak against it.
+///
+/// # Errors
+/// As [`remember_stamp`].
+pub fn begin_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
+    make_runtime_dir()?;
+    by_all_ways(path, store, |file, stamp| keep(&began_file(file), stamp).and_then(|()| remove(file)))
+}
+
+/// The end of a session that has changed nothing: what was at its beginning counts, for whoever wrote since was somebody else.
+///
+/// # Errors
+/// As [`remember_stamp`].
+pub fn begun_stamp_stands(path: &Path, store: &dyn Store) -> io::Result<()> {
+    by_all_ways(path, store, |file, stamp| match std::fs::rename(began_file(file), file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => keep(file, stamp),
+        renamed => renamed,
+    })
+}
+
+/// Forgets it, by whatever way leads to the backing: what a daemon knew of it is no longer so, and no copy stands.
 ///
 /// # Errors
 /// What the system says; that there is none is no error.
 pub fn forget_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
-    let itself = remove(&stamp_file(&key_of(path)?));
-    store.stamps_below().iter().map(|stamp| remove(&stamp_file_of(stamp))).fold(itself, Result::and)
+    by_all_ways(path, store, |file, _| remove(file).and(remove(&began_file(file))))
+}
+
+/// Does something with the stamp's file of each way that leads to the backing; one that has no stamp (a file system that keeps no times,
+/// say) has none to be found either.
+fn by_all_ways(
+    path: &Path,
+    store: &dyn Store,
+    each: impl Fn(&Path, &Stamp) -> io::Result<()>,
+) -> io::Result<()> {
+    let file = stamp_file(&key_of(path)?);
+    let itself = match store.stamp() {
+        Some(stamp) => each(&file, &stamp),
+        None => remove(&file).and(remove(&began_file(&file))),
+    };
+    store.stamps_below().iter().map(|stamp| each(&stamp_file_of(stamp), stamp)).fold(itself, Result::and)
 }
 
 /// A stamp is there whole, or is empty and speaks against the backing: without any a foreign writer would go unnoticed.

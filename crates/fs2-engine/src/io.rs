@@ -202,6 +202,8 @@ pub struct Reply {
 pub const EIO: i32 = 5;
 /// Invalid argument.
 pub const EINVAL: i32 = 22;
+/// The volume does not do that as it is.
+pub const EOPNOTSUPP: i32 = 95;
 /// No space left below.
 pub const ENOSPC: i32 = 28;
 /// The volume is shutting down.

@@ -43,7 +43,9 @@ mod worth;
 pub use config::{DiscardMode, EngineConfig, Watermarks};
 pub use fs2_ext2::Freeze;
 pub use head::Head;
-pub use io::{Brought, EINVAL, EIO, ENOSPC, ESHUTDOWN, Io, IoData, IoId, IoOp, Outcome, Reply, Target};
+pub use io::{
+    Brought, EINVAL, EIO, ENOSPC, EOPNOTSUPP, ESHUTDOWN, Io, IoData, IoId, IoOp, Outcome, Reply, Target,
+};
 pub use log::{Batch, Captured, Log, Payload, RunId};
 pub use part::{Part, Without};
 pub use plant::Plant;

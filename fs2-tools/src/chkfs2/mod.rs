@@ -149,8 +149,6 @@ struct Before {
     /// What the mark is worth, as far as that can be told without its bitmaps; e2fsck's own changes make it worth nothing.
     found: Option<MarkFound>,
     written_since: bool,
-    /// What a daemon of this boot left says that nobody wrote since.
-    stamped: bool,
     /// The mark that stood: erased, where e2fsck may write.
     unmarked: Option<Unmarked>,
     /// What a write of e2fsck's would move.
@@ -286,18 +284,20 @@ impl<'a> Session<'a> {
                     return Err(self.stop(Problem::NoTable.into()));
                 }
                 Ok(report) => {
-                    self.keep_stamp(&volume, &before, &report);
+                    self.keep_stamp(&volume, &report);
                     break report;
                 }
                 Err(e) => return Err(self.stop(e)),
             }
             self.leave_to_e2fsck(volume);
         };
-        if full
-            && matches!(report.mark, MarkFound::Differs(_) | MarkFound::Token(_) | MarkFound::Valid)
+        let by_e2fsck =
+            full && matches!(report.mark, MarkFound::Differs(_) | MarkFound::Token(_) | MarkFound::Valid);
+        // It was e2fsck -f that changed the superblock, or mended what differed; a daemon erases the mark of what others wrote.
+        let erased = report.mark == MarkFound::None && before.found == Some(MarkFound::WrittenSince);
+        if (by_e2fsck || erased)
             && let Some(found) = before.found
         {
-            // It was e2fsck -f that changed the superblock, or mended what differed.
             report.mark = found;
         }
         let wrong = report.has_damage() || !before.marked;
@@ -315,13 +315,15 @@ impl<'a> Session<'a> {
     fn look(&mut self) -> Result<Before, Stop> {
         let volume = self.take_volume()?;
         let written_since = fs2d::runtime::written_since(&volume);
-        let stamped = fs2d::runtime::has_any_stamp(&self.args.device, &volume) && !written_since;
+        let left = fs2d::runtime::has_any_stamp(&self.args.device, &volume);
         let before = match self.with(&volume, offline::look) {
             Ok(look) => {
                 look.layout.unsupported().map_err(|e| self.stop(e.into()))?;
                 let sound = look.layout.is_clean() && !look.layout.has_errors();
                 let found = match look.mark {
                     Ok(MarkFound::Valid) if written_since => Some(MarkFound::WrittenSince),
+                    // A daemon that saw it has erased the mark.
+                    Ok(MarkFound::None) if written_since && left => Some(MarkFound::WrittenSince),
                     found => found.ok(),
                 };
                 let unmarked = self.unmark(&volume)?;
@@ -333,7 +335,6 @@ impl<'a> Session<'a> {
                     marked: found == Some(MarkFound::Valid) && sound,
                     found,
                     written_since,
-                    stamped,
                     stamps: unmarked.as_ref().and_then(|_| stamps(&volume)),
                     unmarked,
                     mounted_at: Some(mounted_at(&look.layout)),
@@ -342,7 +343,7 @@ impl<'a> Session<'a> {
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
                 let (marked, found, unmarked, stamps, mounted_at) = (false, None, None, None, None);
-                Before { marked, found, written_since, stamped, unmarked, stamps, mounted_at }
+                Before { marked, found, written_since, unmarked, stamps, mounted_at }
             }
             Err(e) => return Err(self.stop(e)),
         };
@@ -370,7 +371,8 @@ impl<'a> Session<'a> {
     /// again. Superblock and bitmaps tell nothing of that: they are what it writes last.
     fn put_back(&mut self, before: &Before) {
         let Some((unmarked, then)) = before.unmarked.as_ref().zip(before.stamps.as_ref()) else { return };
-        if self.code & UNCORRECTED != 0 {
+        // Of a volume that others wrote it is void, and the next boot would not know.
+        if self.code & UNCORRECTED != 0 || before.written_since {
             return;
         }
         let Ok(volume) = self.take_volume() else { return };
@@ -379,7 +381,7 @@ impl<'a> Session<'a> {
             return;
         }
         let again = self.with(&volume, |devices| offline::mark_again(devices, unmarked));
-        if matches!(again, Ok(true)) && before.stamped {
+        if matches!(again, Ok(true)) {
             let _ = fs2d::runtime::remember_stamp(&self.args.device, &volume);
         }
     }
@@ -451,14 +453,11 @@ impl<'a> Session<'a> {
             && (matches!(answer, "y" | "Y" | "yes") || answer.is_empty() && !report.foreign)
     }
 
-    /// Where only the mark was erased and written again, nobody has written since all the same.
-    fn keep_stamp(&self, volume: &FileStore, before: &Before, report: &CheckReport) {
-        let kept = match (report.written, report.restored) {
-            (false, true) if before.stamped => fs2d::runtime::remember_stamp(&self.args.device, volume),
-            (false, false) => Ok(()),
-            _ => fs2d::runtime::forget_stamp(&self.args.device, volume),
-        };
-        if let Err(e) = kept {
+    /// Where a mark was written, whoever writes from here on is noticed.
+    fn keep_stamp(&self, volume: &FileStore, report: &CheckReport) {
+        if (report.written || report.restored)
+            && let Err(e) = fs2d::runtime::remember_stamp(&self.args.device, volume)
+        {
             eprintln!(
                 "chkfs2: {}: the daemon's record of it cannot be renewed: {e}",
                 self.args.device.display()

@@ -9,7 +9,7 @@ use fs2_engine::offline::{self, Devices, OfflineError, ReplicateOptions, Replica
 use fs2_ext2::{BlockMap, Layout, lookup};
 use fs2_store::{FileStore, StoreIo};
 
-use super::{Bar, Refusal, forget_stamp, open};
+use super::{Bar, Refusal, open};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,7 +93,9 @@ pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refus
     };
     bar.clear();
     let done = done.map_err(refused)?;
-    forget_stamp(&args.device, &volume)?;
+    // Who writes from here on is noticed.
+    fs2d::runtime::remember_stamp(&args.device, &volume)
+        .map_err(|e| Refusal::io(&args.device, "done, but no record of it can be kept for the daemon", e))?;
     say(args, &done, out);
     Ok(())
 }

@@ -369,7 +369,8 @@ fn the_daemons_record_is_heeded_and_forgotten() {
         "{said:?}"
     );
     assert!(!said.out.contains("superblock"), "{said:?}");
-    assert!(!record.exists());
+    assert_ne!(std::fs::read_to_string(&record).unwrap(), stamp, "what is written from here on is noticed");
+    assert_eq!(run(dir, CHKFS2, &["-p", "v"]).code, 0);
     assert_eq!(active(&path), (replicas.len() - 1, 0));
 }
 

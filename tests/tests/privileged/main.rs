@@ -16,4 +16,5 @@ mod sigterm;
 mod suites;
 mod superblock_copy;
 mod top;
+mod trim;
 mod xfstests;

@@ -58,6 +58,7 @@ pub(super) struct Detach {
     descriptors: Vec<u8>,
     pages: Option<VecDeque<u32>>,
     marked: bool,
+    untouched: bool,
 }
 
 /// How a session ended.
@@ -67,6 +68,8 @@ pub struct DetachReport {
     pub marked: bool,
     /// Why there is no mark.
     pub why_not: Option<String>,
+    /// The volume is as the attach found it: nothing was written, not even the mark.
+    pub untouched: bool,
     /// Replicas in the table.
     pub replicas: usize,
 }
@@ -82,6 +85,7 @@ impl Volume {
                 descriptors: Vec::new(),
                 pages: None,
                 marked: false,
+                untouched: false,
             });
             self.log.clear();
             self.punches.clear();
@@ -103,7 +107,8 @@ impl Volume {
         }
         // A foreign writer noticed at the very end has it erased again.
         let marked = d.marked && self.mark == MarkState::Stands;
-        Some(DetachReport { marked, why_not: d.why_not.clone(), replicas: self.table.len() })
+        let untouched = d.untouched && marked;
+        Some(DetachReport { marked, why_not: d.why_not.clone(), untouched, replicas: self.table.len() })
     }
 
     /// Whether a mark may be written, as far as the session's history goes.
@@ -199,7 +204,7 @@ impl Volume {
         if self.mark == MarkState::Stands && !inactive && !self.planted(Plant::MarkKept) {
             // Nothing changed in this session: the mark that stands says what is so.
             let d = self.detach.as_mut().expect("detaching");
-            d.marked = true;
+            (d.marked, d.untouched) = (true, true);
             d.phase = Phase::Done;
             return;
         }

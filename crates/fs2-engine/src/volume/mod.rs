@@ -56,7 +56,7 @@ pub(crate) use inactive::NO_MARK;
 
 use crate::config::{EngineConfig, LONG_REST};
 use crate::head::Head;
-use crate::io::{EINVAL, EIO, ESHUTDOWN, Io, IoData, IoId, IoOp, Reply, Target};
+use crate::io::{EINVAL, EIO, EOPNOTSUPP, ESHUTDOWN, Io, IoData, IoId, IoOp, Reply, Target};
 use crate::log::Log;
 use crate::plant::Plant;
 use crate::policy::{Policy, Shape};
@@ -359,6 +359,11 @@ impl Volume {
             self.replies.push_back(refuse(EIO));
             return;
         }
+        if request.op == Op::Punch && self.standing != Standing::Active {
+            // R2: a trim of a volume that nobody checked would zero what its bitmaps do not know of yet. Who wants zeroes writes them.
+            self.replies.push_back(refuse(EOPNOTSUPP));
+            return;
+        }
         if request.op == Op::Flush {
             self.flush_arrives(now, request.id);
         } else if request.extent.is_empty() {
@@ -396,11 +401,7 @@ impl Volume {
             // R2: a punch is a discard only under a kernel mount of plain ext2, of blocks that it may free; else it is
             // write-zeroes.
             Op::Punch
-                if self.standing == Standing::Active
-                    && self
-                        .live
-                        .as_ref()
-                        .is_some_and(|l| l.is_mounted() && l.may_be_freed(request.extent)) =>
+                if self.live.as_ref().is_some_and(|l| l.is_mounted() && l.may_be_freed(request.extent)) =>
             {
                 Kind::Discard
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fs2_block::{ConnectionId, Extent, Flags, Op, Request, RequestId};
-use fs2_engine::DiscardMode;
+use fs2_engine::{DiscardMode, EOPNOTSUPP, Standing};
 
 use super::client::{Mode, Stage, Wish};
 use super::disk::SECTOR;
@@ -269,7 +269,10 @@ impl World {
             let ending = errno == ESHUTDOWN && self.session.ending;
             let stuck = self.session.mark_stuck() && s.request.op.changes_content();
             self.note("writes refused: the mark cannot be erased", u64::from(stuck && !s.hurt && !latched));
-            if !(s.hurt || latched || ending || stuck) {
+            let trusted = self.volume.as_ref().is_some_and(|v| *v.standing() == Standing::Active);
+            let punch = errno == EOPNOTSUPP && s.request.op == Op::Punch && !trusted;
+            self.note("punches refused: nobody vouches for what is free", u64::from(punch));
+            if !(s.hurt || latched || ending || stuck || punch) {
                 return Err(format!(
                     "answer: {:?} {} failed with {errno}, and nothing had failed below",
                     s.request.op, s.request.extent

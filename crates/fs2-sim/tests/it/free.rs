@@ -1,7 +1,9 @@
 //! What frees blocks and what takes them: watermarks, punches, discards.
 
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Op, Permille};
-use fs2_engine::{DiscardMode, EIO, EngineConfig, IoOp, WatermarkState, Watermarks};
+use fs2_engine::{
+    DiscardMode, EIO, EOPNOTSUPP, EngineConfig, Inactive, IoOp, Standing, WatermarkState, Watermarks,
+};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
@@ -189,8 +191,23 @@ fn a_punch_is_a_discard_only_under_a_mount() {
     // Frozen, also under a mount.
     s.superblock(false, 2);
     s.volume.foreign_writer(s.now);
-    s.other(Op::Punch, 1203, 1).unwrap();
-    assert_eq!((s.value(1203), s.volume.stats().discarded_blocks), (0, 1));
+    assert_eq!(s.other(Op::Punch, 1203, 1), Err(EOPNOTSUPP));
+    assert_eq!((s.value(1203), s.volume.stats().discarded_blocks), (0x101, 1));
+}
+
+/// Of a volume that nobody checked after a kill, a trim zeroed blocks of files that had been synced, for its bitmaps did not know of
+/// them yet.
+#[test]
+fn a_punch_of_a_volume_that_is_served_plain_is_refused() {
+    let mut device = image(&DATA, &[], 1300);
+    device[1024 + 58] = 0;
+    let mut s = Session::attach(device, config());
+    assert_eq!(*s.volume.standing(), Standing::Inactive(Inactive::NotClean));
+    s.write(1200, 2, 1).unwrap();
+    assert_eq!(s.other(Op::Punch, 1200, 1), Err(EOPNOTSUPP));
+    assert_eq!(s.value(1200), 0x101);
+    s.other(Op::WriteZeroes, 1201, 1).unwrap();
+    assert_eq!((s.value(1200), s.value(1201)), (0x101, 0));
 }
 
 /// While it is mounted a file system is grown by zeroing what lies behind its end, and its kernel zeroes inode tables.

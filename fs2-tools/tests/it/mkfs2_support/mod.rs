@@ -40,20 +40,26 @@ impl Said {
     }
 }
 
-/// Runs a program in a directory with a runtime directory of its own there.
+/// Runs a program in a directory with a runtime directory of its own there, which is kept where it was there before: else it is
+/// another boot, and nobody knows who wrote since.
 pub(crate) fn run(dir: &Path, program: &str, args: &[&str]) -> Said {
     run_os(dir, program, &args.iter().map(OsStr::new).collect::<Vec<_>>())
 }
 
 /// The same with names that need not be UTF-8.
 pub(crate) fn run_os(dir: &Path, program: &str, args: &[&OsStr]) -> Said {
+    let runtime = dir.join("run");
+    let kept = runtime.exists();
     let output = Command::new(program)
         .args(args)
         .current_dir(dir)
-        .env("FS2_RUNTIME_DIR", dir.join("run"))
+        .env("FS2_RUNTIME_DIR", &runtime)
         .env("LC_ALL", "C")
         .stdin(std::process::Stdio::null())
         .output();
+    if !kept {
+        let _ = std::fs::remove_dir_all(runtime);
+    }
     Said::of(output.unwrap_or_else(|e| panic!("{program}: {e}; these tests need e2fsprogs")))
 }
 
