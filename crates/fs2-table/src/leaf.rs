@@ -1,5 +1,5 @@
-//! A page in memory: 10 bytes an entry, and 6 to 9 for each run in which original and replica count up
-//! together.
+//! A page in memory: 10 bytes an entry, and as few bits as [`Pairs`] can do with for each run in which original and
+//! replica count up together.
 //!
 //! L1: entries are strictly ascending by replica, at most [`PAGE_ENTRIES`].
 //! L2: pieces are as long as they can be; the first begins at slot 0.
@@ -99,15 +99,11 @@ impl Piece {
 }
 
 /// Room for so many more is made at a time: most leaves are neither nearly empty nor full. Guess.
-const ROOM: usize = 4;
+const ROOM: usize = 2;
 /// Room for more than this is given back. Guess.
 const ROOM_MAX: usize = 32;
 
 impl Leaf {
-    pub(crate) fn with_room(entries: usize) -> Leaf {
-        Leaf { hashes: Vec::with_capacity(entries), warmth: Vec::with_capacity(entries), ..Leaf::default() }
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.hashes.len()
     }
@@ -224,36 +220,6 @@ impl Leaf {
         self.warmth.insert(slot, warmth);
     }
 
-    /// Inserts an entry behind all others.
-    pub(crate) fn push(&mut self, (entry, warmth): Item) {
-        assert!(!self.is_full(), "push into a full leaf");
-        let at = (entry.replica, entry.original);
-        let goes_on = self.starts.len().checked_sub(1).is_some_and(|i| {
-            let last = self.piece(i);
-            debug_assert!(last.end().0 <= entry.replica, "L1");
-            last.end() == at
-        });
-        if goes_on {
-            self.name_slots();
-        } else {
-            if !self.slots.is_empty() {
-                self.slots.push(self.hashes.len() as u8);
-            }
-            self.starts.push(at);
-        }
-        self.unverified += u16::from(warmth.trust() == Trust::Unverified);
-        self.hashes.push(entry.hash);
-        self.warmth.push(warmth);
-    }
-
-    /// Gives back the memory that [`Leaf::push`] took ahead.
-    pub(crate) fn shrink(&mut self) {
-        self.starts.shrink(0);
-        self.slots.shrink_to_fit();
-        self.hashes.shrink_to_fit();
-        self.warmth.shrink_to_fit();
-    }
-
     /// Removes the entries of slots `from..to`, at least one.
     pub(crate) fn remove(&mut self, from: usize, to: usize) {
         let gone = self.warmth[from..to].iter().filter(|w| w.trust() == Trust::Unverified).count();
@@ -290,8 +256,7 @@ impl Leaf {
 
     /// Keeps the entries of which `keep` says so.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(Entry) -> bool) {
-        let items: Vec<Item> = self.items().filter(|i| keep(i.0)).collect();
-        *self = items.into_iter().collect();
+        *self = self.items().filter(|i| keep(i.0)).collect();
     }
 
     pub(crate) fn items(&self) -> impl Iterator<Item = Item> {
@@ -390,12 +355,21 @@ impl Leaf {
     }
 }
 
+/// From entries in order, at most [`PAGE_ENTRIES`].
 impl FromIterator<Item> for Leaf {
     fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Leaf {
-        let items = items.into_iter();
-        let mut leaf = Leaf::with_room(items.size_hint().0);
-        items.for_each(|item| leaf.push(item));
-        leaf.shrink();
-        leaf
+        let items: Vec<Item> = items.into_iter().collect();
+        assert!(items.len() <= PAGE_ENTRIES, "{} entries in a leaf", items.len());
+        debug_assert!(items.is_sorted_by(|a, b| a.0.replica < b.0.replica), "L1");
+        let at = |slot: usize| (items[slot].0.replica, items[slot].0.original);
+        let goes_on = |slot: usize| slot > 0 && at(slot) == (at(slot - 1).0 + 1, at(slot - 1).1 + 1);
+        let slots: Vec<u8> = (0..items.len()).filter(|&slot| !goes_on(slot)).map(|slot| slot as u8).collect();
+        Leaf {
+            starts: slots.iter().map(|&slot| at(slot.into())).collect(),
+            slots: if slots.len() == items.len() { Vec::new() } else { slots.as_slice().into() },
+            hashes: items.iter().map(|(entry, _)| entry.hash).collect(),
+            warmth: items.iter().map(|&(_, warmth)| warmth).collect(),
+            unverified: items.iter().filter(|(_, w)| w.trust() == Trust::Unverified).count() as u16,
+        }
     }
 }

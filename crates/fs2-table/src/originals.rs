@@ -15,9 +15,8 @@ use fs2_block::BlockRange;
 const GRANULE: u32 = 64;
 /// Runs in a chunk at most.
 const CHUNK: usize = 512;
-/// A chunk of so many runs is divided rather than that each of them takes more memory. Guess: a chunk takes as much
-/// as 16 runs for itself.
-const DIVIDED: usize = 64;
+/// A chunk with fewer joins the next where both have room in one. Guess.
+const JOIN_BELOW: usize = 64;
 /// Room for so many more is made at a time. Guess.
 const ROOM: usize = 4;
 /// Room for more than this is given back. Guess.
@@ -130,11 +129,6 @@ impl Chunk {
         let len = self.lens.get(i).copied().unwrap_or(SINGLE);
         let trust = if len & UNVERIFIED != 0 { Trust::Unverified } else { Trust::Verified };
         Some(Run { original, replica, len: u32::from(len & !UNVERIFIED), trust })
-    }
-
-    /// Whether there is room for a run, and it does not make many others larger.
-    fn may_take(&self, run: &Run) -> bool {
-        self.len() < CHUNK && (self.len() < DIVIDED || self.starts.may_take(run.original))
     }
 
     fn insert(&mut self, i: usize, run: Run) {
@@ -281,7 +275,7 @@ impl Originals {
         let fill = CHUNK * 7 / 8;
         let mut chunk = Chunk::default();
         for run in runs {
-            if chunk.len() == fill || !chunk.may_take(&run) {
+            if chunk.len() == fill {
                 all.push_chunk(std::mem::take(&mut chunk));
             }
             let i = chunk.len();
@@ -546,14 +540,14 @@ impl Originals {
     fn insert_run(&mut self, run: Run) {
         self.runs += 1;
         let At { mut chunk, mut i } = self.lower_bound(run.key());
-        if self.chunks.get(chunk).is_none_or(|c| i == c.len() && !c.may_take(&run)) {
+        if self.chunks.get(chunk).is_none_or(|_| i == CHUNK) {
             // What arrives in order leaves full chunks behind.
             (chunk, i) = ((chunk + 1).min(self.chunks.len()), 0);
-            if self.chunks.get(chunk).is_none_or(|c| !c.may_take(&run)) {
+            if self.chunks.get(chunk).is_none_or(|c| c.len() == CHUNK) {
                 return self.insert_chunk(chunk, run.into());
             }
         }
-        while !self.chunks[chunk].may_take(&run) {
+        if self.chunks[chunk].len() == CHUNK {
             let half = self.chunks[chunk].len() / 2;
             let right = self.chunks[chunk].split_off(half);
             self.insert_chunk(chunk + 1, right);
@@ -580,7 +574,7 @@ impl Originals {
             return run;
         }
         self.firsts[at.chunk] = self.chunks[at.chunk].first();
-        if left < DIVIDED
+        if left < JOIN_BELOW
             && let Some(next) = self.chunks.get(at.chunk + 1)
             && left + next.len() <= CHUNK * 3 / 4
         {
@@ -589,5 +583,22 @@ impl Originals {
             self.chunks[at.chunk].append(*next);
         }
         run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrives_in_order_leaves_full_chunks_behind() {
+        let mut index = Originals::default();
+        (0..2000).for_each(|i| index.insert(3 * i, 2 * i + 100_000, Trust::Verified));
+        index.check();
+        assert_eq!(index.chunks.len(), 2000usize.div_ceil(CHUNK));
+        // Between two of them one begins.
+        index.insert(3 * CHUNK as u32 - 1, 7, Trust::Verified);
+        index.check();
+        assert!(index.chunks.iter().map(|c| c.len()).eq([CHUNK, 1, CHUNK, CHUNK, 2000 - 3 * CHUNK]));
     }
 }

@@ -1,45 +1,29 @@
 //! Pairs of block numbers in order, as small as they can be: what pages and the index keep of their entries' places.
 //!
-//! P1: a pair is one number of `width` bytes: above its first's difference from `first_base`, in the lower
+//! P1: a pair is one number of `width` bits: above its first's difference from `first_base`, in the lower
 //!     `second_bits` its second's from `second_base`. So numbers are in the order of their pairs.
 //! P2: pairs ascend, by the first number and where equal by the second; whoever inserts sees to that.
+//! P3: pair i lies in the bits from i * `width` on, the lowest of the first byte first; the eight bytes that it begins in are there.
 
 use std::ops::{Range, RangeInclusive};
 
-/// Bytes a pair may take; in the last all fit.
-const SMALL: usize = 5;
-const MIDDLE: usize = 6;
-const WHOLE: usize = 8;
-/// First numbers may differ by so many bits at least, and begin at a multiple of a quarter of that where there is room:
-/// what comes a little higher or lower is within reach. Guess.
-const FIRST_BITS: u32 = 12;
-const BELOW: u32 = 1 << (FIRST_BITS - 2);
+/// Bits that are within eight bytes wherever in a byte they begin. What needs more takes [`WHOLE`].
+const WIDTH_MAX: u32 = 57;
+const WHOLE: u32 = u64::BITS;
 /// Pairs that room is made for at a time: more would lie unused, fewer be moved more often. Guess.
-const ROOM: usize = 4;
+const ROOM: usize = 2;
 
-/// Five bytes a pair while the bits in which first numbers differ and those in which second ones do are forty together,
-/// six while they are 48, else eight.
-#[derive(Clone, Debug)]
+/// As many bits a pair as tell first numbers apart and second ones, from the lowest to the highest that there are. More are taken as soon
+/// as one lies outside; fewer are when pairs are collected anew.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs {
+    len: u32,
     first_base: u32,
     second_base: u32,
     second_bits: u8,
     width: u8,
-    bytes: Vec<u8>,
-}
-
-/// None yet.
-impl Default for Pairs {
-    fn default() -> Pairs {
-        Pairs { first_base: 0, second_base: 0, second_bits: 28, width: SMALL as u8, bytes: Vec::new() }
-    }
-}
-
-#[inline]
-fn number<const N: usize>(bytes: &[u8; N]) -> u64 {
-    let mut whole = [0; 8];
-    whole[..N].copy_from_slice(bytes);
-    u64::from_le_bytes(whole)
+    /// In words, for whole words are moved to make room between pairs.
+    words: Vec<[u8; 8]>,
 }
 
 /// Bits that a number needs.
@@ -47,9 +31,10 @@ fn bits(number: u32) -> u32 {
     u32::BITS - number.leading_zeros()
 }
 
-/// From where to count numbers from `low` to `high` in so many bits: from 0, or with as much room below as above.
-fn base(low: u32, high: u32, room: u32) -> u32 {
-    if bits(high) <= room { 0 } else { (low + (high - low).div_ceil(2)).saturating_sub(1 << (room - 1)) }
+/// From where to count numbers from `low` to `high` in the bits that their difference needs: with as much room below as above.
+fn base(low: u32, high: u32) -> u32 {
+    let half = (1u64 << bits(high - low) >> 1) as u32;
+    (low + (high - low).div_ceil(2)).saturating_sub(half)
 }
 
 /// From the lowest to the highest second number.
@@ -59,41 +44,41 @@ fn seconds(pairs: impl Iterator<Item = (u32, u32)>) -> RangeInclusive<u32> {
     low..=high
 }
 
+/// Words that hold so many pairs (P3).
+fn words(pairs: usize, width: usize) -> usize {
+    pairs.checked_sub(1).map_or(0, |last| (last * width / 8).div_ceil(8) + 1)
+}
+
 impl Pairs {
     /// No pairs yet; there may be some with numbers in these ranges.
     fn between(firsts: RangeInclusive<u32>, seconds: RangeInclusive<u32>) -> Pairs {
         let ((low, high), (second_low, second_high)) = (firsts.into_inner(), seconds.into_inner());
-        for width in [SMALL, MIDDLE] {
-            for first_base in [low & !(BELOW - 1), low] {
-                let room = (8 * width as u32 - bits(high - first_base).max(FIRST_BITS)).min(32);
-                if bits(second_high - second_low) <= room {
-                    let second_base = base(second_low, second_high, room);
-                    let (second_bits, width) = (room as u8, width as u8);
-                    return Pairs { first_base, second_base, second_bits, width, bytes: Vec::new() };
-                }
-            }
+        let (first_bits, second_bits) = (bits(high - low), bits(second_high - second_low));
+        // One at least: pairs without a bit would need no words.
+        let width = (first_bits + second_bits).max(1);
+        if width > WIDTH_MAX {
+            return Pairs { second_bits: u32::BITS as u8, width: WHOLE as u8, ..Pairs::default() };
         }
-        Pairs { second_bits: 32, width: WHOLE as u8, ..Pairs::default() }
+        Pairs {
+            first_base: base(low, high),
+            second_base: base(second_low, second_high),
+            second_bits: second_bits as u8,
+            width: width as u8,
+            ..Pairs::default()
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        // By constants: a division by a variable takes as long as a search.
-        match self.width() {
-            SMALL => self.bytes.len() / SMALL,
-            MIDDLE => self.bytes.len() / MIDDLE,
-            _ => self.bytes.len() / WHOLE,
-        }
+        self.len as usize
     }
 
     #[inline]
     pub(crate) fn get(&self, i: usize) -> Option<(u32, u32)> {
-        let pair = match self.width() {
-            SMALL => number(self.bytes.as_chunks::<SMALL>().0.get(i)?),
-            MIDDLE => number(self.bytes.as_chunks::<MIDDLE>().0.get(i)?),
-            _ => number(self.bytes.as_chunks::<WHOLE>().0.get(i)?),
-        };
-        let (first, second) = (pair >> self.second_bits, pair & ((1 << self.second_bits) - 1));
-        Some((self.first_base + first as u32, self.second_base + second as u32))
+        (i < self.len()).then(|| {
+            let pair = self.number(i * self.width());
+            let (first, second) = (pair >> self.second_bits, pair & ((1 << self.second_bits) - 1));
+            (self.first_base + first as u32, self.second_base + second as u32)
+        })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
@@ -125,53 +110,69 @@ impl Pairs {
     /// How many pairs come before this first number and this difference of the second.
     #[inline]
     fn before(&self, first: u32, second: u32) -> usize {
-        fn of<const N: usize>(bytes: &[u8], pair: u64) -> usize {
-            bytes.as_chunks().0.partition_point(|other: &[u8; N]| number(other) < pair)
-        }
         let Some(first) = first.checked_sub(self.first_base) else { return 0 };
         let pair = u64::from(first) << self.second_bits | u64::from(second);
-        match self.width() {
-            SMALL => of::<SMALL>(&self.bytes, pair),
-            MIDDLE => of::<MIDDLE>(&self.bytes, pair),
-            _ => of::<WHOLE>(&self.bytes, pair),
+        // Of those that may come before it: how many do for sure, and the bit that the first of the others begins at. In
+        // quarters, for three pairs are fetched in the time of one, and without branches: every second one would be
+        // foretold wrongly.
+        let (mut i, mut bit, mut n) = (0, 0, self.len());
+        let less = |bit| usize::from(self.number(bit) < pair);
+        while n > 3 {
+            let quarter = n / 4;
+            let step = quarter * self.width();
+            let quarters = less(bit + step) + less(bit + 2 * step) + less(bit + 3 * step);
+            i += quarters * quarter;
+            bit += quarters * step;
+            n -= 3 * quarter;
         }
-    }
-
-    /// Whether a pair with this first number can join the others without that each of them takes eight bytes, whatever
-    /// its second number is.
-    pub(crate) fn may_take(&self, first: u32) -> bool {
-        let (low, high) = self.ends().unwrap_or((first, first));
-        self.width() == WHOLE || bits(high.max(first) - low.min(first)) <= 8 * MIDDLE as u32 - u32::BITS
+        (0..n).fold(i, |i, k| i + less(bit + k * self.width()))
     }
 
     pub(crate) fn insert(&mut self, i: usize, pair: (u32, u32)) {
         self.reach(pair);
-        let (width, pair) = (self.width(), self.encode(pair));
-        if self.bytes.capacity() - self.bytes.len() < width {
-            self.bytes.reserve_exact(ROOM * width);
+        let width = self.width();
+        let all = words(self.len() + 1, width);
+        if all > self.words.capacity() {
+            self.words.reserve_exact(words(self.len() + ROOM, width) - self.words.len());
         }
-        self.bytes.splice(i * width..i * width, pair.into_iter().take(width));
-    }
-
-    pub(crate) fn push(&mut self, pair: (u32, u32)) {
-        self.insert(self.len(), pair);
+        self.words.resize(all, [0; 8]);
+        self.len += 1;
+        // Moves up what lies from the pair's place on.
+        let (from, kept) = (i * width, self.words[i * width / 64]);
+        let mut carry = 0;
+        for word in &mut self.words[from / 64..] {
+            let old = u64::from_le_bytes(*word);
+            *word = (old << (width - 1) << 1 | carry).to_le_bytes();
+            carry = old >> (64 - width);
+        }
+        self.restore(from, kept);
+        self.put(i, pair);
     }
 
     pub(crate) fn set(&mut self, i: usize, pair: (u32, u32)) {
         self.reach(pair);
-        let (width, pair) = (self.width(), self.encode(pair));
-        self.bytes[i * width..][..width].copy_from_slice(&pair[..width]);
+        self.put(i, pair);
     }
 
     /// Puts a pair in the place of one before it.
     pub(crate) fn move_down(&mut self, from: usize, to: usize) {
-        let width = self.width();
-        self.bytes.copy_within(from * width..(from + 1) * width, to * width);
+        self.write(to, self.number(from * self.width()));
     }
 
     pub(crate) fn remove(&mut self, pairs: Range<usize>) {
-        let width = self.width();
-        self.bytes.drain(pairs.start * width..pairs.end * width);
+        let (width, gone) = (self.width(), pairs.len());
+        let (to, by, shift) = (pairs.start * width, gone * width / 64, (gone * width % 64) as u32);
+        self.len -= gone as u32;
+        if pairs.start < self.len() {
+            let kept = self.words[to / 64];
+            let word = |words: &[[u8; 8]], i| words.get(i).map_or(0, |&word| u64::from_le_bytes(word));
+            for to in to / 64..words(self.len(), width) {
+                let (low, high) = (word(&self.words, to + by), word(&self.words, to + by + 1));
+                self.words[to] = (low >> shift | high << 1 << (63 - shift)).to_le_bytes();
+            }
+            self.restore(to, kept);
+        }
+        self.words.truncate(words(self.len(), width));
     }
 
     /// Takes the pairs from `at` on.
@@ -181,23 +182,23 @@ impl Pairs {
         right
     }
 
-    /// Pairs there is memory for beyond those that are there.
+    /// Pairs there is memory for beyond those that are there, about.
     pub(crate) fn room(&self) -> usize {
-        (self.bytes.capacity() - self.bytes.len()) / self.width()
+        (self.words.capacity() - self.words.len()) * 64 / self.width().max(1)
     }
 
     /// Gives back the memory beyond that for `room` more.
     pub(crate) fn shrink(&mut self, room: usize) {
-        self.bytes.shrink_to(self.bytes.len() + room * self.width());
+        self.words.shrink_to(words(self.len() + room, self.width()));
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.words.capacity() * size_of::<u64>()
     }
 
-    /// Asserts P2, and that there are whole pairs only.
+    /// Asserts P2 and P3.
     pub(crate) fn check(&self) {
-        assert_eq!(self.bytes.len() % self.width(), 0, "P1");
+        assert_eq!(self.words.len(), words(self.len(), self.width()), "P3");
         assert!(self.iter().is_sorted_by(|a, b| a < b), "P2");
     }
 
@@ -205,42 +206,64 @@ impl Pairs {
         usize::from(self.width)
     }
 
+    /// The pair that begins at a bit.
+    #[inline]
+    fn number(&self, bit: usize) -> u64 {
+        let bytes = self.words.as_flattened()[bit / 8..].first_chunk().expect("P3");
+        u64::from_le_bytes(*bytes) >> (bit % 8) & self.mask()
+    }
+
+    fn write(&mut self, i: usize, pair: u64) {
+        let (bit, mask) = (i * self.width(), self.mask());
+        let bytes = self.words.as_flattened_mut()[bit / 8..].first_chunk_mut().expect("P3");
+        let others = u64::from_le_bytes(*bytes) & !(mask << (bit % 8));
+        *bytes = (others | pair << (bit % 8)).to_le_bytes();
+    }
+
+    /// A pair's bits where they are the lowest.
+    #[inline]
+    fn mask(&self) -> u64 {
+        u64::MAX >> (64 - self.width)
+    }
+
+    /// Puts back what was before a bit in its word.
+    fn restore(&mut self, bit: usize, kept: [u8; 8]) {
+        let (word, mask) = (&mut self.words[bit / 64], u64::MAX << (bit % 64));
+        *word = (u64::from_le_bytes(*word) & mask | u64::from_le_bytes(kept) & !mask).to_le_bytes();
+    }
+
     /// The differences of a pair, where both can be written.
     fn differences(&self, (first, second): (u32, u32)) -> Option<(u64, u64)> {
         let first = u64::from(first.checked_sub(self.first_base)?);
         let second = u64::from(second.checked_sub(self.second_base)?);
-        let fit = first >> (8 * self.width - self.second_bits) == 0 && second >> self.second_bits == 0;
+        let fit = first >> (self.width - self.second_bits) == 0 && second >> self.second_bits == 0;
         fit.then_some((first, second))
     }
 
-    fn encode(&self, pair: (u32, u32)) -> [u8; 8] {
+    fn put(&mut self, i: usize, pair: (u32, u32)) {
         let (first, second) = self.differences(pair).expect("P1: it was seen to that it can be written");
-        (first << self.second_bits | second).to_le_bytes()
-    }
-
-    /// The lowest and the highest first number.
-    fn ends(&self) -> Option<(u32, u32)> {
-        Some((self.get(0)?.0, self.get(self.len() - 1)?.0))
+        self.write(i, first << self.second_bits | second);
     }
 
     /// Keeps P1: sees to it that a pair can be written.
     fn reach(&mut self, (first, second): (u32, u32)) {
-        if self.differences((first, second)).is_none() {
-            let (low, high) = self.ends().unwrap_or((first, first));
+        if self.len == 0 || self.differences((first, second)).is_none() {
+            let last = self.len().wrapping_sub(1);
+            let (low, high) = (self.get(0).map_or(first, |p| p.0), self.get(last).map_or(first, |p| p.0));
             let seconds = seconds(self.iter().chain([(first, second)]));
             let pairs = Pairs::between(low.min(first)..=high.max(first), seconds);
-            *self = pairs.with(self.len() + self.room(), self.iter());
+            *self = pairs.with(self.len() + ROOM, self.iter());
         }
     }
 
-    /// Takes pairs in the ranges it was made for.
+    /// Takes pairs in the ranges it was made for, with room for so many in all.
     fn with(mut self, room: usize, pairs: impl Iterator<Item = (u32, u32)>) -> Pairs {
-        let width = self.width();
-        self.bytes.reserve_exact(room * width);
-        for pair in pairs {
-            let pair = self.encode(pair);
-            self.bytes.extend_from_slice(&pair[..width]);
+        self.words = vec![[0; 8]; words(room, self.width())];
+        for (i, pair) in pairs.enumerate() {
+            self.put(i, pair);
+            self.len += 1;
         }
+        self.words.truncate(words(self.len(), self.width()));
         self
     }
 }
@@ -306,9 +329,7 @@ mod tests {
                         let i = plain.partition_point(|&p| p < (first, second));
                         prop_assert_eq!(pairs.lower_bound((first, second)), i);
                         if plain.get(i) != Some(&(first, second)) {
-                            let (may, before) = (pairs.may_take(first), pairs.width());
                             pairs.insert(i, (first, second));
-                            prop_assert!(!may || pairs.width() < WHOLE || before == WHOLE);
                             plain.insert(i, (first, second));
                         }
                     }
@@ -360,47 +381,56 @@ mod tests {
         }
     }
 
-    /// First numbers and second ones so far apart, of a hundred pairs.
-    fn width(first: u32, second: u32) -> usize {
-        let pairs: Pairs = (0..100).map(|i| (7_000_000 + i * first, 3_000_000_000 - i * second)).collect();
-        assert_eq!(pairs.memory_bytes(), 100 * pairs.width());
+    /// Bits of a pair, of so many whose first numbers and second ones are so far apart.
+    fn width(n: u32, first: u32, second: u32) -> usize {
+        let all: Vec<_> = (0..n).map(|i| (7_000_000 + i * first, 4_200_000_000 - i * second)).collect();
+        let pairs: Pairs = all.iter().copied().collect();
+        pairs.check();
+        assert!(pairs.iter().eq(all), "{n} pairs, {first} and {second} apart");
+        assert!(pairs.memory_bytes() * 8 < n as usize * pairs.width() + 128);
         pairs.width()
     }
 
     #[test]
-    fn small_where_they_lie_near_each_other() {
-        // 12 and 28 bits.
-        assert_eq!((width(1, 2_700_000), width(41, 2_700_000), width(40, 2_720_000)), (SMALL, SMALL, MIDDLE));
-        // 16 and 24.
-        assert_eq!((width(660, 169_000), width(660, 170_000)), (SMALL, MIDDLE));
-        // 16 and 32, 20 and 28; 17 and 32 are more than 48.
-        assert_eq!(
-            (width(660, 30_000_000), width(10_000, 2_700_000), width(700, 30_000_000)),
-            (MIDDLE, MIDDLE, WHOLE)
-        );
+    fn as_small_as_tells_them_apart() {
+        assert_eq!((width(1, 0, 0), width(2, 1, 0), width(2, 1, 1)), (1, 1, 2));
+        // 99 of 7 bits and less, 99 of 12 to 14.
+        assert_eq!((width(100, 1, 41), width(100, 1, 42), width(100, 1, 100)), (7 + 12, 7 + 13, 7 + 14));
+        assert_eq!((width(2, (1 << 30) - 1, (1 << 27) - 1), width(2, 1 << 30, (1 << 27) - 1)), (57, 64));
+        assert_eq!(width(300, 10_000_000, 13_000_000), 64);
+    }
+
+    #[test]
+    fn the_lowest_pair_may_be_the_first() {
+        let mut pairs = Pairs::default();
+        pairs.insert(0, (0, 0));
+        pairs.check();
+        assert_eq!((pairs.get(0), pairs.get(1), pairs.up_to(0)), (Some((0, 0)), None, 1));
     }
 
     #[test]
     fn what_lies_below_all_comes_before_all() {
-        let pairs: Pairs = [(BELOW, 5), (BELOW, 7)].into_iter().collect();
-        assert_eq!(pairs.lower_bound((BELOW - 1, 6)), 0);
-        assert_eq!(pairs.lower_bound((BELOW, 6)), 1);
+        let pairs: Pairs = [(1024, 5), (1024, 7)].into_iter().collect();
+        assert_eq!(pairs.lower_bound((1023, 6)), 0);
+        assert_eq!(pairs.lower_bound((1024, 6)), 1);
+        assert_eq!(pairs.lower_bound((1024, 4)), 0);
     }
 
     #[test]
-    fn numbers_as_far_apart_as_their_bits_tell_can_be_written() {
-        let ends = [(8, 1 << 30), (9, (1 << 30) + (1 << 28) - 1)];
-        let pairs: Pairs = ends.into_iter().collect();
-        assert_eq!((pairs.width(), pairs.iter().collect::<Vec<_>>()), (SMALL, ends.to_vec()));
-    }
-
-    #[test]
-    fn others_may_come_on_both_sides_of_what_lies_far_up() {
-        let far_up: Pairs = [(8, 4_000_000_000), (9, 4_000_000_001)].into_iter().collect();
-        assert_eq!(far_up.width(), SMALL);
-        assert!(far_up.differences((9, 4_000_000_000 - 130_000_000)).is_some());
-        assert!(far_up.differences((9, 4_000_000_000 + 130_000_000)).is_some());
-        let far_down: Pairs = [(8, 130_000_000)].into_iter().collect();
-        assert!(far_down.differences((9, 0)).is_some() && far_down.differences((9, (1 << 28) - 1)).is_some());
+    fn all_are_written_anew_only_where_they_take_more_bits_or_were_uneven() {
+        let anew = |all: &mut dyn Iterator<Item = (u32, u32)>| {
+            let (mut pairs, mut anew) = (Pairs::default(), 0);
+            for pair in all {
+                let before = (pairs.first_base, pairs.second_base, pairs.width);
+                pairs.insert(pairs.lower_bound(pair), pair);
+                anew += usize::from(before != (pairs.first_base, pairs.second_base, pairs.width));
+            }
+            pairs.check();
+            anew
+        };
+        let place = |i: u32| 1_000_000 + i * 60;
+        assert!(anew(&mut (0..500).map(|i| (place(i), place(i)))) < 80);
+        assert!(anew(&mut (0..500).rev().map(|i| (place(i), place(i)))) < 80);
+        assert!(anew(&mut (0..500).map(|i| (place(i), place(i * 219 % 500)))) < 80);
     }
 }

@@ -236,14 +236,12 @@ impl<'a> Recovery<'a> {
         self.report.pages_used += 1;
         self.report.pages_newer += u32::from(newer);
         self.report.entries += page.header.count as u64;
-        let mut leaf = Leaf::with_room(page.header.count);
-        for (slot, entry) in page.entries().enumerate() {
-            if self.allowed(entry) {
-                let (age, value) = page.warmth(slot);
-                leaf.push((entry, Warmth::new(FIRST_STEP, age, value, trust)));
-            }
-        }
-        leaf.shrink();
+        let allowed = page.entries().enumerate().filter(|&(_, entry)| self.allowed(entry));
+        let with_warmth = allowed.map(|(slot, entry)| {
+            let (age, value) = page.warmth(slot);
+            (entry, Warmth::new(FIRST_STEP, age, value, trust))
+        });
+        let leaf: Leaf = with_warmth.collect();
         let on_disk = match (leaf.len() == page.header.count && !newer, page.header.verified) {
             (false, _) => OnDisk::Unknown,
             (true, true) => OnDisk::Verified,

@@ -5,9 +5,9 @@
 
 use super::{Found, Report};
 use crate::Trust;
-use crate::leaf::{Item, Leaf};
+use crate::leaf::Item;
 use crate::originals::{Run, cut_at_granules};
-use crate::page::Entry;
+use crate::page::{Entry, PAGE_ENTRIES};
 use crate::table::OnDisk;
 use std::collections::BTreeMap;
 
@@ -55,8 +55,7 @@ fn rearrange(found: &mut [Found], pages: &[usize], generations: &mut Generations
     }
     let content = |e: Entry| (e.replica, e.original, e.hash);
     all.sort_by_key(|&((entry, _), generation)| (content(entry), generation));
-    let mut kept = Leaf::default();
-    let mut leaves = Vec::new();
+    let mut kept: Vec<Item> = Vec::with_capacity(all.len());
     for same in all.chunk_by(|a, b| a.0.0.replica == b.0.0.replica) {
         let (mut item, generation) = same[same.len() - 1];
         if same.len() > 1 {
@@ -69,16 +68,10 @@ fn rearrange(found: &mut [Found], pages: &[usize], generations: &mut Generations
         }
         generations.insert(item.0.replica, generation);
         kept.push(item);
-        if kept.is_full() {
-            leaves.push(std::mem::take(&mut kept));
-        }
-    }
-    if kept.len() > 0 {
-        leaves.push(kept);
     }
     // Never more leaves than pages: no leaf but the last is less than full.
-    for (&n, leaf) in pages.iter().zip(leaves) {
-        found[n].leaf = Some(Box::new(leaf));
+    for (&n, items) in pages.iter().zip(kept.chunks(PAGE_ENTRIES)) {
+        found[n].leaf = Some(Box::new(items.iter().copied().collect()));
     }
 }
 

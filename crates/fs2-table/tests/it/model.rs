@@ -539,21 +539,25 @@ fn scattered_over_the_largest_volume() {
 
 #[test]
 fn memory_for_an_entry() {
-    // Half a million replicas, placed in scrambled order, of originals scattered over the volume.
-    for (run, most) in [(32, 13), (8, 15), (4, 16), (1, 26)] {
+    // Half a million replicas, placed in scrambled order, of originals scattered over the volume; the last over half a TiB each.
+    for (run, apart, most) in [(32, 1, 12), (8, 1, 13), (4, 1, 14), (1, 1, 20), (1, 255, 23)] {
         let mut table = ReplicaTable::new(13_000_000, 1);
         let runs = 500_000 / run;
         let scrambled = |i: u32, by: u64| (u64::from(i) * by % u64::from(runs)) as u32;
         for i in 0..runs {
-            let original = 100_000_000 + scrambled(i, 104_729) * (3 * run + 1);
-            let replica = 1000 + scrambled(i, 7919) * (run + 1);
+            let original = 200_000_000 + scrambled(i, 104_729) * (3 * run + apart);
+            let replica = 1000 + scrambled(i, 7919) * (run + apart);
             for k in 0..run {
                 let (original, replica) = (BlockNo(original + k), BlockNo(replica + k));
                 table.insert(Replica { original, replica, hash: 0, trust: Trust::Verified }).unwrap();
             }
         }
         let bytes = table.memory_bytes();
-        assert!(bytes <= table.len() * most, "{bytes} bytes for {} entries in runs of {run}", table.len());
+        assert!(
+            bytes <= table.len() * most,
+            "{bytes} bytes for {} entries in runs of {run}, {apart} apart",
+            table.len()
+        );
         table.clear();
         assert!(table.memory_bytes() < 2_000_000);
     }
