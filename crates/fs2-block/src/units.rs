@@ -232,12 +232,6 @@ impl Extent {
         if self.len == 0 { 0 } else { self.end().div_ceil(SECTOR_BYTES) - self.offset / SECTOR_BYTES }
     }
 
-    /// Whether it begins and ends on block boundaries.
-    pub fn is_aligned(self, size: BlockSize) -> bool {
-        let b = u64::from(size.bytes());
-        self.offset.is_multiple_of(b) && self.len.is_multiple_of(b)
-    }
-
     /// Blocks it touches, whole or in part. What lies beyond 2³² blocks is left out: no ext2
     /// block is there.
     pub fn blocks_touched(self, size: BlockSize) -> BlockRange {
@@ -417,10 +411,6 @@ mod tests {
             let touched: std::collections::BTreeSet<u64> = (offset..offset + len).map(|b| b / 512).collect();
             prop_assert_eq!(e.sectors(), touched.len() as u64);
             prop_assert_eq!(e.sector(), Sector(offset / 512));
-            let whole = offset.is_multiple_of(1024) && len.is_multiple_of(1024);
-            prop_assert_eq!(e.is_aligned(BlockSize::B1024), whole);
-            let near = Extent::new(offset / 512 * 512, len / 512 * 512);
-            prop_assert_eq!(near.is_aligned(BlockSize::B1024), near.offset().is_multiple_of(1024) && near.len().is_multiple_of(1024));
         }
     }
 

@@ -268,11 +268,6 @@ impl Layout {
         self.groups[group as usize].block_bitmap
     }
 
-    /// The group whose block bitmap `block` is. A binary search.
-    pub fn group_of_bitmap(&self, block: BlockNo) -> Option<u32> {
-        self.bitmaps_in(BlockRange::new(block.0, block.0.saturating_add(1))).next().map(|(group, _)| group)
-    }
-
     /// The block bitmaps in `range`, in block order: group and block. One binary search.
     pub fn bitmaps_in(&self, range: BlockRange) -> impl Iterator<Item = (u32, BlockNo)> {
         let from = self.bitmaps.partition_point(|(block, _)| block.0 < range.start());

@@ -10,7 +10,7 @@ use crate::inode::{INODE_BYTES, Inode, MODE_REGULAR, TABLE_INO, offset_of};
 use crate::layout::Layout;
 use crate::liveness::overlay;
 use crate::problem::Problem;
-use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
+use fs2_block::{BlockRange, Extent, ReadAt};
 
 /// The mode of the table's file: regular, for root alone.
 pub const TABLE_MODE: u16 = MODE_REGULAR | 0o600;
@@ -122,11 +122,6 @@ impl TableFile {
     pub fn owns(&self, range: BlockRange) -> bool {
         let from = self.blocks.partition_point(|own| own.end() <= range.start());
         self.blocks.get(from).is_some_and(|own| own.overlaps(range))
-    }
-
-    /// Whether `block` is one of the file's.
-    pub fn owns_block(&self, block: BlockNo) -> bool {
-        self.owns(BlockRange::new(block.0, block.0.saturating_add(1)))
     }
 
     /// Number of blocks, data and indirect.

@@ -274,7 +274,7 @@ fn used_blocks_of_files(path: &Path) -> std::collections::BTreeMap<u32, u64> {
     let mut bytes = std::fs::read(path).unwrap();
     let layout = Layout::read(&mut bytes).unwrap();
     let file = TableFile::find(&layout, &mut bytes).unwrap().unwrap();
-    used_blocks(path).into_iter().filter(|(b, _)| !file.owns_block(BlockNo(*b))).collect()
+    used_blocks(path).into_iter().filter(|(b, _)| !file.owns(BlockRange::one(BlockNo(*b)))).collect()
 }
 
 #[test]

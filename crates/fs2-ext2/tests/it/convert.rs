@@ -527,7 +527,7 @@ fn a_table_keeps_off_files_of_every_kind() {
     for range in &table.blocks {
         assert!(table.owns(*range) && layout.static_metadata_in(*range).next().is_none());
         assert!(table.owns(BlockRange::new(range.start().saturating_sub(1), range.start() + 1)));
-        assert!(table.owns_block(range.first()));
+        assert!(table.owns(BlockRange::one(range.first())));
     }
     assert!(!table.owns(BlockRange::new(0, table.blocks[0].start())));
     assert!(!table.owns(BlockRange::EMPTY));

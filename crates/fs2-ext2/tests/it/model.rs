@@ -161,7 +161,7 @@ proptest! {
             let expected = block >= shape.blocks || volume.fixed.contains(&block);
             prop_assert_eq!(layout.is_static_metadata(BlockNo(block)), expected, "block {}", block);
             let group = layout.groups().iter().position(|d| d.block_bitmap.0 == block);
-            prop_assert_eq!(layout.group_of_bitmap(BlockNo(block)), group.map(|g| g as u32));
+            prop_assert_eq!(layout.bitmaps_in(BlockRange::one(BlockNo(block))).next(), group.map(|g| (g as u32, BlockNo(block))));
             if (first..shape.blocks).contains(&block) {
                 let g = layout.group_of(BlockNo(block));
                 prop_assert!(layout.group_blocks(g).contains(BlockNo(block)));
@@ -232,10 +232,10 @@ proptest! {
             prop_assert_eq!(rest[0].offset(), one[0].offset());
             prop_assert_eq!(rest.iter().map(|e| e.len()).sum::<u64>(), bytes - at);
             let blocks = one[0].blocks_touched(size);
-            prop_assert!(table.owns(blocks) && table.owns_block(blocks.first()));
+            prop_assert!(table.owns(blocks) && table.owns(BlockRange::one(blocks.first())));
         }
         for block in 0..shape.blocks {
-            prop_assert_eq!(table.owns_block(BlockNo(block)), taken.contains(&block));
+            prop_assert_eq!(table.owns(BlockRange::one(BlockNo(block))), taken.contains(&block));
         }
         // Exactly those blocks are in use now, and the counts say so.
         let mut free_now = 0;

@@ -255,11 +255,6 @@ impl Device {
         self.cache.len()
     }
 
-    /// The blocks of the write in the cache at `index`.
-    pub fn cached_blocks(&self, index: usize) -> impl Iterator<Item = u32> + '_ {
-        self.cache[index].blocks.iter().map(|b| b.0)
-    }
-
     /// Power is lost; of the writes in the cache those with their bit in `keep` survive.
     pub fn power_loss(&mut self, keep: u64) {
         for (i, c) in std::mem::take(&mut self.cache).into_iter().enumerate() {

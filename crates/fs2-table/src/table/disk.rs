@@ -140,14 +140,6 @@ impl ReplicaTable {
         self.changed(page);
     }
 
-    /// Every page of the table is to be written, also those never used.
-    pub fn set_all_dirty(&mut self) {
-        self.know_pages(self.pages_max);
-        for page in 0..self.pages_max {
-            self.mark_dirty(page);
-        }
-    }
-
     /// The pages, not dirty, whose verified flag on disk is not the one they would be written
     /// with. Before a mark these and the dirty ones are to be written.
     pub fn pages_needing_flag_change(&self, verified_allowed: bool) -> impl Iterator<Item = u32> {

@@ -192,23 +192,6 @@ fn pages_that_became_empty_are_written_as_zero() {
 }
 
 #[test]
-fn all_pages_dirty_includes_those_never_used() {
-    let mut table = filled(10, Verified);
-    table.set_all_dirty();
-    table.check();
-    let mut image = Image::new(12);
-    image.bytes.fill(0xee);
-    assert_eq!(image.flush(&mut table, false), 12);
-    let (back, report) = image.recover(limits(1, true));
-    assert!(report.is_clean() && back.iter().eq(table.iter()));
-    // The table goes on working with the pages it has been told of.
-    for k in 0..2000 {
-        table.insert(entry(7500 + k, 10_000 + k, 0, Verified)).unwrap();
-    }
-    table.check();
-}
-
-#[test]
 fn a_torn_page_is_found_or_is_one_of_the_two() {
     let mut image = Image::new(3);
     let mut table = filled(200, Verified);
