@@ -131,10 +131,16 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
         let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
         assert!(said.code <= 1, "{said:?}");
     };
-    for told_by in [&["--require-active"][..], &[]] {
+    let large = mkfs2_support::data_blocks(&path)[0].first().0;
+    let replicate = ["replicate", "v", "--blocks", &format!("{large}-{}", large + 9), "--near", "12000"];
+    for told_by in [&["--require-active"][..], &["replicate"], &[]] {
         assert_eq!(session(&path, &[]), Standing::Active);
         foreign(21);
         match told_by {
+            ["replicate"] => {
+                let said = mkfs2_support::run(dir, MKFS2, &replicate);
+                assert!(said.code == 1 && said.err.contains("the volume was written"), "{said:?}");
+            }
             [] => assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince)),
             options => {
                 let settings = Only::parse_from(["x"].iter().chain(options)).settings;
@@ -151,8 +157,7 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     foreign(20);
     assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
     mended();
-    let large = mkfs2_support::data_blocks(&path)[0].first().0;
-    ok(dir, MKFS2, &["replicate", "v", "--blocks", &format!("{large}-{}", large + 9), "--near", "12000"]);
+    ok(dir, MKFS2, &replicate);
     foreign(19);
     assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
     mended();

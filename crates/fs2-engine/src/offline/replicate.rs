@@ -48,7 +48,7 @@ pub struct Replicated {
 ///
 /// # Errors
 /// Before anything is written: as [`super::check`]; [`OfflineError::NotMarked`] for a volume that would
-/// not be served active; [`OfflineError::NotToCopy`], [`OfflineError::TableFull`],
+/// not be served active, whose mark is erased where the volume was written since; [`OfflineError::NotToCopy`], [`OfflineError::TableFull`],
 /// [`OfflineError::NoRoom`]. Device errors later leave the volume without a mark.
 pub fn replicate(
     devices: &mut Devices<'_>,
@@ -60,11 +60,13 @@ pub fn replicate(
     let place = Place::find(devices, &layout)?;
     let found = place.slots(devices.home())?;
     refuse_other_volume(devices, &found, &layout)?;
-    let stands = Stands::of(&found, &place)?;
-    let mark = match mark_found(&found, &stands, &layout, &mut *devices.volume) {
-        MarkFound::Valid if options.written_since => MarkFound::WrittenSince,
-        mark => mark,
-    };
+    let mut stands = Stands::of(&found, &place)?;
+    let mark = mark_found(&found, &stands, &layout, &mut *devices.volume);
+    if mark == MarkFound::Valid && options.written_since {
+        // Void for good: this boot knows who wrote, the next would not.
+        stands.erase_mark(&place, devices)?;
+        return Err(OfflineError::NotMarked(MarkFound::WrittenSince));
+    }
     if mark != MarkFound::Valid {
         return Err(OfflineError::NotMarked(mark));
     }
