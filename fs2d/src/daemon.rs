@@ -343,6 +343,7 @@ pub(crate) fn open_with(
             .inspect_err(|why| tracing::warn!("the former daemon's session does not go on: {why}"))
             .ok()
     });
+    let goes_on = taken.is_some();
     let attached = match taken {
         Some(taken) => Ok(taken),
         None => {
@@ -377,8 +378,8 @@ pub(crate) fn open_with(
                 "nobody described the drive below {named}: a seek is taken to cost what it does on one of today; `fs2 calibrate` measures it, --belief takes that"
             );
         }
-        // A plain device keeps the one of before: what that said of a foreign writer is to be said again.
-        if let Err(e) = runtime::begin_stamp(device, &*store) {
+        // A plain device keeps the one of before: what that said of a foreign writer is to be said again. So does a session that goes on.
+        if !goes_on && let Err(e) = runtime::begin_stamp(device, &*store) {
             tracing::warn!("no stamp of {named} can be kept: {e}");
         }
     }

@@ -199,7 +199,11 @@ pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
 /// As [`remember_stamp`].
 pub fn begin_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
     make_runtime_dir()?;
-    by_all_ways(path, store, |file, stamp| keep(&began_file(file), stamp).and_then(|()| remove(file)))
+    by_all_ways(path, store, |file, stamp| {
+        let kept = keep(&began_file(file), stamp);
+        // In any case: one that is there means a clean end.
+        remove(file).and(kept)
+    })
 }
 
 /// The end of a session that has changed nothing: what was at its beginning counts, for whoever wrote since was somebody else.
