@@ -188,6 +188,18 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     mended();
     assert_eq!(session(&path, &[]), Standing::Active);
 
+    // A mark that was written below a mount whose daemon had died knows nothing of what the kernel has allocated.
+    assert_eq!(session(&path, &["--again"]), Standing::Inactive(Inactive::Orphaned));
+    assert_eq!(session(&path, &[]), Standing::Active);
+    // An image that is renamed while it is served keeps its record.
+    let served = idle();
+    std::fs::rename(&path, dir.join("renamed")).unwrap();
+    served.end();
+    drop(served);
+    std::fs::rename(dir.join("renamed"), &path).unwrap();
+    assert!(stamp.exists() && !stamp.with_extension("began").exists());
+    mended();
+
     // No room for a stamp, as in a full /run: nobody could tell a foreign writer.
     std::fs::create_dir(stamp.with_extension("stamp.new")).unwrap();
     assert_eq!(session(&path, &[]), Standing::Active);

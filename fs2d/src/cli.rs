@@ -203,6 +203,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     if let Some(served) = passed.served {
         tracing::warn!("the former daemon of this service ended; its clients may go on");
         programs_wait(&mut settings);
+        if let Some(record) = settings.record.take() {
+            tracing::warn!("{} ended with the former daemon", record.display());
+        }
         settings.instead_of = Some(served);
     }
     if manager.is_there() {
@@ -240,9 +243,10 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         let (served, stop, place, last) = (served.clone(), stop.clone(), place.clone(), last.clone());
         let next = next.clone();
         Arc::new(move |command| match command {
-            Command::Upgrade { program } if outlives && program.is_absolute() => {
-                go_on_as(program, &next, &stop, &place)
-            }
+            Command::Upgrade { program } if outlives && program.is_absolute() => match served.moved() {
+                Some(what) => Reply::error(what, &place, "move it back, or fs2 umount and mount again"),
+                None => go_on_as(program, &next, &stop, &place),
+            },
             command => answer(command, &served, &stop, &place, &last),
         })
     };

@@ -263,12 +263,22 @@ pub(crate) fn open_with(
             None
         }
     });
+    // What a session wrote moves the stamp of its beginning, but not while the mark stands.
+    let (began, since) = (runtime::stamps(&file), runtime::written_since(&file));
+    let given = given.filter(|(left, _)| !since || !left.mark_stands());
     // A hand-over has a stamp of its own; if that cannot be read, nobody knows.
-    let written = given.is_none() && runtime::written_since(&file) || was_given && given.is_none();
+    let written = given.is_none() && (since || was_given);
     let left = runtime::has_any_stamp(device, &file);
     let flush_failed = lost_before(device, settings);
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
-    let mut belief = named.map(profile).transpose()?;
+    let mut belief = match named.map(profile).transpose() {
+        // Programs wait for the volume, and not for what is believed of its drive.
+        Err(e) if settings.again => {
+            tracing::error!("{e}; served as if nobody had described the drive");
+            None
+        }
+        belief => belief?,
+    };
     if let Some(p) = &mut belief
         && let Some(extended) = p.fit(file.size_bytes().div_ceil(512))
     {
@@ -333,7 +343,7 @@ pub(crate) fn open_with(
     };
     // Void for good: this boot knows who wrote, the next would not.
     let written_since = written && (erase_mark(&store, table.as_ref(), device) || left);
-    let attach = AttachOptions { written_since, passive: settings.passive, flush_failed };
+    let attach = AttachOptions { written_since, passive: settings.passive, orphaned: false, flush_failed };
     let next_connection = given.as_ref().map(|(_, next)| *next);
     let taken = given.and_then(|(hand_over, _)| {
         let mut io = StoreIo::new(&*store);
@@ -344,6 +354,8 @@ pub(crate) fn open_with(
             .ok()
     });
     let goes_on = taken.is_some();
+    // Programs may use it: what their kernel has allocated is in its memory, and a mark that somebody wrote meanwhile knows nothing of it.
+    let attach = AttachOptions { orphaned: settings.again && !goes_on, ..attach };
     let attached = match taken {
         Some(taken) => Ok(taken),
         None => {
@@ -379,7 +391,7 @@ pub(crate) fn open_with(
             );
         }
         // A plain device keeps the one of before: what that said of a foreign writer is to be said again. So does a session that goes on.
-        if !goes_on && let Err(e) = runtime::begin_stamp(device, &*store) {
+        if !goes_on && let Err(e) = runtime::begin_stamp(&began) {
             tracing::warn!("no stamp of {named} can be kept: {e}");
         }
     }
@@ -490,6 +502,15 @@ impl Served {
         crate::metrics::page(&crate::metrics::Measured { status: &status, reads: &reads, writes: &writes })
     }
 
+    /// What another program would look for in vain where this one has it open; `None` where all is there.
+    pub(crate) fn moved(&self) -> Option<String> {
+        if FileStore::identity_at(&self.device).ok().as_ref() != Some(&self.identity) {
+            return Some(format!("{} is no longer what is served", self.device.display()));
+        }
+        let table = self.table.as_ref().filter(|path| !path.exists());
+        table.map(|path| format!("{} is not there any more", path.display()))
+    }
+
     /// The end for a successor's sake: what it needs to go on, or why it cannot. Nothing is written any more.
     pub(crate) fn leave(&self, connection: fs2_block::ConnectionId) -> Result<Vec<u8>, String> {
         self.ended.store(true, Ordering::SeqCst);
@@ -528,8 +549,8 @@ impl Served {
                 );
                 let store = &**self.server.store();
                 let kept = match report.untouched {
-                    true => runtime::begun_stamp_stands(&self.device, store),
-                    false => runtime::remember_stamp(&self.device, store),
+                    true => runtime::begun_stamp_stands(store),
+                    false => runtime::remember_stamp(store),
                 };
                 if let Err(e) = kept {
                     tracing::warn!(

@@ -145,8 +145,9 @@ pub fn written_since(store: &dyn Store) -> bool {
 
 /// By what is said of a backing, and of what is below it, down to the file where a loop device has all of one.
 fn written(itself: Option<Since>, below: &[Since]) -> bool {
-    // Whoever wrote through the loop device wrote the file: it says more than that the device was set up anew.
-    let by_the_file = below.last() == Some(&Since::Same);
+    // Whoever wrote through the loop device wrote the file: it says more than that the device was set up anew. One that was not served is
+    // another file.
+    let by_the_file = matches!(below.last(), Some(Since::Same | Since::Unknown));
     itself.iter().chain(below).any(|since| match since {
         Since::Unknown | Since::Same => false,
         Since::OtherDisk => !by_the_file,
@@ -183,23 +184,28 @@ pub fn has_any_stamp(path: &Path, store: &dyn Store) -> bool {
     has_stamp(path) || store.stamps_below().iter().any(|stamp| stamp_file_of(stamp).exists())
 }
 
+/// The stamps of a backing as it is now: its own, and those of what is below it.
+pub fn stamps(store: &dyn Store) -> Vec<Stamp> {
+    store.stamp().into_iter().chain(store.stamps_below().iter().cloned()).collect()
+}
+
 /// Remembers the backing's state at a clean end, after the last flush, by whatever way leads to it.
 ///
 /// # Errors
 /// What the system says, as where no room is left; the backing counts as written then.
-pub fn remember_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
+pub fn remember_stamp(store: &dyn Store) -> io::Result<()> {
     make_runtime_dir()?;
-    let remember = |file: &Path, stamp: &Stamp| keep(file, stamp).and_then(|()| remove(&began_file(file)));
-    by_all_ways(path, store, remember)
+    each(&stamps(store), |file, stamp| keep(file, stamp).and_then(|()| remove(&began_file(file))))
 }
 
-/// The same of the beginning of an active session: the backing changes from here on, and a stamp of before would speak against it.
+/// The same of the beginning of an active session, whose stamps these are: the backing changes from then on, and one of before would speak
+/// against it.
 ///
 /// # Errors
 /// As [`remember_stamp`].
-pub fn begin_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
+pub fn begin_stamp(began: &[Stamp]) -> io::Result<()> {
     make_runtime_dir()?;
-    by_all_ways(path, store, |file, stamp| {
+    each(began, |file, stamp| {
         let kept = keep(&began_file(file), stamp);
         // In any case: one that is there means a clean end.
         remove(file).and(kept)
@@ -210,8 +216,8 @@ pub fn begin_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`remember_stamp`].
-pub fn begun_stamp_stands(path: &Path, store: &dyn Store) -> io::Result<()> {
-    by_all_ways(path, store, |file, stamp| match std::fs::rename(began_file(file), file) {
+pub fn begun_stamp_stands(store: &dyn Store) -> io::Result<()> {
+    each(&stamps(store), |file, stamp| match std::fs::rename(began_file(file), file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => keep(file, stamp),
         renamed => renamed,
     })
@@ -221,23 +227,13 @@ pub fn begun_stamp_stands(path: &Path, store: &dyn Store) -> io::Result<()> {
 ///
 /// # Errors
 /// What the system says; that there is none is no error.
-pub fn forget_stamp(path: &Path, store: &dyn Store) -> io::Result<()> {
-    by_all_ways(path, store, |file, _| remove(file).and(remove(&began_file(file))))
+pub fn forget_stamp(store: &dyn Store) -> io::Result<()> {
+    each(&stamps(store), |file, _| remove(file).and(remove(&began_file(file))))
 }
 
-/// Does something with the stamp's file of each way that leads to the backing; one that has no stamp (a file system that keeps no times,
-/// say) has none to be found either.
-fn by_all_ways(
-    path: &Path,
-    store: &dyn Store,
-    each: impl Fn(&Path, &Stamp) -> io::Result<()>,
-) -> io::Result<()> {
-    let file = stamp_file(&key_of(path)?);
-    let itself = match store.stamp() {
-        Some(stamp) => each(&file, &stamp),
-        None => remove(&file).and(remove(&began_file(&file))),
-    };
-    store.stamps_below().iter().map(|stamp| each(&stamp_file_of(stamp), stamp)).fold(itself, Result::and)
+/// Does something with each stamp and its file. Not by a path: what was opened may have another name meanwhile, and its name something else.
+fn each(stamps: &[Stamp], each: impl Fn(&Path, &Stamp) -> io::Result<()>) -> io::Result<()> {
+    stamps.iter().map(|stamp| each(&stamp_file_of(stamp), stamp)).fold(Ok(()), Result::and)
 }
 
 /// A stamp is there whole, or is empty and speaks against the backing: without any a foreign writer would go unnoticed.
@@ -415,7 +411,7 @@ mod tests {
         for itself in [None, Some(Unknown), Some(Same), Some(OtherDisk)] {
             assert!(!written(itself, &[Same]) && !written(itself, &[OtherDisk, Same]));
             assert!(written(itself, &[Written]) && written(itself, &[Same, Written]));
-            assert_eq!(written(itself, &[Unknown]), itself == Some(OtherDisk));
+            assert!(!written(itself, &[Unknown]), "another file, never served");
             assert_eq!(written(itself, &[]), itself == Some(OtherDisk));
             assert!(written(itself, &[OtherDisk]) && written(itself, &[Written, Same]));
         }

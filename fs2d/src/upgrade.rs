@@ -183,15 +183,30 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().write_all_at(&image, 0).unwrap();
         // Written or not; or nobody can tell, for what was left is of a version that this program does not know.
-        for (written, known) in [(false, true), (true, true), (false, false)] {
+        // Before it left, for the third: that session had changed nothing.
+        let again = || {
+            file.as_file().write_all_at(&image, 0).unwrap();
+            let options = fs2_store::OpenOptions { lock: fs2_store::Lock::None, ..Default::default() };
+            crate::runtime::forget_stamp(&fs2_store::FileStore::open(file.path(), options).unwrap()).unwrap();
+        };
+        let write = || {
+            // Longer than the clock that stamps files takes for a step.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            file.as_file().write_all_at(&[9], 1500 << 10).unwrap();
+        };
+        for (written, known, before) in
+            [(false, true, false), (true, true, false), (true, true, true), (false, false, false)]
+        {
+            again();
             let served = open_with(file.path(), &settings, None, &Stop::default()).unwrap();
             assert!(served.server.with_volume(|v| *v.standing() == Standing::Active));
+            if written && before {
+                write();
+            }
             let mut left = served.leave(ConnectionId(1)).unwrap();
             drop(served);
-            if written {
-                // Longer than the clock that stamps files takes for a step.
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                file.as_file().write_all_at(&[9], 1500 << 10).unwrap();
+            if written && !before {
+                write();
             }
             if !known {
                 left.truncate(20);
@@ -206,6 +221,7 @@ mod tests {
             // Not its end: that would leave a record of the file behind.
             let _ = next.leave(ConnectionId(1));
         }
+        again();
     }
 
     #[test]

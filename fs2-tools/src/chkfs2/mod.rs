@@ -280,7 +280,7 @@ impl<'a> Session<'a> {
                     let undone = self.with(&volume, |devices| offline::undo(devices, &mut |_| {}));
                     self.tell_taken_away(&why, undone.map_err(|e| self.stop(e))?.scrubbed, out);
                     self.code |= CORRECTED;
-                    let _ = fs2d::runtime::forget_stamp(&self.args.device, &volume);
+                    let _ = fs2d::runtime::forget_stamp(&volume);
                     return Err(self.stop(Problem::NoTable.into()));
                 }
                 Ok(report) => {
@@ -382,7 +382,7 @@ impl<'a> Session<'a> {
         }
         let again = self.with(&volume, |devices| offline::mark_again(devices, unmarked));
         if matches!(again, Ok(true)) {
-            let _ = fs2d::runtime::remember_stamp(&self.args.device, &volume);
+            let _ = fs2d::runtime::remember_stamp(&volume);
         }
     }
 
@@ -456,7 +456,7 @@ impl<'a> Session<'a> {
     /// Where a mark was written, whoever writes from here on is noticed.
     fn keep_stamp(&self, volume: &FileStore, report: &CheckReport) {
         if (report.written || report.restored)
-            && let Err(e) = fs2d::runtime::remember_stamp(&self.args.device, volume)
+            && let Err(e) = fs2d::runtime::remember_stamp(volume)
         {
             eprintln!(
                 "chkfs2: {}: the daemon's record of it cannot be renewed: {e}",

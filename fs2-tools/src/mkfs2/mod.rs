@@ -442,7 +442,7 @@ impl TablePlace {
 
 /// What a daemon of this boot knew of the volume is no longer so, and there is no copy that could be old.
 fn forget_stamp(device: &Path, volume: &FileStore) -> Result<(), Refusal> {
-    fs2d::runtime::forget_stamp(device, volume)
+    fs2d::runtime::forget_stamp(volume)
         .map_err(|e| Refusal::io(device, "done, but the daemon's record of it cannot be removed", e))
 }
 

@@ -94,7 +94,7 @@ pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refus
     bar.clear();
     let done = done.map_err(refused)?;
     // Who writes from here on is noticed.
-    fs2d::runtime::remember_stamp(&args.device, &volume)
+    fs2d::runtime::remember_stamp(&volume)
         .map_err(|e| Refusal::io(&args.device, "done, but no record of it can be kept for the daemon", e))?;
     say(args, &done, out);
     Ok(())

@@ -64,6 +64,8 @@ pub struct AttachOptions {
     pub written_since: bool,
     /// Pass everything through, whatever the volume is.
     pub passive: bool,
+    /// The daemon of a session died, or left nothing to go on with, and programs may still use what it served.
+    pub orphaned: bool,
     /// A flush failed in a former session that programs go on with: they may not have been told, and no flush of this session can tell
     /// what was lost. Every change is refused, as it would have been there.
     pub flush_failed: bool,
@@ -125,6 +127,8 @@ impl Volume {
         let planted = |p| cfg!(feature = "planted-bugs") && config.plants.contains(&p);
         let plain = if options.passive {
             Some(Inactive::Unsupported("served as a plain device, as asked".into()))
+        } else if options.orphaned {
+            Some(Inactive::Orphaned)
         } else {
             layout.unsupported().err().map(|p| Inactive::Unsupported(p.to_string()))
         };

@@ -232,6 +232,11 @@ impl HandOver {
     pub fn note(&self) -> &[u8] {
         &self.note
     }
+
+    /// Whether nothing was changed in that session yet: the mark that it found stands.
+    pub fn mark_stands(&self) -> bool {
+        self.mark == MarkState::Stands
+    }
 }
 
 impl Volume {

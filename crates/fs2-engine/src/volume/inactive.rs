@@ -43,6 +43,8 @@ pub enum Inactive {
     },
     /// The backing was written since the last session of this boot.
     WrittenSince,
+    /// Its daemon died while it was in use.
+    Orphaned,
 }
 
 impl fmt::Display for Inactive {
@@ -62,6 +64,9 @@ impl fmt::Display for Inactive {
                 env!("CARGO_PKG_VERSION")
             ),
             Inactive::NoMark => f.write_str(NO_MARK),
+            Inactive::Orphaned => f.write_str(
+                "its daemon died while it was in use, and what the kernel has allocated since is not on the disk: to be unmounted first",
+            ),
             Inactive::Token(what) => what.fmt(f),
             Inactive::WrittenSince => f.write_str(
                 "the backing was written (or renamed, linked, or its mode or times changed), or taken away and brought back, since FS2 last \

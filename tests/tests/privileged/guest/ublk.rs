@@ -218,7 +218,7 @@ fn programs_outlive_a_killed_daemon() {
         fs2 mount --require-active /dev/vda /tmp/m
         fs2 umount /tmp/m"#
     ));
-    left.says("programs live after kill 3").says("inactive: the file system was not cleanly unmounted");
+    left.says("programs live after kill 3").says("inactive: its daemon died while it was in use");
 }
 
 #[test]
