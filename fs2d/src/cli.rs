@@ -316,7 +316,11 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         (_, frontend) => frontend,
     };
     manager.stopping();
-    frontend.stop(|| served.server.look_at_host());
+    let unused = frontend.stop(|| served.server.look_at_host());
+    if let (true, None, Some(record)) = (unused, &ending, &serve.until_unused) {
+        // Asked to end below a mount that has ended since. Not before: `fs2 umount` has to have this right to unmount.
+        ending = runtime::begin_ending(record).unwrap_or_default();
+    }
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
     drop(listening);
