@@ -467,7 +467,9 @@ fn start_frontend(
             };
             std::fs::create_dir_all(&dir).map_err(io_error(dir.display().to_string()))?;
             let threads = if service.answers_from_memory() { FUSE_THREADS_MEMORY } else { FUSE_THREADS };
-            let server = fuse::Server::mount_with(&dir, service, threads, serve.settings.fuse_ring)
+            let volume =
+                std::path::absolute(&serve.device).map_err(io_error(serve.device.display().to_string()))?;
+            let server = fuse::Server::mount_with(&dir, &volume, service, threads, serve.settings.fuse_ring)
                 .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
             let ring = if server.is_by_ring() { ", by io_uring" } else { "" };
             let place = format!("fuse {}{ring}", server.file().display());

@@ -213,7 +213,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Opens a volume or a table's place for itself alone.
 pub(crate) fn open(path: &Path, write: bool) -> Result<FileStore, OpenError> {
     let (lock, lock_wait) = (Lock::Exclusive, Some(LOCK_PATIENCE));
-    FileStore::open(path, OpenOptions { write, lock, lock_wait, ..OpenOptions::default() })
+    let store = FileStore::open(path, OpenOptions { write, lock, lock_wait, ..OpenOptions::default() })?;
+    store.refuse_served().map(|()| store)
 }
 
 fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
