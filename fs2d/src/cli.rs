@@ -320,7 +320,11 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         (_, frontend) => frontend,
     };
     manager.stopping();
-    frontend.stop(|| served.server.look_at_host());
+    let unused = frontend.stop(|| served.server.look_at_host());
+    if let (true, None, Some(record)) = (unused, &ending, &serve.until_unused) {
+        // Asked to end below a mount that has ended since. Not before: `fs2 umount` has to have this right to unmount.
+        ending = runtime::begin_ending(record).unwrap_or_default();
+    }
     let report = served.end();
     *last.lock().unwrap_or_else(PoisonError::into_inner) = report.clone();
     drop(listening);
@@ -467,7 +471,9 @@ fn start_frontend(
             };
             std::fs::create_dir_all(&dir).map_err(io_error(dir.display().to_string()))?;
             let threads = if service.answers_from_memory() { FUSE_THREADS_MEMORY } else { FUSE_THREADS };
-            let server = fuse::Server::mount_with(&dir, service, threads, serve.settings.fuse_ring)
+            let volume =
+                std::path::absolute(&serve.device).map_err(io_error(serve.device.display().to_string()))?;
+            let server = fuse::Server::mount_with(&dir, &volume, service, threads, serve.settings.fuse_ring)
                 .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
             let ring = if server.is_by_ring() { ", by io_uring" } else { "" };
             let place = format!("fuse {}{ring}", server.file().display());

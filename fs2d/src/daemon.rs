@@ -169,7 +169,7 @@ fn claim(path: &Path, direct: Direct, wait: Duration, stop: &Stop) -> Result<Fil
     loop {
         match FileStore::open(path, options) {
             Err(e) if e.is_transient() && Instant::now() < until && !stop.is_asked_within(LOCK_POLL) => {}
-            opened => return opened,
+            opened => return opened.and_then(|file| file.refuse_served().map(|()| file)),
         }
     }
 }

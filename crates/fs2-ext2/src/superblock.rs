@@ -31,6 +31,7 @@ const LOG_FRAG_SIZE: usize = 28;
 const BLOCKS_PER_GROUP: usize = 32;
 const INODES_PER_GROUP: usize = 40;
 const MOUNT_TIME: usize = 44;
+const WRITE_TIME: usize = 48;
 const MNT_COUNT: usize = 52;
 const MAGIC: usize = 56;
 const STATE: usize = 58;
@@ -261,9 +262,21 @@ impl Superblock {
         le16(&*self.raw, MNT_COUNT)
     }
 
-    /// Whether it was made, or checked in full, after it was last mounted for writing.
-    pub fn is_checked_since_mounted(&self) -> bool {
-        self.mnt_count() == 0 && le32(&*self.raw, LAST_CHECK) >= le32(&*self.raw, MOUNT_TIME)
+    /// Whether it was ever mounted for writing.
+    pub(crate) fn was_mounted(&self) -> bool {
+        le32(&*self.raw, MOUNT_TIME) != 0
+    }
+
+    /// Whether it tells of a full check after the last mount, and was not written since. e2fsck takes one time for both, when it begins,
+    /// however long it takes.
+    pub(crate) fn tells_of_check(&self) -> bool {
+        let [mounted, written, checked] = [MOUNT_TIME, WRITE_TIME, LAST_CHECK].map(|at| le32(&*self.raw, at));
+        self.mnt_count() == 0 && checked >= mounted && written == checked
+    }
+
+    /// Whether a copy of it tells of the same check.
+    pub(crate) fn shares_check_with(&self, copy: &[u8; SUPERBLOCK_BYTES]) -> bool {
+        le32(copy, LAST_CHECK) == le32(&*self.raw, LAST_CHECK)
     }
 
     /// The feature words. Also of a volume of revision 0, which should have none: the kernel goes by them there too.

@@ -31,7 +31,7 @@ pub use adaptors::StoreIo;
 pub use buffer::{AlignedBuf, Parts};
 pub use delay::{DelayStore, Observer, Served};
 pub use fault::{Fault, FaultId, FaultKind, FaultStore};
-pub use file::{Direct, FileStore, Lock, OpenError, OpenOptions};
+pub use file::{Direct, FileStore, Lock, OpenError, OpenOptions, SERVED_SOURCE, SERVED_TYPE};
 pub use logwrites::{FlushEntry, LogStore, LogWriter, Replayed, replay_log};
 pub use mem::MemStore;
 pub use pipe::Pipe;

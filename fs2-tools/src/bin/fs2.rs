@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
-use fs2_tools::volume::{self, Found, VolumeError};
+use fs2_tools::volume::{self, Found, Trimmed, VolumeError};
 use fs2_tools::{eprintln, print, println};
 use fs2d::runtime::{unreadable, whose_are_seen};
 
@@ -91,7 +91,12 @@ EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica unt
   fs2 trim /srv             one volume, mounted without `discard`
   fs2 trim                  all of them
 
-EXIT CODES: 0 done, 1 wrong usage, or the kernel says no, 2 no such volume, or its daemon does not answer")]
+A volume that is not active is not trimmed, for no copies are made in what is free; nor is one that
+is mounted read-only, where it could be overwritten with zeroes. Without a directory they are passed
+by.
+
+EXIT CODES: 0 done, or passed by, 1 wrong usage, or the kernel says no, 2 no such volume, its daemon
+does not answer, or it is not trimmed")]
     Trim {
         /// Where it is mounted.
         dir: Option<PathBuf>,
@@ -142,14 +147,14 @@ fn main() -> ExitCode {
         What::Report(options) => fs2_tools::live_report::main(&options),
         What::Upgrade { dir, program } => upgrade(&dir, program),
         What::Trim { dir: Some(place) } => match volume::mounted_at(&place) {
-            Some(dir) => trim(&place, &dir),
+            Some((dir, found)) => trim(&dir, &found, true),
             None => {
                 eprintln!("{}", not_served(&place));
                 ExitCode::from(2)
             }
         },
         What::Trim { dir: None } => {
-            let codes = volume::all_records().into_iter().map(|r| trim(&r.dir, &r.dir));
+            let codes = volume::all_mounted().into_iter().map(|(dir, found)| trim(&dir, &found, false));
             codes.fold(ExitCode::SUCCESS, |all, one| if one == ExitCode::SUCCESS { all } else { one })
         }
         What::Generate(options) => {
@@ -180,15 +185,22 @@ fn ublk_owner(node: &std::path::Path) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn trim(place: &std::path::Path, dir: &std::path::Path) -> ExitCode {
+/// A volume that is not trimmed is an error where it was `named`.
+fn trim(dir: &std::path::Path, found: &Found, named: bool) -> ExitCode {
     // The kernel would say that it is done.
-    if let Some(Err(e)) = volume::daemon_of(place).map(|found| found.status()) {
-        return failed(&VolumeError::Other(format!("{}: {e}", dir.display())), 2);
-    }
-    match volume::trim(dir) {
-        Ok(bytes) => {
+    let status = match found.status() {
+        Ok(status) => status,
+        Err(e) => return failed(&VolumeError::Other(format!("{}: {e}", dir.display())), 2),
+    };
+    match volume::trim(dir, &status, found.record.as_ref()) {
+        Ok(Trimmed::Bytes(bytes)) => {
             println!("{}: the file system discarded {bytes} bytes", dir.display());
             ExitCode::SUCCESS
+        }
+        Ok(Trimmed::Not { why, next }) => {
+            let next = next.map_or(String::new(), |next| format!("; next: {next}"));
+            eprintln!("fs2: {}: not trimmed: {why}{next}", dir.display());
+            if named { ExitCode::from(2) } else { ExitCode::SUCCESS }
         }
         Err(e) => failed(&e, 1),
     }

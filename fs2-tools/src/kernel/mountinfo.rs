@@ -29,6 +29,11 @@ impl Mount {
     pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().any(|o| o == option)
     }
+
+    /// Whether its file system is mounted read-only: not where only this mount of it is, as to a service of systemd's.
+    pub fn is_read_only(&self) -> bool {
+        self.options.iter().rfind(|o| ["ro", "rw"].contains(&o.as_str())).is_some_and(|o| o == "ro")
+    }
 }
 
 /// Everything mounted in this process's mount namespace, in the order it was mounted.
@@ -152,6 +157,11 @@ mod tests {
             ("ext2", Path::new("/dev/loop0"))
         );
         assert!(mounts[1].has_option("ro") && !mounts[1].has_option("rw"));
+        assert!(mounts[1].is_read_only() && !mounts[0].is_read_only());
+        for (options, read_only) in [("ro - ext2 x rw,discard", false), ("rw - ext2 x ro", true)] {
+            let mounts = parse_mountinfo(format!("25 1 7:0 / / {options}\n").as_bytes()).unwrap();
+            assert_eq!(mounts[0].is_read_only(), read_only, "{options}");
+        }
         assert_eq!(mounts[2].target.as_os_str().as_encoded_bytes(), b"/mnt/caf\xe9");
         assert_eq!(
             (mounts[2].source.as_path(), mounts[2].root.as_path()),

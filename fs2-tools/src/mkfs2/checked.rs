@@ -19,7 +19,9 @@ pub(super) fn by_e2fsck(device: &Path, volume: &FileStore, bar: &mut Bar) -> Res
     let (name, shown) = (device.display(), quoted(device));
     let before = superblock(device, volume)?;
     let program = find(std::env::var_os("PATH").as_deref(), USUAL).ok_or_else(|| Refusal {
-        what: format!("{name}: it was mounted since it was last checked, and there is no e2fsck to check it"),
+        what: format!(
+            "{name}: it was mounted or written since it was last checked, and there is no e2fsck to check it"
+        ),
         next: Some(format!("install e2fsprogs, or where it is installed: e2fsck -f {shown}")),
     })?;
     let mut command = Command::new(program);

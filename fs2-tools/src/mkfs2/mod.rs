@@ -44,9 +44,9 @@ Examples:
   mkfs2 --undo /dev/sdb1               make it a plain ext2 volume again
   mkfs2 replicate --help               copy some blocks or files by hand
 
-The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, e2fsck
--f -n looks at it first, changing nothing: as long as any full check takes, minutes to an hour for a TiB on
-a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
+The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, or its
+superblock written since that check, e2fsck -f -n looks at it first, changing nothing: as long as any full
+check takes, minutes to an hour for a TiB on a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
 sees them as it sees deleted files; --undo overwrites them.
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
@@ -213,7 +213,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Opens a volume or a table's place for itself alone.
 pub(crate) fn open(path: &Path, write: bool) -> Result<FileStore, OpenError> {
     let (lock, lock_wait) = (Lock::Exclusive, Some(LOCK_PATIENCE));
-    FileStore::open(path, OpenOptions { write, lock, lock_wait, ..OpenOptions::default() })
+    let store = FileStore::open(path, OpenOptions { write, lock, lock_wait, ..OpenOptions::default() })?;
+    store.refuse_served().map(|()| store)
 }
 
 fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {

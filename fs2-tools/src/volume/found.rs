@@ -92,18 +92,23 @@ pub fn daemon_of(place: &Path) -> Option<Found> {
     served_control(place).map(Found::at)
 }
 
-/// The directory of the mounted volume that `place` names: where it is mounted, or its image or device. A volume that somebody else
-/// mounted from a daemon's block device counts, too.
-pub fn mounted_at(place: &Path) -> Option<PathBuf> {
+/// The directory of the mounted volume that `place` names, where it is mounted, or its image or device; and its daemon. A volume that
+/// somebody else mounted from a daemon's block device counts, too.
+pub fn mounted_at(place: &Path) -> Option<(PathBuf, Found)> {
     if let Some(record) = find_record(place) {
-        return Some(record.dir);
+        return Some((record.dir.clone(), Found::mounted(record)));
     }
     let mount = crate::kernel::mount_at(place).ok()??;
     let is_source = |found: &Found| {
         let device = found.status().ok().and_then(|status| device_served(&status));
         device.is_some_and(|device| device == mount.source)
     };
-    daemons().iter().any(is_source).then_some(mount.target)
+    daemons().into_iter().find(is_source).map(|found| (mount.target, found))
+}
+
+/// Those that [`mount`](super::mount) mounted, in the order of their directories.
+pub fn all_mounted() -> Vec<(PathBuf, Found)> {
+    all_records().into_iter().map(|record| (record.dir.clone(), Found::mounted(record))).collect()
 }
 
 /// Clears away what killed daemons left that nobody uses: their sockets, and the records of volumes that are not mounted any

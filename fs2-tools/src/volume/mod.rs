@@ -11,6 +11,7 @@ mod found;
 mod frontend;
 mod record;
 mod supervisor;
+mod trim;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -24,10 +25,11 @@ use fs2d::runtime::{Ending, begin_mounting};
 use fs2d::settings::{FrontendKind, Settings};
 
 pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
-pub use found::{Found, clear_dead, daemon_of, daemons, mounted_at};
+pub use found::{Found, all_mounted, clear_dead, daemon_of, daemons, mounted_at};
 pub use frontend::best_frontend;
 pub use record::{MountRecord, all_records, find_record};
 pub use supervisor::supervise;
+pub use trim::{Trimmed, trim};
 
 use crate::kernel::{LoopDevice, LoopOptions, MountOptions, NbdDevice, NbdOptions, mount_ext2, unmount};
 use crate::signals;
@@ -471,32 +473,6 @@ fn arguments(line: &[u8]) -> Vec<OsString> {
     let of_upgrades = |arg: &&[u8]| arg.starts_with(b"--hand-over=") || arg.starts_with(b"--take-over=");
     let all = line.strip_suffix(&[0]).unwrap_or(line).split(|byte| *byte == 0).skip(1);
     all.filter(|arg| !of_upgrades(arg)).map(|arg| OsStr::from_bytes(arg).to_owned()).collect()
-}
-
-/// Tells the daemon of all free blocks, by FITRIM; how many bytes the file system discarded.
-///
-/// # Errors
-/// What the kernel says.
-pub fn trim(dir: &Path) -> Result<u64, VolumeError> {
-    use std::os::fd::AsRawFd;
-    let file = std::fs::File::open(dir).map_err(io_error(dir.display().to_string()))?;
-    let mut range = fitrim::Range { start: 0, len: u64::MAX, minlen: 0 };
-    // SAFETY: the descriptor is open and the range lives for the whole call.
-    unsafe { fitrim::fitrim(file.as_raw_fd(), &mut range) }
-        .map_err(|e| io_error(format!("trimming {}", dir.display()))(e.into()))?;
-    Ok(range.len)
-}
-
-mod fitrim {
-    /// `struct fstrim_range` of linux/fs.h.
-    #[repr(C)]
-    pub(super) struct Range {
-        pub(super) start: u64,
-        pub(super) len: u64,
-        pub(super) minlen: u64,
-    }
-
-    nix::ioctl_readwrite!(fitrim, b'X', 121, Range);
 }
 
 #[cfg(test)]

@@ -91,3 +91,35 @@ fn through_the_kernel_and_back() {
     }
     e2fsck_clean(dir, "v");
 }
+
+/// `tune2fs -C 0 -T now` on a mounted volume, as who has checked a snapshot of it does, made what was written afterwards count as checked.
+#[test]
+fn a_check_that_a_mount_went_on_after_is_none() {
+    if !loops_are_here() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    image(dir, "v", "-b 1024", "24M");
+    let asks = || {
+        let _ = fs::remove_file(dir.join("asked"));
+        let said = run_instead_of_e2fsck(dir, "touch asked; exec $E2FSCK \"$@\"", MKFS2, &["v"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        ok(dir, MKFS2, &["--undo", "v"]);
+        dir.join("asked").exists()
+    };
+    assert!(!asks(), "it was made and checked just now");
+    {
+        let (_guard, device) = mounted(&dir.join("v"), &dir.join("m"));
+        ok(dir, "tune2fs", &["-C", "0", "-T", "now", device.path().to_str().unwrap()]);
+        fs::write(dir.join("m/new"), [7; 100_000]).unwrap();
+    }
+    let said = ok(dir, "dumpe2fs", &["-h", "v"]).out;
+    let count = said.lines().find_map(|line| line.strip_prefix("Mount count:"));
+    assert_eq!(count.map(str::trim), Some("0"), "{said}");
+    assert!(asks(), "it was mounted and written since");
+    // Times are in seconds.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    ok(dir, "e2fsck", &["-f", "-p", "v"]);
+    assert!(!asks(), "it was checked just now");
+}

@@ -45,19 +45,22 @@ impl Frontend {
         matches!(self, Frontend::Ublk(device) if device.outlives_its_daemon())
     }
 
-    /// `look` is called as while it serves, for as long as that takes.
-    pub(crate) fn stop(self, look: impl FnMut()) {
+    /// `look` is called as while it serves, for as long as that takes. Whether it was used, and its last user let go: who is cut off uses it
+    /// still.
+    pub(crate) fn stop(self, look: impl FnMut()) -> bool {
         match self {
             Frontend::Nbd(n) => {
                 let cut = n.shutdown(Duration::from_secs(4));
                 if cut > 0 {
                     tracing::warn!("{cut} connections were cut");
                 }
+                false
             }
             Frontend::Fuse(f) => {
                 if let Err(e) = f.unmount() {
                     tracing::error!("the FUSE mount cannot be ended: {e}");
                 }
+                f.is_unused()
             }
             Frontend::Ublk(u) => {
                 let path = u.path();
@@ -69,6 +72,7 @@ impl Frontend {
                 if let Err(e) = u.stop() {
                     tracing::error!("{} cannot be removed: {e}", path.display());
                 }
+                false
             }
         }
     }

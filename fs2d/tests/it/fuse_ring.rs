@@ -211,7 +211,8 @@ fn a_thread_that_panics_cuts_the_mount_off() {
 fn where_the_kernel_offers_none() {
     let Some(_offered) = Offered::set(false) else { return };
     let dir = tempfile::tempdir().unwrap();
-    let refused = Server::mount_with(dir.path(), MemService::new(MIB), 2, RingKind::On).unwrap_err();
+    let refused =
+        Server::mount_with(dir.path(), "".as_ref(), MemService::new(MIB), 2, RingKind::On).unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
     assert!(refused.to_string().contains(&format!("echo Y > {PARAMETER}")), "{refused}");
     assert!(!is_mounted(dir.path()));

@@ -3,13 +3,15 @@
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fs2_tests::{
     KERNEL, LoopDev, Mounted, PlainMount, Scratch, Served, file_digest, loops_below, mke2fs, needs, run,
 };
 use fs2_tools::kernel::unmount;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 fn refused_by_all(scratch: &Scratch, volume: &Path, says: &str) {
     let dir = scratch.make_dir("dir");
@@ -95,6 +97,50 @@ fn served_already() {
     served.stop();
     scratch.run("fs2", [Path::new("mount"), "--frontend=fuse".as_ref(), &image, &dir]).ended(0);
     scratch.run("fs2", [Path::new("umount"), &dir]).ended(0);
+}
+
+/// It got a table within the table's volume, and a mark that the daemon below knew nothing of.
+#[test]
+fn what_a_daemon_serves_by_fuse_is_not_taken_for_a_volume_of_its_own() {
+    if !needs(KERNEL) {
+        return;
+    }
+    struct Daemon(std::process::Child);
+    impl Drop for Daemon {
+        fn drop(&mut self) {
+            let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+            let _ = self.0.wait();
+        }
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (scratch.path("my image"), scratch.make_dir("fuse"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let mut serve = scratch.command("fs2d");
+    serve.args(["serve", "--frontend=fuse", "--policy=none", "--fuse-dir"]).args([&dir, &image]);
+    let daemon = Daemon(serve.stderr(Stdio::null()).spawn().unwrap());
+    let file = dir.join("volume");
+    let until = Instant::now() + Duration::from_secs(60);
+    while !file.exists() {
+        assert!(Instant::now() < until, "it is not served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let before = file_digest(&file);
+    let says = |what: &Path| {
+        let (what, image, dir) = (what.display(), image.display(), dir.display());
+        format!("{what} leads to {image}, which a daemon of FS2 serves at {dir}; give that volume itself")
+    };
+    refused_by_all(&scratch, &file, &says(&file));
+    let lower = LoopDev::attach(&file, &[]).unwrap();
+    refused_by_all(&scratch, lower.path(), &says(lower.path()));
+    // Further down, and from a byte on.
+    let upper = LoopDev::attach(lower.path(), &["--offset", "1M"]).unwrap();
+    scratch.run("mkfs2", [upper.path()]).ended(1).says(&says(upper.path()));
+    drop(upper);
+    drop(lower);
+    assert_eq!(file_digest(&file), before);
+    drop(daemon);
+    Mounted::new(&scratch, &image, &scratch.path("mnt"), &["--require-active"]).umount().ended(0);
 }
 
 /// The daemon stayed and held the volume, since no record told of a mount that it could have ended with.

@@ -1,5 +1,5 @@
 //! SIGTERM to the daemon of a mounted volume in use: it ends by itself, sets no mark, and the volume says how it
-//! becomes active again. What fsync promised is there.
+//! becomes active again. What fsync promised is there. Where the volume is unmounted meanwhile, all is as after any unmount.
 
 use std::fs;
 use std::io::Write;
@@ -107,4 +107,42 @@ fn sigterm_below_a_mount_in_use_ends_the_daemon() {
         assert!(fs::read(mnt.join(name)).unwrap() == *bytes, "{name} differs");
     }
     mounted.umount().ended(0);
+}
+
+/// Its record stayed, and every command said that the daemon had died and that the volume was to be checked.
+#[test]
+fn who_is_unmounted_after_sigterm_ends_in_order() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, mnt) = (scratch.path("image"), scratch.path("mnt"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2", "-b", "4096"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let ends = |mounted: &Mounted| {
+        let asked = Instant::now();
+        while kill(mounted.pid(), None).is_ok() {
+            assert!(asked.elapsed() < Duration::from_secs(120), "the daemon does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let mounted = Mounted::new(&scratch, &image, &mnt, &["--require-active"]);
+    fs::write(mnt.join("before"), "before").unwrap();
+    kill(mounted.pid(), Signal::SIGTERM).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    fs::write(mnt.join("after"), "after").unwrap();
+    run(Command::new("umount").arg("-i").arg(&mnt)).ended(0);
+    ends(&mounted);
+    let said = scratch.run("fs2", ["status"]).ended(0);
+    assert!(said.out.contains("no volume is mounted") && said.err.is_empty(), "{said:?}");
+    let left = fs::read_dir(scratch.runtime()).unwrap().flatten().map(|e| e.path());
+    let left: Vec<_> = left.filter(|path| path.extension().is_none_or(|x| x != "stamp")).collect();
+    assert!(left.is_empty(), "{left:?}");
+    // By a command of ours that is at it already.
+    let mounted = Mounted::new(&scratch, &image, &mnt, &["--require-active"]);
+    assert_eq!(fs::read(mnt.join("after")).unwrap(), b"after");
+    kill(mounted.pid(), Signal::SIGTERM).unwrap();
+    mounted.umount().ended(0);
+    scratch.run("fs2", ["status"]).ended(0).says("no volume is mounted");
+    Mounted::new(&scratch, &image, &mnt, &["--require-active"]).umount().ended(0);
 }

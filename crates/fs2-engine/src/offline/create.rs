@@ -14,7 +14,6 @@ use fs2_table::{BitmapChecksums, Geometry, Header, PAGE_BYTES};
 
 use super::place::{IO_BYTES, Place, Stands, not_ours, read_bitmaps};
 use super::{Devices, OfflineError, Phase, Progress};
-use crate::backups;
 
 /// Bytes at the start of a table's own device that must be zero: the superblocks of other file systems
 /// lie in them (btrfs's at 64 KiB is the last).
@@ -30,7 +29,7 @@ pub struct CreateOptions {
     /// Seconds since 1970, for inode 5.
     pub now_secs: u32,
     /// `e2fsck -f` found nothing wrong just now, and nobody wrote since: the bitmaps are right. Without it only a volume is taken that
-    /// was made or checked after it was last mounted.
+    /// was never mounted, or checked after it was last mounted and written.
     pub checked: bool,
 }
 
@@ -90,8 +89,9 @@ pub fn create(
 ) -> Result<Created, OfflineError> {
     let layout = Layout::read(&mut *devices.volume)?;
     layout.check_usable()?;
-    // The mark needs them, when much is written.
-    backups::hashes(&layout, &mut *devices.volume).map_err(Problem::from)?;
+    // It reads the copies of the superblock, which the mark needs when much is written.
+    let checked = layout.is_checked_since_mounted(&mut *devices.volume).map_err(Problem::from)?;
+    let options = &CreateOptions { checked: checked || options.checked, ..*options };
     let bytes = bytes_for(&layout, options.space);
     if devices.table.is_some() {
         create_apart(devices, &layout, bytes, options, progress)
@@ -136,7 +136,7 @@ fn create_inside(
         }
         plan => plan?,
     };
-    refuse_unchecked(&before, options)?;
+    refuse_unchecked(options)?;
     let mut sums = read_bitmaps(&before, &mut *volume, progress, |_, _| {})?;
     let place = Place::of_file(&plan.table, &plan.layout);
     let result = created(&plan.layout, &place);
@@ -161,8 +161,8 @@ fn create_inside(
 }
 
 /// Keeps O5.
-fn refuse_unchecked(layout: &Layout, options: &CreateOptions) -> Result<(), OfflineError> {
-    match options.checked || layout.superblock().is_checked_since_mounted() {
+fn refuse_unchecked(options: &CreateOptions) -> Result<(), OfflineError> {
+    match options.checked {
         true => Ok(()),
         false => Err(OfflineError::Unchecked),
     }
@@ -210,7 +210,7 @@ fn create_apart(
     }
     let place = Place::apart(has, layout);
     refuse_foreign(&place, devices, has)?;
-    refuse_unchecked(layout, options)?;
+    refuse_unchecked(options)?;
     let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
     let mut stands = empty_table(&place, devices, options.volume_id, progress)?;
     stands.write_mark(&place, devices, layout, &sums)?;

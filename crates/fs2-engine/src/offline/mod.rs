@@ -13,8 +13,8 @@
 //! - O3: a page is flagged verified under a new mark only if both blocks of each of its entries were
 //!   hashed in this run, or the mark that stood before vouched for it.
 //! - O4: a block is scrubbed or filled only if the block bitmap calls it free.
-//! - O5: a first mark is written only for bitmaps that were checked after the volume was last mounted: one that calls
-//!   a file's block free costs ext2 nothing until it gives that block away, and FS2 copies into it.
+//! - O5: a first mark is written only for bitmaps that were checked after the volume was last mounted and its superblock last
+//!   written: one that calls a file's block free costs ext2 nothing until it gives that block away, and FS2 copies into it.
 //!
 //! ```
 //! use fs2_engine::offline::{CreateOptions, Devices, OfflineError, create};
@@ -150,7 +150,9 @@ pub enum OfflineError {
     #[error("inode 5 is the file of the replica table, but damaged: {0}")]
     Remains(String),
     /// The volume's bitmaps may be wrong without anybody having noticed.
-    #[error("the volume was mounted since it was last checked: its bitmaps may call free what files have")]
+    #[error(
+        "the volume was mounted or written since it was last checked: its bitmaps may call free what files have"
+    )]
     Unchecked,
     /// The volume would not be served active.
     #[error("the volume is not marked as good: {0}")]

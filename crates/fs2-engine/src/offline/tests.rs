@@ -317,15 +317,32 @@ fn replicas_by_hand_refused() {
 /// Bitmaps may call free what files have, and ext2 does not notice before it gives that away. Copies would be made there at once.
 #[test]
 fn what_was_mounted_since_its_last_check_is_not_marked() {
-    // Mounts; when it was last mounted, last checked.
-    for (mounts, mounted, checked, taken) in
-        [(0u16, 0u32, 0u32, true), (0, 5, 5, true), (0, 5, 9, true), (0, 6, 5, false), (1, 5, 9, false)]
-    {
+    // Mounts; when it was last mounted, written, checked; and the last by its copy.
+    for (mounts, mounted, written, checked, copy, taken) in [
+        (0u16, 0u32, 0u32, 0u32, 0u32, true),
+        // mke2fs asks for the time twice.
+        (0, 0, 5, 3, 3, true),
+        (1, 0, 3, 3, 3, false),
+        (0, 5, 5, 5, 3, true),
+        (0, 5, 9, 9, 3, true),
+        (0, 6, 5, 5, 3, false),
+        (1, 5, 9, 9, 3, false),
+        // `tune2fs -C 0 -T now` below a mount that goes on: for a while, to the same second, and by a clock that is ahead.
+        (0, 5, 9, 8, 8, false),
+        (0, 5, 8, 8, 8, false),
+        (0, 5, 8, 9, 9, false),
+        // Each of the two tells.
+        (0, 5, 9, 8, 3, false),
+        (0, 5, 8, 9, 3, false),
+    ] {
         for apart in [false, true] {
             let mut image = image();
             image[1024 + 52..1024 + 54].copy_from_slice(&mounts.to_le_bytes());
             image[1024 + 44..1024 + 48].copy_from_slice(&mounted.to_le_bytes());
+            image[1024 + 48..1024 + 52].copy_from_slice(&written.to_le_bytes());
             image[1024 + 64..1024 + 68].copy_from_slice(&checked.to_le_bytes());
+            let copy_at = (1 + GROUP as usize) * BLOCK;
+            image[copy_at + 64..copy_at + 68].copy_from_slice(&copy.to_le_bytes());
             let mut table = vec![0u8; if apart { 1 << 20 } else { 0 }];
             let before = (image.clone(), table.clone());
             let mut make = |options: &CreateOptions| {
@@ -334,7 +351,11 @@ fn what_was_mounted_since_its_last_check_is_not_marked() {
             };
             let made = make(&options());
             let refused = matches!(made, Err(OfflineError::Unchecked));
-            assert_eq!((made.is_ok(), refused), (taken, !taken), "{mounts} {mounted} {checked}");
+            assert_eq!(
+                (made.is_ok(), refused),
+                (taken, !taken),
+                "{mounts} {mounted} {written} {checked} {copy}"
+            );
             if !taken {
                 make(&CreateOptions { checked: true, ..options() }).unwrap();
             }

@@ -37,6 +37,16 @@ pub enum OpenError {
         /// The loop device.
         loopdev: PathBuf,
     },
+    /// A daemon of FS2 serves a volume by it, or by what it stands on.
+    #[error("{} leads to {}, which a daemon of FS2 serves at {}; give that volume itself, once its daemon has ended", path.display(), volume.display(), at.display())]
+    Served {
+        /// What was to be opened.
+        path: PathBuf,
+        /// Where the daemon's FUSE mount is.
+        at: PathBuf,
+        /// The volume, as far as it is told.
+        volume: PathBuf,
+    },
     /// A directory, pipe, socket or character device.
     #[error("{} is {what}, not a regular file or block device; give an image file or a disk", path.display())]
     NotAFileOrDevice {

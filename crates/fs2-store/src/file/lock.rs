@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
-use super::{OpenError, below, sys};
+use super::{OpenError, SERVED_SOURCE, SERVED_TYPE, below, sys};
 
 /// An open backing, with whatever else must stay open to keep it ours.
 pub(super) struct Claimed {
@@ -239,13 +239,25 @@ fn mountinfo() -> String {
 }
 
 /// Lines of a mountinfo (proc_pid_mountinfo(5)): "id parent major:minor root mount-point options
-/// optional-fields... - type source super-options", blanks as octal escapes. As (major:minor, point, type).
-fn mounts(table: &str) -> impl Iterator<Item = (&str, PathBuf, &str)> {
+/// optional-fields... - type source super-options", blanks as octal escapes. As (major:minor, point, type, source).
+fn mounts(table: &str) -> impl Iterator<Item = (&str, PathBuf, &str, &str)> {
     table.lines().filter_map(|line| {
         let (left, right) = line.split_once(" - ")?;
-        let mut words = left.split(' ');
-        Some((words.nth(2)?, unescape(words.nth(1)?), right.split(' ').next()?))
+        let (mut words, mut mounted) = (left.split(' '), right.split(' '));
+        Some((words.nth(2)?, unescape(words.nth(1)?), mounted.next()?, mounted.next().unwrap_or_default()))
     })
+}
+
+/// Where a daemon of FS2 serves a volume by the files of this device number, and which; of one that does not tell, the place again.
+pub(super) fn served_at(dev: u64) -> Option<(PathBuf, PathBuf)> {
+    find_served(&mountinfo(), libc::major(dev), libc::minor(dev))
+}
+
+fn find_served(table: &str, major: u32, minor: u32) -> Option<(PathBuf, PathBuf)> {
+    let device = format!("{major}:{minor}");
+    let (_, at, _, source) = mounts(table).find(|m| m.0 == device && m.2 == SERVED_TYPE)?;
+    let volume = source.strip_prefix(SERVED_SOURCE).filter(|volume| !volume.is_empty());
+    Some((at.clone(), volume.map_or(at, unescape)))
 }
 
 /// The mount point of a device.
@@ -381,6 +393,17 @@ mod tests {
         assert!(passed("/run/x/volume", 49));
         assert!(!passed("/run/x/volume", 50), "our own file system must be asked");
         assert!(!passed("/run/x/y/volume", 49) && !passed("/run/xy", 49) && !passed("/a", 49));
+    }
+
+    #[test]
+    fn what_a_daemon_serves_is_known_by_its_mount() {
+        let table = "40 22 0:50 / /run/x rw shared:3 - fuse.fs2 fs2:/my\\040disk rw\n\
+                     41 22 0:51 / /run/y rw - fuse.fs2 fs2 rw\n\
+                     42 22 0:52 / /run/z rw - fuse.other fs2:/z rw\n";
+        let served = |dev| find_served(table, 0, dev);
+        assert_eq!(served(50), Some(("/run/x".into(), "/my disk".into())));
+        assert_eq!(served(51), Some(("/run/y".into(), "/run/y".into())), "by a former version");
+        assert_eq!((served(52), served(53)), (None, None));
     }
 
     #[test]

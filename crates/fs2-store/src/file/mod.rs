@@ -31,6 +31,12 @@ use stripes::Stripes;
 use crate::store::{check_range, check_read};
 use crate::{AlignedBuf, Pipe, Stamp, Store, Stretch};
 
+/// The type of the FUSE mounts by which daemons of FS2 serve volumes.
+pub const SERVED_TYPE: &str = "fuse.fs2";
+
+/// Before the volume's path, what is mounted there.
+pub const SERVED_SOURCE: &str = "fs2:";
+
 /// Whether to bypass the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
@@ -127,6 +133,20 @@ pub struct FileStore {
 }
 
 impl FileStore {
+    /// Refuses a file by which a daemon of FS2 serves a volume, and a loop device that stands on one: whoever has the replicas in it kept,
+    /// made or marked would have copies of copies, and a mark that its daemon knows nothing of. What is mounted elsewhere only is not seen.
+    ///
+    /// # Errors
+    /// [`OpenError::Served`].
+    pub fn refuse_served(&self) -> Result<(), OpenError> {
+        let files = std::iter::once(&self.file).chain(self.below.iter().map(|held| &held.file));
+        let files = files.filter_map(|file| file.metadata().ok().filter(std::fs::Metadata::is_file));
+        match files.map(|m| m.dev()).find_map(lock::served_at) {
+            Some((at, volume)) => Err(OpenError::Served { path: self.path.clone(), at, volume }),
+            None => Ok(()),
+        }
+    }
+
     /// Opens a regular file or block device.
     ///
     /// # Errors

@@ -124,10 +124,10 @@ impl Server {
     /// `InvalidInput` for no thread or a `dir` that is none; `PermissionDenied` without the right
     /// to mount; what the kernel says otherwise. Nothing is left mounted.
     pub fn mount(dir: &Path, service: Arc<dyn Service>, threads: usize) -> io::Result<Server> {
-        Server::mount_with(dir, service, threads, RingKind::Off)
+        Server::mount_with(dir, Path::new(""), service, threads, RingKind::Off)
     }
 
-    /// As [`Server::mount`], with requests by io_uring as `ring` says. Where they come by it, one thread for each processor,
+    /// As [`Server::mount`], with the path of the `volume`, for whoever looks at the mount, and requests by io_uring as `ring` says. Where they come by it, one thread for each processor,
     /// at most four, takes all that are there at once and waits for none of them; `threads` is not used. The requests
     /// outstanding are bounded by the ring's memory: 32 for each processor, 16 where there are many.
     ///
@@ -136,6 +136,7 @@ impl Server {
     /// done about it.
     pub fn mount_with(
         dir: &Path,
+        volume: &Path,
         service: Arc<dyn Service>,
         threads: usize,
         ring: RingKind,
@@ -153,7 +154,7 @@ impl Server {
         let device = Device::open().map_err(|e| {
             io::Error::new(e.kind(), format!("/dev/fuse (kernel without FUSE, or no access): {e}"))
         })?;
-        let undo = mount::Mounted::new(&dir, device.file())?;
+        let undo = mount::Mounted::new(&dir, device.file(), volume)?;
 
         let shared = Arc::<Shared>::default();
         let volume = VolumeFs::new(Serving::new(service, shared.clone()), shared.clone());

@@ -1,6 +1,6 @@
 //! The system calls that make and undo a FUSE mount.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use fs2_store::{SERVED_SOURCE, SERVED_TYPE};
 use nix::mount::{MntFlags, MsFlags, umount2};
 
 /// Which mount it is, however many come and go at the same place.
@@ -54,8 +55,8 @@ pub(super) struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts the file system that answers on `device` (an open /dev/fuse) at `dir`.
-    pub(super) fn new(dir: &Path, device: &File) -> io::Result<Mounted> {
+    /// Mounts the file system that answers on `device` (an open /dev/fuse) at `dir`. It tells who looks for it which `volume` that has.
+    pub(super) fn new(dir: &Path, device: &File, volume: &Path) -> io::Result<Mounted> {
         let options = format!(
             "fd={},rootmode=40700,user_id={},group_id={},default_permissions",
             device.as_raw_fd(),
@@ -63,7 +64,10 @@ impl Mounted {
             nix::unistd::getegid(),
         );
         let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
-        nix::mount::mount(Some("fs2"), dir, Some("fuse.fs2"), flags, Some(options.as_str())).map_err(
+        // Not a path: no program takes it for where the volume's device is mounted.
+        let mut source = OsString::from(SERVED_SOURCE);
+        source.push(volume);
+        nix::mount::mount(Some(&*source), dir, Some(SERVED_TYPE), flags, Some(options.as_str())).map_err(
             |e| {
                 let e = io::Error::from(e);
                 io::Error::new(e.kind(), format!("{}: cannot mount FUSE: {e}", dir.display()))

@@ -261,7 +261,7 @@ impl Rig {
 
     pub(crate) fn with(service: Arc<MemService>, threads: usize, ring: RingKind) -> Rig {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server::mount_with(dir.path(), service.clone(), threads, ring).unwrap();
+        let server = Server::mount_with(dir.path(), "".as_ref(), service.clone(), threads, ring).unwrap();
         let mourner = Mourner::new(server.fuse_connection().unwrap()).unwrap();
         Rig { server, service, _mourner: mourner, _dir: dir }
     }
