@@ -264,8 +264,10 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             None
         }
         Err(e) => {
-            frontend.stop(|| served.server.look_at_host());
-            return Err(end(e));
+            let stopped = frontend.stop(|| served.server.look_at_host());
+            let e = end(e);
+            stopped.remove();
+            return Err(e);
         }
     };
     let metrics = metrics.map(|(at, bound)| {
@@ -320,8 +322,8 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         (_, frontend) => frontend,
     };
     manager.stopping();
-    let unused = frontend.stop(|| served.server.look_at_host());
-    if let (true, None, Some(record)) = (unused, &ending, &serve.until_unused) {
+    let stopped = frontend.stop(|| served.server.look_at_host());
+    if let (true, None, Some(record)) = (stopped.unused, &ending, &serve.until_unused) {
         // Asked to end below a mount that has ended since. Not before: `fs2 umount` has to have this right to unmount.
         ending = runtime::begin_ending(record).unwrap_or_default();
     }
@@ -331,6 +333,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     if let (Some(_), Some(record)) = (&ending, &serve.until_unused) {
         runtime::forget_mount(record, report.as_ref().is_none_or(|r| r.marked));
     }
+    stopped.remove();
     Ok(report)
 }
 

@@ -45,22 +45,22 @@ impl Frontend {
         matches!(self, Frontend::Ublk(device) if device.outlives_its_daemon())
     }
 
-    /// `look` is called as while it serves, for as long as that takes. Whether it was used, and its last user let go: who is cut off uses it
-    /// still.
-    pub(crate) fn stop(self, look: impl FnMut()) -> bool {
+    /// `look` is called as while it serves, for as long as that takes. What is left to do when the session has ended.
+    pub(crate) fn stop(self, look: impl FnMut()) -> Rest {
+        let nothing = |unused| Rest { unused, device: None };
         match self {
             Frontend::Nbd(n) => {
                 let cut = n.shutdown(Duration::from_secs(4));
                 if cut > 0 {
                     tracing::warn!("{cut} connections were cut");
                 }
-                false
+                nothing(false)
             }
             Frontend::Fuse(f) => {
                 if let Err(e) = f.unmount() {
                     tracing::error!("the FUSE mount cannot be ended: {e}");
                 }
-                f.is_unused()
+                nothing(f.is_unused())
             }
             Frontend::Ublk(u) => {
                 let path = u.path();
@@ -69,11 +69,27 @@ impl Frontend {
                     tracing::warn!("{} is mounted: it is served until it is not", path.display());
                     serve_on(|| u.is_alive() && u.is_in_use(), look);
                 }
-                if let Err(e) = u.stop() {
-                    tracing::error!("{} cannot be removed: {e}", path.display());
-                }
-                false
+                let stopped = u.stop().inspect_err(|e| {
+                    tracing::error!("{} cannot be stopped: {e}", path.display());
+                });
+                Rest { unused: false, device: stopped.ok() }
             }
+        }
+    }
+}
+
+/// What a frontend that was stopped leaves.
+pub(crate) struct Rest {
+    /// It was used, and its last user let go: who is cut off uses it still.
+    pub(crate) unused: bool,
+    device: Option<ublk::Stopped>,
+}
+
+impl Rest {
+    /// Removes the device, if there is one. It takes as long as somebody has it open: the session must have ended before.
+    pub(crate) fn remove(self) {
+        if let Some(Err(e)) = self.device.map(ublk::Stopped::remove) {
+            tracing::error!("the ublk device cannot be removed: {e}");
         }
     }
 }

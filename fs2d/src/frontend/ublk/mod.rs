@@ -30,6 +30,8 @@ use queue::{Outbox, Queue};
 use ring::{ControlRing, QueueRing};
 use uapi::{DeviceInfo, feature};
 
+use fs2_store::AlignedBuf;
+
 use crate::memory;
 use crate::service::{Service, lane_of};
 
@@ -222,6 +224,9 @@ impl Server {
         let shape = protocol::Shape { logical_bytes: 512, io_bytes_max: info.io_bytes_max };
         let params = protocol::params(&service.info(), shape);
         let open_char = |device| ring::open_char(device, privileged);
+        // What takes time or memory comes first: between the begin of a recovery and the first request for work the driver does not
+        // bear to be left, and where memory is short a daemon is killed just while it takes some.
+        let buffers = (0..info.queues).map(|_| buffers_for(&info)).collect();
         let char_device = if recovered {
             let size = PathBuf::from(format!("/sys/block/ublkb{}/size", info.device));
             let size = std::fs::read_to_string(&size).map_err(|e| said(&size.display().to_string(), e))?;
@@ -253,7 +258,7 @@ impl Server {
             leave: Vec::new(),
             connection,
         };
-        server.start_queues(&service, &char_device)?;
+        server.start_queues(&service, &char_device, buffers)?;
         drop(char_device);
         let pid = std::process::id();
         if recovered {
@@ -266,9 +271,15 @@ impl Server {
         Ok(server)
     }
 
-    fn start_queues(&mut self, service: &Arc<dyn Service>, char_device: &Arc<OwnedFd>) -> io::Result<()> {
+    /// With the buffers of each.
+    fn start_queues(
+        &mut self,
+        service: &Arc<dyn Service>,
+        char_device: &Arc<OwnedFd>,
+        buffers: Vec<Vec<AlignedBuf>>,
+    ) -> io::Result<()> {
         let (ready, told) = mpsc::channel::<io::Result<()>>();
-        for n in 0..self.info.queues {
+        for (n, buffers) in (0..self.info.queues).zip(buffers) {
             let wake = ring::wake_fd()?;
             let leave = queue::Leave::new(waker(&wake));
             self.leave.push(leave.clone());
@@ -281,6 +292,7 @@ impl Server {
                 wake,
                 leave,
                 running: self.running.clone(),
+                buffers,
             };
             self.running.fetch_add(1, Ordering::SeqCst);
             let ready = ready.clone();
@@ -327,15 +339,15 @@ impl Server {
         opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
     }
 
-    /// Removes the device. Requests being served are answered; those that come later get an error.
+    /// Ends the device. Requests being served are answered; those that come later get an error.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn stop(self) -> io::Result<()> {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        control.stop(self.info.device)?;
+    pub fn stop(self) -> io::Result<Stopped> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).stop(self.info.device)?;
         self.join();
-        control.remove(self.info.device)
+        let control = self.control.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Stopped { control, device: self.info.device })
     }
 
     /// Whether the kernel keeps the device, and what waits in it, for another daemon.
@@ -364,6 +376,28 @@ impl Server {
         let rings: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
         drop(rings);
         drop(self.char_device.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+/// A device that serves nobody any more, and is to be removed.
+pub struct Stopped {
+    control: Control<ControlRing>,
+    device: u32,
+}
+
+impl Stopped {
+    /// Removes it, which waits until nobody has it open any more.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.control.remove(self.device)
+    }
+}
+
+impl std::fmt::Debug for Stopped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stopped").field("device", &self.device).finish_non_exhaustive()
     }
 }
 
@@ -416,6 +450,12 @@ struct Worker {
     wake: Arc<nix::sys::eventfd::EventFd>,
     leave: queue::Leave,
     running: Arc<AtomicUsize>,
+    buffers: Vec<AlignedBuf>,
+}
+
+/// Where a queue's requests have their payloads, one each.
+fn buffers_for(info: &DeviceInfo) -> Vec<AlignedBuf> {
+    (0..info.queue_depth).map(|_| memory::locked_buffer(info.io_bytes_max as usize)).collect()
 }
 
 /// A queue that ends otherwise than in order would let its requests wait for ever. The process ends
@@ -432,15 +472,21 @@ impl Drop for EndsInOrder {
 
 impl Worker {
     /// Serves the queue; what is left is its ring, to be closed when this thread has ended ([`Server::join`]).
-    fn run(self, ready: &mpsc::Sender<io::Result<()>>) -> Option<QueueRing> {
-        let begun = self.ring().and_then(|mut ring| self.serve(&mut ring, ready).map(|()| ring));
+    fn run(mut self, ready: &mpsc::Sender<io::Result<()>>) -> Option<QueueRing> {
+        let buffers = std::mem::take(&mut self.buffers);
+        let begun = self.ring().and_then(|mut ring| self.serve(&mut ring, buffers, ready).map(|()| ring));
         self.running.fetch_sub(1, Ordering::SeqCst);
         begun.map_err(|e| drop(ready.send(Err(e)))).ok()
     }
 
     /// Fails only where nothing was given to the kernel yet.
-    fn serve(&self, ring: &mut QueueRing, ready: &mpsc::Sender<io::Result<()>>) -> io::Result<()> {
-        let mut queue = self.queue(ring)?;
+    fn serve(
+        &self,
+        ring: &mut QueueRing,
+        buffers: Vec<AlignedBuf>,
+        ready: &mpsc::Sender<io::Result<()>>,
+    ) -> io::Result<()> {
+        let mut queue = self.queue(ring, buffers)?;
         // Dropped before the queue.
         let mut in_order = EndsInOrder(false);
         match queue.run(&self.leave, || drop(ready.send(Ok(())))) {
@@ -455,9 +501,12 @@ impl Worker {
         QueueRing::new(&file, self.queue, self.info.queue_depth, self.wake.clone())
     }
 
-    fn queue<'a>(&self, ring: &'a mut QueueRing) -> io::Result<Queue<&'a mut QueueRing>> {
+    fn queue<'a>(
+        &self,
+        ring: &'a mut QueueRing,
+        buffers: Vec<AlignedBuf>,
+    ) -> io::Result<Queue<&'a mut QueueRing>> {
         let bytes = self.info.io_bytes_max;
-        let buffers = (0..self.info.queue_depth).map(|_| memory::locked_buffer(bytes as usize)).collect();
         let outbox = Outbox::new(waker(&self.wake));
         let lane = lane_of(&self.service, outbox.clone());
         Queue::new(ring, lane, self.connection.connection, outbox, buffers, bytes, self.service.wakeups())
