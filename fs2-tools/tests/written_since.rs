@@ -178,7 +178,7 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     // What a session that was killed leaves.
     let killed = || {
         idle().end();
-        std::fs::rename(&stamp, stamp.with_extension("began")).unwrap();
+        std::fs::rename(&stamp, stamp.with_extension("began.stamp")).unwrap();
     };
     killed();
     assert_eq!(session(&path, &[]), Standing::Active, "nobody wrote");
@@ -197,13 +197,13 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     served.end();
     drop(served);
     std::fs::rename(dir.join("renamed"), &path).unwrap();
-    assert!(stamp.exists() && !stamp.with_extension("began").exists());
+    assert!(stamp.exists() && !stamp.with_extension("began.stamp").exists());
     mended();
 
     // No room for a stamp, as in a full /run: nobody could tell a foreign writer.
-    std::fs::create_dir(stamp.with_extension("stamp.new")).unwrap();
+    std::fs::create_dir(stamp.with_extension("began.stamp.new")).unwrap();
     assert_eq!(session(&path, &[]), Standing::Active);
-    std::fs::remove_dir(stamp.with_extension("stamp.new")).unwrap();
+    std::fs::remove_dir(stamp.with_extension("began.stamp.new")).unwrap();
     assert_eq!(session(&path, &[]), Standing::Inactive(Inactive::WrittenSince));
     let said = mkfs2_support::run(dir, CHKFS2, &["-f", "-p", "v"]);
     assert!(said.code <= 1, "{said:?}");

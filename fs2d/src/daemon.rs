@@ -341,9 +341,13 @@ pub(crate) fn open_with(
         seed,
         ..EngineConfig::default()
     };
-    // Void for good: this boot knows who wrote, the next would not.
-    let written_since = written && (erase_mark(&store, table.as_ref(), device) || left);
-    let attach = AttachOptions { written_since, passive: settings.passive, orphaned: false, flush_failed };
+    let attach = AttachOptions {
+        written_since: written,
+        mark_void: written && left,
+        passive: settings.passive,
+        orphaned: false,
+        flush_failed,
+    };
     let next_connection = given.as_ref().map(|(_, next)| *next);
     let taken = given.and_then(|(hand_over, _)| {
         let mut io = StoreIo::new(&*store);
@@ -356,19 +360,24 @@ pub(crate) fn open_with(
     let goes_on = taken.is_some();
     // Programs may use it: what their kernel has allocated is in its memory, and a mark that somebody wrote meanwhile knows nothing of it.
     let attach = AttachOptions { orphaned: settings.again && !goes_on, ..attach };
-    let attached = match taken {
-        Some(taken) => Ok(taken),
-        None => {
-            let mut io = StoreIo::new(&*store);
-            match &table {
-                Some(t) => Volume::attach(&mut io, Some(&mut StoreIo::new(&**t)), config, &attach),
-                None => Volume::attach(&mut io, None, config, &attach),
-            }
-        }
-    };
     let named = device.display().to_string();
-    let (volume, report) =
-        attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })?;
+    let attach_as = |options: &AttachOptions| {
+        let mut io = StoreIo::new(&*store);
+        let attached = match &table {
+            Some(t) => Volume::attach(&mut io, Some(&mut StoreIo::new(&**t)), config.clone(), options),
+            None => Volume::attach(&mut io, None, config.clone(), options),
+        };
+        attached.map_err(|source| DaemonError::Attach { device: named.clone(), source })
+    };
+    let (mut volume, mut report) = match taken {
+        Some(taken) => taken,
+        None => attach_as(&attach)?,
+    };
+    // Void for good: this boot knows who wrote, the next would not, unless the superblock tells.
+    let told = matches!(volume.standing(), Standing::Active | Standing::Inactive(Inactive::Token(_)));
+    if written && !told && erase_mark(&store, table.as_ref(), device) {
+        (volume, report) = attach_as(&AttachOptions { mark_void: true, ..attach })?;
+    }
     if let Standing::Inactive(why) = volume.standing() {
         if let (Inactive::NotExt2(what), false) = (why, settings.passive || settings.again) {
             return Err(DaemonError::NotExt2 { device: named, what: what.clone() });

@@ -1,6 +1,6 @@
 //! Files of this boot: control sockets and the stamps by which a foreign writer is noticed.
 //!
-//! A backing's stamp is in `KEY.stamp` after a clean end, and in `KEY.began` from the beginning of an active session on: where that is killed,
+//! A backing's stamp is in `KEY.stamp` after a clean end, and in `KEY.began.stamp` from the beginning of an active session on: where that is killed,
 //! or changes nothing, its end is no reason to believe whoever wrote meanwhile.
 
 use std::fs::File;
@@ -107,7 +107,7 @@ fn stamp_file(key: &str) -> PathBuf {
 
 /// Where the stamp of an active session's beginning is kept.
 fn began_file(stamp: &Path) -> PathBuf {
-    stamp.with_extension("began")
+    stamp.with_extension("began.stamp")
 }
 
 /// The file of a stamp by what it is of, as [`key_of`] names that.
@@ -195,7 +195,10 @@ pub fn stamps(store: &dyn Store) -> Vec<Stamp> {
 /// What the system says, as where no room is left; the backing counts as written then.
 pub fn remember_stamp(store: &dyn Store) -> io::Result<()> {
     make_runtime_dir()?;
-    each(&stamps(store), |file, stamp| keep(file, stamp).and_then(|()| remove(&began_file(file))))
+    each(&stamps(store), |file, stamp| {
+        let kept = keep(file, stamp);
+        remove(&began_file(file)).and(kept)
+    })
 }
 
 /// The same of the beginning of an active session, whose stamps these are: the backing changes from then on, and one of before would speak

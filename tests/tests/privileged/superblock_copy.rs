@@ -26,7 +26,7 @@ fn read(image: &Path, block: u64) -> Vec<u8> {
 /// As on another machine, or after a start of this one: nothing but the volume tells.
 fn forget_stamps(scratch: &Scratch) {
     for entry in fs::read_dir(scratch.runtime()).into_iter().flatten().flatten() {
-        if entry.path().extension().is_some_and(|x| x == "stamp" || x == "began") {
+        if entry.path().extension().is_some_and(|x| x == "stamp") {
             fs::remove_file(entry.path()).unwrap();
         }
     }

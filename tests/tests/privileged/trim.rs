@@ -117,7 +117,8 @@ fn what_is_not_active_or_read_only_is_not_trimmed() {
     let checked = scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]);
     assert!(checked.code <= 1, "{checked:?}");
     {
-        let mounted = Mounted::new(&scratch, &image, &mnt, &["--require-active", "-o", "ro"]);
+        let mounted =
+            Mounted::new(&scratch, &image, &mnt, &["--require-active", "--policy", "none", "-o", "ro"]);
         let next = format!("mount -o remount,rw {0}, then fs2 trim {0}", mnt.display());
         refused(&scratch, &mnt, &image, "it is mounted read-only", &next);
         run(Command::new("mount").args(["-o", "remount,rw"]).arg(&mnt)).ended(0);

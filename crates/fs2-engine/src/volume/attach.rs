@@ -62,6 +62,8 @@ pub enum AttachError {
 pub struct AttachOptions {
     /// The backing was written since the last session of this boot (its stamp differs).
     pub written_since: bool,
+    /// Where no mark stands, it was erased for that.
+    pub mark_void: bool,
     /// Pass everything through, whatever the volume is.
     pub passive: bool,
     /// The daemon of a session died, or left nothing to go on with, and programs may still use what it served.
@@ -177,14 +179,14 @@ impl Volume {
             .and_then(|m| m.token.differs(superblock, layout.descriptors_bytes(), &copies))
             .filter(|what| *what != TokenDiffers::Groups || !planted(Plant::BackupsIgnored));
         let why = why.or(match (mark, differs, unread) {
-            // Also where the mark was erased for that.
-            _ if options.written_since => Some(Inactive::WrittenSince),
+            (None, ..) if options.mark_void => Some(Inactive::WrittenSince),
             (None, ..) if !planted(Plant::NoMarkNeeded) => Some(Inactive::NoMark),
             (_, _, Some(copy)) => {
                 let what = backups::unread(&copy);
                 Some(Inactive::Unread { what, block: copy.block, block_bytes: copy.block_bytes })
             }
             (_, Some(what), _) if !planted(Plant::TokenIgnored) => Some(Inactive::Token(what)),
+            _ if options.written_since => Some(Inactive::WrittenSince),
             _ => None,
         });
         let lenient = planted(Plant::NoMarkNeeded);
