@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use fs2_control::{Command, ControlServer, Reply};
 use fs2_engine::DetachReport;
+use fs2_store::FileStore;
 
 use crate::daemon::{Served, open_with};
 use crate::error::DaemonError;
@@ -85,7 +86,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     pub fuse_dir: Option<PathBuf>,
 
-    /// Queues of the ublk frontend [default: one a processor, at most 4].
+    /// Queues of the ublk frontend [default: 1 where the device turns, else one a processor, at most 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
 
@@ -421,9 +422,9 @@ fn programs_wait(settings: &mut Settings) {
 ///
 /// # Errors
 /// Where the device is missing.
-pub fn ublk_tag(device: &Path) -> Result<u64, DaemonError> {
-    let key = runtime::key_of(device).map_err(io_error(device.display().to_string()))?;
-    Ok(ublk::tag_of(&key))
+pub fn ublk_tag(device: &Path) -> Result<ublk::Tag, DaemonError> {
+    let identity = FileStore::identity_at(device).map_err(io_error(device.display().to_string()))?;
+    Ok(ublk::Tag::of(&identity))
 }
 
 fn default_place(device: &Path, ending: &str) -> Result<PathBuf, DaemonError> {
@@ -485,9 +486,10 @@ fn start_frontend(
         FrontendKind::Ublk => {
             let usual = ublk::Options::default();
             let options = ublk::Options {
-                queues: serve.queues.unwrap_or(usual.queues),
+                queues: serve.queues,
                 queue_depth: serve.queue_depth,
-                tag: ublk_tag(&serve.device)?,
+                // Of what is served, which its name may be no more.
+                tag: ublk::Tag::of(&served.identity),
                 device: serve.take_over,
                 ..usual
             };

@@ -50,7 +50,7 @@ pub struct MountArgs {
     /// How the kernel reaches the daemon.
     #[arg(long, value_enum, default_value = "auto")]
     pub frontend: FrontendArg,
-    /// Queues of a ublk device [default: one a processor, at most 4].
+    /// Queues of a ublk device [default: 1 where the volume's device turns, else one a processor, at most 4].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: Option<u16>,
     /// Connections of an NBD device. With several, fewer of the blocks the file system frees come back.

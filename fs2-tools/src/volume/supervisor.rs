@@ -352,7 +352,7 @@ fn tell_of_the_end(record: &MountRecord, what: &str) -> VolumeError {
 }
 
 /// What waits for the device fails now rather than later.
-fn give_up(record: &MountRecord, tag: Option<u64>) {
+fn give_up(record: &MountRecord, tag: Option<ublk::Tag>) {
     if let Some(tag) = tag
         && let Err(e) = ublk::give_up(tag, ublk::device_of(&record.block_device))
     {

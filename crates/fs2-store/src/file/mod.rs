@@ -15,7 +15,7 @@ mod sys;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -258,7 +258,9 @@ impl FileStore {
     /// # Errors
     /// As [`FileStore::identity`], and of opening it.
     pub fn identity_at(path: &Path) -> io::Result<String> {
-        sys::identity_of(&File::open(path)?)
+        // A FIFO would wait for whoever writes to it.
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        sys::identity_of(&file)
     }
 
     /// Whether the page cache is bypassed.

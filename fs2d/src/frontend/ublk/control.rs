@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::Tag;
 use super::protocol;
 use super::uapi::{self, ControlCommand, DeviceInfo, NEW_DEVICE, NO_QUEUE, Params, cmd, feature, state};
 
@@ -146,14 +147,60 @@ impl<D: Driver> Control<D> {
     }
 
     /// A device whose server is gone is ready for new queues. Waits until the kernel has noticed.
-    pub(super) fn begin_recovery(&mut self, device: u32, nap: Duration) -> io::Result<()> {
+    ///
+    /// Up to Linux 6.14 the driver resets its queues in this command, and wants each to have had a server since the last reset. One that
+    /// had none, since a server was killed between this command and its first request for work, makes the command fail for good with
+    /// EINVAL (from 6.11 on, and in 6.1.110, 6.6.51 and 6.10.10), or follows a null pointer where another queue had one, or the kernel
+    /// is older. So each queue gets a server that serves nothing and ends, by `ask_by_all_tags`, before it is reset: queues that had one
+    /// refuse another, and none is harmed. From 6.15 on the reset is done when a server has closed the device, and needs no care.
+    pub(super) fn begin_recovery(
+        &mut self,
+        device: u32,
+        nap: Duration,
+        mut ask_by_all_tags: impl FnMut(&DeviceInfo) -> io::Result<usize>,
+    ) -> io::Result<()> {
         let until = Instant::now() + QUIESCE_PATIENCE;
+        let mut ask = |info: &DeviceInfo| {
+            let taken = ask_by_all_tags(info)?;
+            if taken > 0 {
+                tracing::warn!(
+                    "{taken} tags of /dev/ublkb{device} had no server, as where a daemon ended while it took the device over"
+                );
+            }
+            io::Result::Ok(())
+        };
+        let info = self.wait_without_server(device, nap, until)?;
+        // Offered from 6.15 on. A distributor's 6.14 without it may reset as 6.15 does: a queue gets a server the more then, and loses it.
+        let resets_at_close = self.features().is_some_and(|flags| flags & feature::SUPPORT_ZERO_COPY != 0);
+        if !resets_at_close {
+            ask(&info)?;
+        }
+        let mut asked = !resets_at_close;
         loop {
             match self.command(cmd::START_USER_RECOVERY, device, 0, &mut []) {
+                // A server's last I/O is going.
                 Err(e) if e.raw_os_error() == Some(libc::EBUSY) && Instant::now() < until => {
                     std::thread::sleep(nap);
                 }
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) && !asked => {
+                    ask(&info)?;
+                    asked = true;
+                }
                 other => return other.map(drop),
+            }
+        }
+    }
+
+    /// Waits until the driver has noticed that a device's server ended.
+    fn wait_without_server(&mut self, device: u32, nap: Duration, until: Instant) -> io::Result<DeviceInfo> {
+        loop {
+            match look(self, device, true)?.ok_or_else(|| not_awaited(device))? {
+                info if matches!(info.state, state::QUIESCED | state::FAIL_IO) => return Ok(info),
+                info if info.state != state::LIVE => return Err(not_awaited(device)),
+                _ if Instant::now() > until => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "the driver has it served still"));
+                }
+                _ => std::thread::sleep(nap),
             }
         }
     }
@@ -183,8 +230,8 @@ pub(super) enum Left {
 }
 
 /// `info` is what the driver says of the device, `tag` the volume's.
-pub(super) fn left(info: &DeviceInfo, tag: u64) -> Left {
-    if info.server_flags != tag {
+pub(super) fn left(info: &DeviceInfo, tag: Tag) -> Left {
+    if !tag.is(info.server_flags) {
         return Left::Foreign;
     }
     match info.state {
@@ -228,7 +275,7 @@ pub(super) fn is_served_by<D: Driver>(control: &mut Control<D>, device: u32, pid
 pub(super) fn is_awaited<D: Driver>(
     control: &mut Control<D>,
     devices: &[u32],
-    tag: u64,
+    tag: Tag,
     ours: bool,
 ) -> io::Result<bool> {
     for &device in devices {
@@ -244,7 +291,7 @@ pub(super) fn is_awaited<D: Driver>(
 pub(super) fn take<D: Driver>(
     control: &mut Control<D>,
     devices: &[u32],
-    tag: u64,
+    tag: Tag,
     only: Option<u32>,
 ) -> io::Result<Option<DeviceInfo>> {
     let mut found = None;
@@ -312,233 +359,4 @@ pub(super) fn sane(info: &DeviceInfo) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::VecDeque;
-
-    /// Answers from a list, and with what it knows of devices; remembers what was asked.
-    #[derive(Default)]
-    struct Script {
-        answers: VecDeque<Result<i32, i32>>,
-        devices: Vec<DeviceInfo>,
-        asked: Vec<(u32, ControlCommand)>,
-    }
-
-    impl Driver for Script {
-        fn run(&mut self, op: u32, command: &mut ControlCommand) -> io::Result<i32> {
-            self.asked.push((op, *command));
-            match self.answers.pop_front().unwrap_or(Ok(0)) {
-                Ok(n) => {
-                    let known = self.devices.iter().find(|d| d.device == command.device);
-                    if let Some(info) = known.filter(|_| op == cmd::GET_DEV_INFO2) {
-                        let addr = command.addr as usize + usize::from(command.dev_path_len);
-                        let to = std::ptr::with_exposed_provenance_mut::<u8>(addr);
-                        let bytes = zerocopy::IntoBytes::as_bytes(info);
-                        // SAFETY: the caller's payload behind the path, of a description's length.
-                        unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-                    }
-                    Ok(n)
-                }
-                Err(errno) => Err(io::Error::from_raw_os_error(errno)),
-            }
-        }
-    }
-
-    fn control(privileged: bool, answers: &[Result<i32, i32>]) -> Control<Script> {
-        Control::new(Script { answers: answers.iter().copied().collect(), ..Script::default() }, privileged)
-    }
-
-    #[test]
-    fn unprivileged_devices_are_named_by_their_path() {
-        let mut c = control(false, &[]);
-        c.start(7, 4711).unwrap();
-        let (op, command) = c.driver.asked[0];
-        assert_eq!((op, command.device, command.queue, command.data), (cmd::START_DEV, 7, NO_QUEUE, 4711));
-        assert_eq!((command.dev_path_len, command.len), (12, 12), "/dev/ublkc7 and a zero byte");
-        assert_ne!(command.addr, 0);
-        let mut c = control(true, &[]);
-        c.start(7, 4711).unwrap();
-        assert_eq!((c.driver.asked[0].1.dev_path_len, c.driver.asked[0].1.addr), (0, 0));
-        // A payload follows the path.
-        let mut c = control(false, &[]);
-        let params = protocol::params(
-            &crate::service::ExportInfo {
-                size_bytes: 1 << 20,
-                block_bytes: 4096,
-                rotational: true,
-                description: String::new(),
-            },
-            protocol::Shape { logical_bytes: 512, io_bytes_max: 4096 },
-        );
-        c.set_params(10, &params).unwrap();
-        let command = c.driver.asked[0].1;
-        assert_eq!(usize::from(command.len), 13 + size_of::<Params>());
-    }
-
-    /// Root could not remove what a user's daemon had left: the kernel wants the path of such a device from everybody.
-    #[test]
-    fn roots_commands_go_by_the_devices_own_flags() {
-        let mut c = control(true, &[]);
-        let of = |device, flags| DeviceInfo { device, flags, ..DeviceInfo::default() };
-        c.driver.devices = vec![of(7, feature::UNPRIVILEGED_DEV), of(8, feature::USER_RECOVERY)];
-        for (device, path_len) in [(7, 12), (8, 0)] {
-            c.info(device).unwrap();
-            c.remove(device).unwrap();
-            let (op, command) = *c.driver.asked.last().unwrap();
-            assert_eq!((op, command.device, command.dev_path_len), (cmd::DEL_DEV, device, path_len));
-        }
-        // Its number went to another's.
-        c.driver.devices[0].flags = 0;
-        c.info(7).unwrap();
-        c.remove(7).unwrap();
-        assert_eq!(c.driver.asked.last().unwrap().1.dev_path_len, 0);
-    }
-
-    /// Only the driver knows whose a device is: root's have an owner as well, and are not to be given away.
-    #[test]
-    fn a_devices_maker_is_who_made_it_without_privileges() {
-        let mut c = control(true, &[]);
-        let of = |device, flags| DeviceInfo {
-            device,
-            flags,
-            owner_uid: 1000,
-            owner_gid: 100,
-            ..DeviceInfo::default()
-        };
-        c.driver.devices = vec![of(7, feature::UNPRIVILEGED_DEV), of(8, feature::USER_RECOVERY)];
-        assert_eq!(maker(&mut c, 7).unwrap(), Some((1000, 100)));
-        assert_eq!(maker(&mut c, 8).unwrap(), None);
-        let gone = maker(&mut control(true, &[Err(libc::ENODEV)]), 9).unwrap_err();
-        assert_eq!(gone.raw_os_error(), Some(libc::ENODEV));
-    }
-
-    #[test]
-    fn a_take_over_waits_until_the_kernel_has_noticed() {
-        let busy = Err(libc::EBUSY);
-        let mut c = control(true, &[busy, busy, Ok(0)]);
-        c.begin_recovery(3, Duration::ZERO).unwrap();
-        assert_eq!(c.driver.asked.len(), 3);
-        let mut c = control(true, &[busy, Err(libc::EINVAL)]);
-        assert_eq!(c.begin_recovery(3, Duration::ZERO).unwrap_err().raw_os_error(), Some(libc::EINVAL));
-    }
-
-    #[test]
-    fn a_device_that_is_gone_is_none() {
-        for gone in [libc::ENODEV, libc::ENOENT] {
-            assert_eq!(control(true, &[Err(gone)]).info(1).unwrap(), None);
-        }
-        assert!(control(true, &[Err(libc::EPERM)]).info(1).is_err());
-        assert_eq!(control(true, &[Err(libc::EOPNOTSUPP)]).features(), None);
-        assert_eq!(control(true, &[]).features(), Some(0));
-    }
-
-    #[test]
-    fn what_a_former_server_left() {
-        let info = |state, flags| DeviceInfo { state, flags, server_flags: 5, ..DeviceInfo::default() };
-        let recoverable = feature::USER_RECOVERY;
-        assert_eq!(left(&info(state::QUIESCED, recoverable), 5), Left::Recover);
-        assert_eq!(left(&info(state::LIVE, recoverable), 5), Left::Recover);
-        assert_eq!(left(&info(state::QUIESCED, recoverable), 6), Left::Foreign);
-        assert_eq!(left(&info(state::DEAD, recoverable), 5), Left::Remove);
-        assert_eq!(left(&info(state::LIVE, 0), 5), Left::Stuck);
-        assert_eq!(left(&info(9, recoverable), 5), Left::Stuck);
-    }
-
-    /// A volume's image was replaced below its mount: the daemon after the next death made a second device, over the other file, and
-    /// the mounted one waited for ever.
-    #[test]
-    fn a_daemon_that_is_to_take_a_device_over_takes_none_else() {
-        let info = |device, tag, state| DeviceInfo {
-            device,
-            state,
-            server_flags: tag,
-            flags: feature::USER_RECOVERY,
-            ..DeviceInfo::default()
-        };
-        let with = |devices: &[DeviceInfo]| {
-            let mut c = control(true, &[]);
-            c.driver.devices = devices.to_vec();
-            c
-        };
-        let waits = info(0, 5, state::QUIESCED);
-        assert_eq!(take(&mut with(&[waits]), &[0], 5, Some(0)).unwrap(), Some(waits));
-        for unfit in [info(0, 6, state::QUIESCED), info(0, 5, state::DEAD)] {
-            let mut c = with(&[unfit]);
-            assert!(!is_awaited(&mut c, &[0], 5, true).unwrap());
-            let refused = take(&mut c, &[0], 5, Some(0)).unwrap_err();
-            assert!(
-                refused.to_string().contains("/dev/ublkb0 waits for no daemon of this volume"),
-                "{refused}"
-            );
-            assert!(c.driver.asked.iter().all(|(op, _)| *op == cmd::GET_DEV_INFO2), "it is left as it is");
-        }
-        // Who was told of none makes one, where none is left.
-        let mut c = with(&[info(0, 6, state::QUIESCED), info(1, 5, state::DEAD)]);
-        assert_eq!(take(&mut c, &[0, 1], 5, None).unwrap(), None);
-        assert_eq!(c.driver.asked.last().unwrap().0, cmd::DEL_DEV);
-    }
-
-    #[test]
-    fn who_serves_a_device_is_known_by_its_process() {
-        let served = |state, server_pid, by| {
-            let mut c = control(true, &[]);
-            c.driver.devices = vec![DeviceInfo { device: 3, state, server_pid, ..DeviceInfo::default() }];
-            is_served_by(&mut c, 3, by).unwrap()
-        };
-        assert!(served(state::LIVE, 4711, 4711));
-        assert!(!served(state::LIVE, 4711, 4712), "a former daemon, whose end was not noticed yet");
-        assert!(!served(state::QUIESCED, 4711, 4711) && !served(state::LIVE, -1, u32::MAX));
-        assert!(!is_served_by(&mut control(true, &[Err(libc::ENODEV)]), 3, 4711).unwrap(), "there is none");
-    }
-
-    /// A driver that did not tell was taken for one with no such device.
-    #[test]
-    fn not_being_told_of_a_device_is_an_error() {
-        let asked = |errno, ours| is_awaited(&mut control(true, &[Err(errno)]), &[3], 5, ours);
-        for errno in [libc::EINTR, libc::ENOMEM, libc::EIO] {
-            assert!(asked(errno, false).is_err() && asked(errno, true).is_err(), "{errno}");
-            assert!(take(&mut control(true, &[Err(errno)]), &[3], 5, None).is_err());
-        }
-        // Others' devices need not concern us.
-        assert!(!asked(libc::EACCES, false).unwrap());
-        assert!(asked(libc::EACCES, true).is_err());
-        assert!(!asked(libc::ENODEV, true).unwrap());
-    }
-
-    #[test]
-    fn a_volume_of_another_size_is_not_put_below_a_device() {
-        let volume = crate::service::ExportInfo {
-            size_bytes: 1 << 20,
-            block_bytes: 4096,
-            rotational: true,
-            description: String::new(),
-        };
-        let params = protocol::params(&volume, protocol::Shape { logical_bytes: 512, io_bytes_max: 4096 });
-        assert!(fits("2048\n", &params).is_ok());
-        for other in ["2047\n", "4096\n", "", "x"] {
-            assert!(fits(other, &params).is_err(), "{other}");
-        }
-    }
-
-    #[test]
-    fn what_the_kernel_made_of_it() {
-        let wanted = protocol::device_info(4, 128, 512 << 10, true, 1);
-        let got = DeviceInfo { queues: 2, flags: wanted.flags & !feature::USER_RECOVERY_REISSUE, ..wanted };
-        assert_eq!(difference(&wanted, &got).unwrap(), "2 queues instead of 4, without reissue");
-        assert_eq!(difference(&wanted, &wanted), None);
-        // What is not offered is not asked for, and was not missed either.
-        let (made, difference) = control(true, &[]).add(&wanted, Some(!feature::USER_RECOVERY)).unwrap();
-        assert_eq!(made.flags, wanted.flags & !feature::USER_RECOVERY);
-        assert_eq!(difference.as_deref(), Some("without recovery"));
-        assert_eq!(control(true, &[]).add(&wanted, None).unwrap(), (wanted, None));
-        assert!(sane(&wanted));
-        for insane in [
-            DeviceInfo { queue_depth: 0, ..wanted },
-            DeviceInfo { queues: 0, ..wanted },
-            DeviceInfo { io_bytes_max: 5000, ..wanted },
-            DeviceInfo { io_bytes_max: u32::MAX, ..wanted },
-        ] {
-            assert!(!sane(&insane), "{insane:?}");
-        }
-    }
-}
+mod tests;

@@ -13,6 +13,7 @@ mod protocol;
 mod queue;
 mod ring;
 mod uapi;
+mod worker;
 
 use std::fs::File;
 use std::io;
@@ -20,20 +21,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use control::{Control, Left};
 use fs2_block::ConnectionId;
-use queue::{Outbox, Queue};
 use ring::{ControlRing, QueueRing};
 use uapi::{DeviceInfo, feature};
-
-use fs2_store::AlignedBuf;
+use worker::{Waiting, Worker, buffers_for, waker};
 
 use crate::memory;
-use crate::service::{Service, lane_of};
+use crate::service::Service;
 
 /// The largest read or write in one request, bytes.
 const IO_BYTES_MAX: u32 = 512 << 10;
@@ -48,12 +47,12 @@ const IO_TIMEOUT_MS: u32 = 3000;
 /// How a device is made.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Hardware queues; the kernel makes at most one a processor.
-    pub queues: u16,
+    /// Hardware queues; the kernel makes at most one a processor. `None`: as the device below is ([`queues_for`]).
+    pub queues: Option<u16>,
     /// Requests in a queue, 1 to 4096.
     pub queue_depth: u16,
-    /// Which volume it is: the same in every daemon of it, and in no other's. [`tag_of`] makes one.
-    pub tag: u64,
+    /// Which volume it is: the same in every daemon of it, and in no other's.
+    pub tag: Tag,
     /// The device, by its number, that programs wait for: no other is taken over, and none made.
     pub device: Option<u32>,
     /// What may be read ahead, KiB.
@@ -62,15 +61,47 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Options { queues: cpus.min(4) as u16, queue_depth: 128, tag: 0, device: None, read_ahead_kb: 128 }
+        Options { queues: None, queue_depth: 128, tag: Tag::default(), device: None, read_ahead_kb: 128 }
     }
 }
 
-/// A number for a volume, from a name that is the same in each daemon of it.
-pub fn tag_of(key: &str) -> u64 {
+/// One queue where the device below turns: it has one head, which one dispatcher feeds, and a second queue would take memory alone. Else one a
+/// processor, as many as four, which each have a ring of their own.
+fn queues_for(rotational: bool, processors: usize) -> u16 {
+    if rotational { 1 } else { processors.clamp(1, 4) as u16 }
+}
+
+/// How a volume's device is known as its, by the number that the kernel keeps for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tag {
+    made: u64,
+    former: u64,
+}
+
+impl Tag {
+    /// By what a backing is, whatever its name: [`fs2_store::FileStore::identity`], which tells it from a later one of the same inode or
+    /// device number.
+    pub fn of(identity: &str) -> Tag {
+        // Daemons up to 2026-11 made theirs of the same name less its last word: the device number, or file system and inode.
+        let former = identity.rsplit_once('-').map_or(identity, |(former, _)| former);
+        Tag { made: hash(identity), former: hash(former) }
+    }
+
+    /// What a device is given.
+    fn made(self) -> u64 {
+        self.made
+    }
+
+    /// Whether a device that has this number is the volume's, or was when its daemon was a former one: whether it still is, such a daemon
+    /// did not write down. `fs2 mount` knows it (`Settings::instead_of`).
+    fn is(self, number: u64) -> bool {
+        [self.made, self.former].contains(&number)
+    }
+}
+
+fn hash(name: &str) -> u64 {
     // FNV-1a: stays the same from one version of this program to the next.
-    key.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// What this machine's ublk can do.
@@ -97,7 +128,7 @@ pub fn offer() -> io::Result<Offer> {
 ///
 /// # Errors
 /// As [`offer`]; what the driver says of a device that may be ours.
-pub fn is_awaited(tag: u64, device: Option<u32>) -> io::Result<bool> {
+pub fn is_awaited(tag: Tag, device: Option<u32>) -> io::Result<bool> {
     let mut control = Control::new(ControlRing::open()?, memory::is_admin());
     control::is_awaited(&mut control, &candidates(device), tag, device.is_some())
 }
@@ -121,7 +152,7 @@ pub fn not_awaited(device: u32) -> io::Error {
 ///
 /// # Errors
 /// What the driver says.
-pub fn give_up(tag: u64, device: Option<u32>) -> io::Result<usize> {
+pub fn give_up(tag: Tag, device: Option<u32>) -> io::Result<usize> {
     let mut control = Control::new(ControlRing::open()?, memory::is_admin());
     let mut found = 0;
     let told = device.is_some();
@@ -192,12 +223,13 @@ impl Server {
         let mut control = Control::new(ControlRing::open()?, privileged);
         let offered = control.features();
         let former = control::take(&mut control, &candidates(options.device), options.tag, options.device)?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let wanted = protocol::device_info(
-            options.queues.max(1),
+            options.queues.unwrap_or_else(|| queues_for(service.info().rotational, processors)).max(1),
             options.queue_depth.clamp(1, uapi::QUEUE_DEPTH_MAX),
             IO_BYTES_MAX,
             privileged,
-            options.tag,
+            options.tag.made(),
         );
         let recovered = former.is_some();
         let info = match former {
@@ -223,26 +255,11 @@ impl Server {
         }
         let shape = protocol::Shape { logical_bytes: 512, io_bytes_max: info.io_bytes_max };
         let params = protocol::params(&service.info(), shape);
-        let open_char = |device| ring::open_char(device, privileged);
-        // What takes time or memory comes first: between the begin of a recovery and the first request for work the driver does not
-        // bear to be left, and where memory is short a daemon is killed just while it takes some.
-        let buffers = (0..info.queues).map(|_| buffers_for(&info)).collect();
-        let char_device = if recovered {
+        if recovered {
             let size = PathBuf::from(format!("/sys/block/ublkb{}/size", info.device));
             let size = std::fs::read_to_string(&size).map_err(|e| said(&size.display().to_string(), e))?;
             control::fits(&size, &params).map_err(|e| said("taking the device over", e))?;
-            making.control.begin_recovery(info.device, NAP).map_err(|e| said("taking the device over", e))?;
-            open_char(info.device)?
-        } else {
-            // First of all: the driver takes a user's commands only once udev has given that user the node.
-            let char_device = open_char(info.device)?;
-            making
-                .control
-                .set_params(info.device, &params)
-                .map_err(|e| said("the device's parameters", e))?;
-            char_device
-        };
-        let char_device = Arc::new(char_device);
+        }
         let connection = Arc::new(Disconnect {
             connection: service.connect(),
             service: service.clone(),
@@ -253,13 +270,32 @@ impl Server {
             features: protocol::names(info.flags),
             control: Mutex::new(Control::new(ControlRing::open()?, privileged)),
             threads: Mutex::default(),
-            char_device: Mutex::new(Some(char_device.clone())),
+            char_device: Mutex::default(),
             running: Arc::default(),
             leave: Vec::new(),
             connection,
         };
-        server.start_queues(&service, &char_device, buffers)?;
-        drop(char_device);
+        // What takes time or memory comes first: between the begin of a recovery and the first request for work the driver does not
+        // bear to be left ([`Control::begin_recovery`]), and where memory is short a daemon is killed just while it takes some.
+        let waiting = server.start_queues(&service)?;
+        let open_char = |device| ring::open_char(device, privileged, ring::NODE_PATIENCE);
+        let char_device = if recovered {
+            let ask = |info: &DeviceInfo| ring::ask_by_all_tags(info.device, info);
+            making
+                .control
+                .begin_recovery(info.device, NAP, ask)
+                .map_err(|e| said("taking the device over", e))?;
+            open_char(info.device)?
+        } else {
+            // First of all: the driver takes a user's commands only once udev has given that user the node.
+            let char_device = open_char(info.device)?;
+            making
+                .control
+                .set_params(info.device, &params)
+                .map_err(|e| said("the device's parameters", e))?;
+            char_device
+        };
+        waiting.begin(server.holds(char_device))?;
         let pid = std::process::id();
         if recovered {
             making.control.end_recovery(info.device, pid).map_err(|e| said("taking the device over", e))?;
@@ -271,43 +307,40 @@ impl Server {
         Ok(server)
     }
 
-    /// With the buffers of each.
-    fn start_queues(
-        &mut self,
-        service: &Arc<dyn Service>,
-        char_device: &Arc<OwnedFd>,
-        buffers: Vec<Vec<AlignedBuf>>,
-    ) -> io::Result<()> {
-        let (ready, told) = mpsc::channel::<io::Result<()>>();
-        for (n, buffers) in (0..self.info.queues).zip(buffers) {
+    /// Keeps the device open until the last queue has ended.
+    fn holds(&self, char_device: OwnedFd) -> Arc<OwnedFd> {
+        let char_device = Arc::new(char_device);
+        *self.char_device.lock().unwrap_or_else(PoisonError::into_inner) = Some(char_device.clone());
+        char_device
+    }
+
+    /// A thread for each queue, with all it needs but the device.
+    fn start_queues(&mut self, service: &Arc<dyn Service>) -> io::Result<Waiting> {
+        let mut waiting = Waiting::default();
+        for n in 0..self.info.queues {
             let wake = ring::wake_fd()?;
             let leave = queue::Leave::new(waker(&wake));
             self.leave.push(leave.clone());
             let worker = Worker {
                 service: service.clone(),
                 connection: self.connection.clone(),
-                device: char_device.clone(),
                 info: self.info,
                 queue: n,
                 wake,
                 leave,
                 running: self.running.clone(),
-                buffers,
+                buffers: buffers_for(&self.info),
+                steps: waiting.add(),
             };
             self.running.fetch_add(1, Ordering::SeqCst);
-            let ready = ready.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("ublk-{n}"))
-                .spawn(move || worker.run(&ready))
+                .spawn(move || worker.run())
                 .inspect_err(|_| _ = self.running.fetch_sub(1, Ordering::SeqCst))?;
             self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
         }
-        drop(ready);
-        for _ in 0..self.info.queues {
-            let lost = || io::Error::other("a queue's thread ended");
-            told.recv().map_err(|_| lost())??;
-        }
-        Ok(())
+        waiting.all()?;
+        Ok(waiting)
     }
 
     /// The block device.
@@ -441,86 +474,6 @@ impl Drop for Disconnect {
     }
 }
 
-struct Worker {
-    service: Arc<dyn Service>,
-    connection: Arc<Disconnect>,
-    device: Arc<OwnedFd>,
-    info: DeviceInfo,
-    queue: u16,
-    wake: Arc<nix::sys::eventfd::EventFd>,
-    leave: queue::Leave,
-    running: Arc<AtomicUsize>,
-    buffers: Vec<AlignedBuf>,
-}
-
-/// Where a queue's requests have their payloads, one each.
-fn buffers_for(info: &DeviceInfo) -> Vec<AlignedBuf> {
-    (0..info.queue_depth).map(|_| memory::locked_buffer(info.io_bytes_max as usize)).collect()
-}
-
-/// A queue that ends otherwise than in order would let its requests wait for ever. The process ends
-/// instead: its successor gets them.
-struct EndsInOrder(bool);
-
-impl Drop for EndsInOrder {
-    fn drop(&mut self) {
-        if !self.0 {
-            std::process::abort();
-        }
-    }
-}
-
-impl Worker {
-    /// Serves the queue; what is left is its ring, to be closed when this thread has ended ([`Server::join`]).
-    fn run(mut self, ready: &mpsc::Sender<io::Result<()>>) -> Option<QueueRing> {
-        let buffers = std::mem::take(&mut self.buffers);
-        let begun = self.ring().and_then(|mut ring| self.serve(&mut ring, buffers, ready).map(|()| ring));
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        begun.map_err(|e| drop(ready.send(Err(e)))).ok()
-    }
-
-    /// Fails only where nothing was given to the kernel yet.
-    fn serve(
-        &self,
-        ring: &mut QueueRing,
-        buffers: Vec<AlignedBuf>,
-        ready: &mpsc::Sender<io::Result<()>>,
-    ) -> io::Result<()> {
-        let mut queue = self.queue(ring, buffers)?;
-        // Dropped before the queue.
-        let mut in_order = EndsInOrder(false);
-        match queue.run(&self.leave, || drop(ready.send(Ok(())))) {
-            Ok(()) => in_order.0 = true,
-            Err(e) => tracing::error!("ublk queue {} failed, the daemon ends: {e}", self.queue),
-        }
-        Ok(())
-    }
-
-    fn ring(&self) -> io::Result<QueueRing> {
-        let file = File::from(self.device.try_clone()?);
-        QueueRing::new(&file, self.queue, self.info.queue_depth, self.wake.clone())
-    }
-
-    fn queue<'a>(
-        &self,
-        ring: &'a mut QueueRing,
-        buffers: Vec<AlignedBuf>,
-    ) -> io::Result<Queue<&'a mut QueueRing>> {
-        let bytes = self.info.io_bytes_max;
-        let outbox = Outbox::new(waker(&self.wake));
-        let lane = lane_of(&self.service, outbox.clone());
-        Queue::new(ring, lane, self.connection.connection, outbox, buffers, bytes, self.service.wakeups())
-    }
-}
-
-fn waker(wake: &Arc<nix::sys::eventfd::EventFd>) -> Arc<dyn Fn() + Send + Sync> {
-    let wake = wake.clone();
-    Arc::new(move || {
-        // It fails only where it is full: then its reader is awake.
-        let _ = wake.write(1);
-    })
-}
-
 /// Settings the kernel takes only through sysfs.
 fn tune(device: u32, read_ahead_kb: u32, privileged: bool) {
     let queue = PathBuf::from(format!("/sys/block/ublkb{device}/queue"));
@@ -551,4 +504,28 @@ pub fn device_of(path: &Path) -> Option<u32> {
 pub fn device_of_node(node: &Path) -> Option<u32> {
     let name = node.file_name()?.to_str()?;
     name.strip_prefix("ublkb").or_else(|| name.strip_prefix("ublkc"))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that got the inode of one that was deleted below its mount was taken for that.
+    #[test]
+    fn a_volume_is_known_by_more_than_its_inode() {
+        let (served, later) =
+            (Tag::of("file-8-12-1700000000000000000"), Tag::of("file-8-12-1700000000000000001"));
+        assert!(served.is(served.made()) && !later.is(served.made()));
+        // What a former daemon left, which knew of no more.
+        assert!(served.is(hash("file-8-12")) && !served.is(hash("file-8-13")) && !served.is(hash("file-8")));
+        assert!(Tag::of("dev-2048-7").is(hash("dev-2048")));
+        assert_eq!(hash("file-8-12"), 0x7cde_6cae_f45f_0626, "that of versions before");
+    }
+
+    /// A second one took 64 MiB more, and Linux 6.12 does not bear a daemon that is killed between its two queues' first requests for work.
+    #[test]
+    fn a_device_that_turns_has_one_queue() {
+        assert_eq!([1, 2, 64].map(|processors| queues_for(true, processors)), [1, 1, 1]);
+        assert_eq!([0, 1, 2, 64].map(|processors| queues_for(false, processors)), [1, 1, 2, 4]);
+    }
 }

@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fs2_store::AlignedBuf;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -16,7 +17,9 @@ use zerocopy::IntoBytes;
 use super::super::is_short;
 use super::control::Driver;
 use super::queue::{Commands, Event};
-use super::uapi::{CONTROL, ControlCommand, IoCommand, IoDescriptor, QUEUE_DEPTH_MAX, io as io_cmd};
+use super::uapi::{
+    CONTROL, ControlCommand, DeviceInfo, IoCommand, IoDescriptor, QUEUE_DEPTH_MAX, io as io_cmd,
+};
 
 /// `/dev/ublk-control`, one command at a time.
 pub(super) struct ControlRing {
@@ -84,7 +87,7 @@ fn page_rounded(bytes: usize) -> usize {
 }
 
 impl Descriptors {
-    fn map(device: &File, queue: u16, depth: u16) -> io::Result<Descriptors> {
+    fn map(device: &impl AsFd, queue: u16, depth: u16) -> io::Result<Descriptors> {
         let of = |n: u16| page_rounded(usize::from(n) * size_of::<IoDescriptor>());
         let bytes = NonZeroUsize::new(of(depth)).ok_or(io::ErrorKind::InvalidInput)?;
         let offset = usize::from(queue) * of(QUEUE_DEPTH_MAX);
@@ -133,18 +136,29 @@ pub(super) fn wake_fd() -> io::Result<Arc<EventFd>> {
     Ok(Arc::new(EventFd::from_value_and_flags(0, flags)?))
 }
 
+/// A ring for a queue of this depth, which takes all its commands in one call.
+pub(super) fn ring_of(depth: u16) -> io::Result<IoUring> {
+    let entries = u32::from(depth) + 8;
+    let size = entries.next_power_of_two();
+    // Both since Linux 6.0; ublk came with the same.
+    IoUring::builder()
+        .setup_cqsize(2 * size)
+        .setup_single_issuer()
+        .setup_coop_taskrun()
+        .build(entries)
+        .or_else(|_| IoUring::builder().setup_cqsize(2 * size).build(entries))
+}
+
 impl QueueRing {
-    pub(super) fn new(device: &File, queue: u16, depth: u16, wake: Arc<EventFd>) -> io::Result<QueueRing> {
-        let entries = u32::from(depth) + 8;
-        let size = entries.next_power_of_two();
-        // Both since Linux 6.0; ublk came with the same.
-        let ring = IoUring::builder()
-            .setup_cqsize(2 * size)
-            .setup_single_issuer()
-            .setup_coop_taskrun()
-            .build(entries)
-            .or_else(|_| IoUring::builder().setup_cqsize(2 * size).build(entries))?;
-        ring.submitter().register_files(&[device.as_raw_fd()])?;
+    /// `ring` is this thread's, from [`ring_of`].
+    pub(super) fn new(
+        ring: IoUring,
+        device: &impl AsFd,
+        queue: u16,
+        depth: u16,
+        wake: Arc<EventFd>,
+    ) -> io::Result<QueueRing> {
+        ring.submitter().register_files(&[device.as_fd().as_raw_fd()])?;
         let descriptors = Descriptors::map(device, queue, depth)?;
         Ok(QueueRing { ring, descriptors, queue, wake, armed: false })
     }
@@ -165,11 +179,15 @@ impl QueueRing {
 
     fn give(&mut self, op: u32, tag: u16, result: i32, addr: u64) -> io::Result<()> {
         let command = IoCommand { queue: self.queue, tag, result, addr };
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(command.as_bytes());
-        let entry = opcode::UringCmd16::new(DEVICE, op).cmd(bytes).build().user_data(tag.into());
-        self.push(&entry)
+        let entry = opcode::UringCmd16::new(DEVICE, op).cmd(bytes_of(&command)).build();
+        self.push(&entry.user_data(tag.into()))
     }
+}
+
+fn bytes_of(command: &IoCommand) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(command.as_bytes());
+    bytes
 }
 
 impl Commands for QueueRing {
@@ -219,15 +237,64 @@ impl Commands for QueueRing {
     }
 }
 
+/// Asks for a request by every tag of every queue, serves none, and lets the device go. Returns for how many the driver had nobody.
+///
+/// Threads of ours may be gone with the driver none the wiser only once they ended, and their rings must be closed behind that: see
+/// [`super::Server::let_go`].
+pub(super) fn ask_by_all_tags(device: u32, info: &DeviceInfo) -> io::Result<usize> {
+    let file = open_char(device, true, BUSY_PATIENCE)?;
+    // Where the driver does give a request, as from Linux 6.15 on it may, its payload goes here; the thread's end gives it back.
+    let buffer = AlignedBuf::zeroed(info.io_bytes_max as usize);
+    let asked = std::thread::scope(|scope| {
+        let ask = || (0..info.queues).map(|queue| ask_by_all_tags_of(queue, info, &file, &buffer)).collect();
+        let thread = std::thread::Builder::new().name("ublk-unserved".into()).spawn_scoped(scope, ask)?;
+        // A panic in one has ended the process.
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread ended")))
+    });
+    let asked: Vec<(IoUring, usize)> = asked?;
+    Ok(asked.iter().map(|(_, taken)| taken).sum())
+}
+
+fn ask_by_all_tags_of(
+    queue: u16,
+    info: &DeviceInfo,
+    device: &OwnedFd,
+    buffer: &AlignedBuf,
+) -> io::Result<(IoUring, usize)> {
+    let mut ring = ring_of(info.queue_depth)?;
+    let addr = buffer.as_ptr().expose_provenance() as u64;
+    for tag in 0..info.queue_depth {
+        let command = IoCommand { queue, tag, result: 0, addr };
+        // Not by the ring's table of files: that is let go later than the ring.
+        let entry = opcode::UringCmd16::new(types::Fd(device.as_raw_fd()), io_cmd::FETCH_REQ);
+        let entry = entry.cmd(bytes_of(&command)).build();
+        // SAFETY: the buffer outlives this thread, and the driver copies in the thread's own context only.
+        unsafe { ring.submission().push(&entry) }.map_err(|_| io::Error::other("the ring is full"))?;
+    }
+    while !ring.submission().is_empty() {
+        match ring.submit() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if is_short(&e) => std::thread::sleep(Duration::from_millis(1)),
+            done => drop(done?),
+        }
+    }
+    // What it refuses it refuses at once.
+    let refused = ring.completion().filter(|done| done.result() < 0).count();
+    Ok((ring, usize::from(info.queue_depth) - refused))
+}
+
 /// How long a node may take to be there and ours, in steps of [`NODE_NAP`]. A guess: udev takes milliseconds, on a machine that
 /// starts seconds.
-const NODE_PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const NODE_PATIENCE: Duration = Duration::from_secs(10);
 const NODE_NAP: Duration = Duration::from_millis(20);
 
-/// Opens the char device of a device just made; its node may take a moment.
-pub(super) fn open_char(device: u32, privileged: bool) -> io::Result<OwnedFd> {
+/// How long a device may be open still whose server has ended: as long as the kernel takes for that one's last I/O. Guess.
+const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Opens the char device of a device just made, whose node may take a moment; or of one that a dead server had.
+pub(super) fn open_char(device: u32, privileged: bool, patience: Duration) -> io::Result<OwnedFd> {
     let path = format!("/dev/ublkc{device}");
-    let until = Instant::now() + NODE_PATIENCE;
+    let until = Instant::now() + patience;
     loop {
         match File::options().read(true).write(true).open(&path) {
             Ok(file) => return Ok(file.into()),
