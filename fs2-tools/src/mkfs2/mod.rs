@@ -214,7 +214,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) fn open(path: &Path, write: bool) -> Result<FileStore, OpenError> {
     let (lock, lock_wait) = (Lock::Exclusive, Some(LOCK_PATIENCE));
     let store = FileStore::open(path, OpenOptions { write, lock, lock_wait, ..OpenOptions::default() })?;
-    store.refuse_served().map(|()| store)
+    store.refuse_served()?;
+    crate::volume::refuse_awaited(path, &store).map(|()| store)
 }
 
 fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {

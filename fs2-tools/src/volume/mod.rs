@@ -4,6 +4,7 @@
 //! its FUSE mount shows (or the kernel's NBD client on its socket, and a supervisor beside the daemon),
 //! and mounts ext2 on that. What was set up is written down in the runtime directory, so that `umount` and `status` find it by the directory.
 
+mod awaited;
 pub mod cli;
 mod daemon;
 mod end;
@@ -24,6 +25,7 @@ use fs2_control::{Client, Command, Liveness, Reply, Status};
 use fs2d::runtime::{Ending, begin_mounting};
 use fs2d::settings::{FrontendKind, Settings};
 
+pub(crate) use awaited::refuse_awaited;
 pub use end::{SERVED_INACTIVE, Unmounted, is_mounted, umount, umount_how};
 pub use found::{Found, all_mounted, clear_dead, daemon_of, daemons, mounted_at};
 pub use frontend::best_frontend;

@@ -47,6 +47,18 @@ pub enum OpenError {
         /// The volume, as far as it is told.
         volume: PathBuf,
     },
+    /// A mount stands on it by the device of a daemon that died, and waits for the next one.
+    #[error("{} is mounted at {} by way of {}, whose daemon died and is awaited; unmount it first, once the next one serves: {umount} {}", path.display(), at.display(), device.display(), at.display())]
+    Awaited {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The mount point.
+        at: PathBuf,
+        /// The block device that is mounted.
+        device: PathBuf,
+        /// The command that unmounts it.
+        umount: &'static str,
+    },
     /// A directory, pipe, socket or character device.
     #[error("{} is {what}, not a regular file or block device; give an image file or a disk", path.display())]
     NotAFileOrDevice {

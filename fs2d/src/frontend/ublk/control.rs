@@ -286,6 +286,21 @@ pub(super) fn is_awaited<D: Driver>(
     Ok(false)
 }
 
+/// Those of `devices` in which requests may wait for a daemon of the volume.
+pub(super) fn awaited<D: Driver>(
+    control: &mut Control<D>,
+    devices: &[u32],
+    tag: Tag,
+) -> io::Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for &device in devices {
+        if is_awaited(control, &[device], tag, false)? {
+            all.push(device);
+        }
+    }
+    Ok(all)
+}
+
 /// What a former daemon left among `devices`, if it can be taken over. Where `only` that one is wanted, it is that or an error:
 /// a second device would serve a file that is not what is mounted, and the first would wait for ever.
 pub(super) fn take<D: Driver>(

@@ -133,6 +133,19 @@ pub fn is_awaited(tag: Tag, device: Option<u32>) -> io::Result<bool> {
     control::is_awaited(&mut control, &candidates(device), tag, device.is_some())
 }
 
+/// The block devices in which requests may wait for a daemon of the volume, by their numbers. Where nobody serves any by ublk the driver is not
+/// asked.
+///
+/// # Errors
+/// As [`is_awaited`].
+pub fn awaited(tag: Tag) -> io::Result<Vec<u32>> {
+    let all = devices();
+    if all.is_empty() {
+        return Ok(all);
+    }
+    control::awaited(&mut Control::new(ControlRing::open()?, memory::is_admin()), &all, tag)
+}
+
 /// Whether this process serves the device, as the driver has it.
 ///
 /// # Errors
@@ -208,7 +221,8 @@ fn outlives_its_daemon(info: &DeviceInfo) -> bool {
     info.flags & both == both
 }
 
-fn block_path(device: u32) -> PathBuf {
+/// The block device of a number.
+pub fn block_path(device: u32) -> PathBuf {
     format!("/dev/ublkb{device}").into()
 }
 

@@ -383,6 +383,47 @@ fn a_daemon_killed_while_it_takes_a_device_over_is_followed_by_another() {
     left.says("programs go on with 1").says("programs go on with 2");
 }
 
+/// Whoever checked or changed the volume in the gap between a daemon and the next did so below a mount that stands.
+#[test]
+fn a_volume_whose_next_daemon_is_awaited_is_left_alone() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(&format!(
+        r#"{MOUNTED}
+        cp -r /usr/share/doc/bash /tmp/m/; sums > /tmp/before; sync
+        refused() {{ # CODE SAYS COMMAND...
+            code=0; "${{@:3}}" > /tmp/said 2>&1 || code=$?; cat /tmp/said; [ $code = "$1" ]; grep "$2" /tmp/said
+        }}
+        supervisor=$(pgrep -f 'fs2 supervise'); kill -STOP "$supervisor"
+        daemon=$(pid); kill -9 "$daemon"; until_true 20 sh -c '! ls /proc/'$daemon'/task/*/fd/ 2> /dev/null | grep -q .'
+        says='/dev/vda is mounted at /tmp/m by way of /dev/ublkb0, whose daemon died and is awaited.*: fs2 umount /tmp/m'
+        refused 8 "$says" chkfs2 -f -p /dev/vda
+        refused 8 "$says" chkfs2 -n /dev/vda
+        refused 1 "$says" mkfs2 --undo /dev/vda
+        refused 1 "$says" mkfs2 /dev/vda
+        kill -CONT "$supervisor"
+        until_true 60 fs2 status /tmp/m
+        (cd /tmp/m && md5sum --quiet -c /tmp/before)
+        code=0; fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+        {GONE}
+        chkfs2 -f -p /dev/vda || [ $? = 1 ]
+        # Without a record.
+        truncate -s 64M /tmp/disk; mke2fs -q -t ext2 /tmp/disk
+        fs2d serve /tmp/disk --frontend ublk 2> /tmp/log & daemon=$!
+        until_true 60 grep 'serving /tmp/disk' /tmp/log
+        mount -t ext2 /dev/ublkb0 /tmp/m
+        kill -9 $daemon; wait $daemon || true
+        mv /tmp/disk /tmp/moved
+        refused 1 'is mounted at /tmp/m by way of /dev/ublkb0.*: umount /tmp/m' mkfs2 /tmp/moved
+        fs2d serve /tmp/moved --frontend ublk 2> /tmp/log2 & daemon=$!
+        until_true 60 grep 'serving /tmp/moved' /tmp/log2
+        umount /tmp/m; kill -TERM $daemon; wait $daemon || [ $? = 4 ]
+        # No longer mounted, it may be changed.
+        mkfs2 /tmp/moved > /dev/null"#
+    ));
+    println!("{}", left.log());
+    left.says("whose daemon died and is awaited");
+}
+
 /// What a deleted image's inode was given to has its name and number, and is another.
 #[test]
 fn an_image_is_known_by_more_than_its_inode() {

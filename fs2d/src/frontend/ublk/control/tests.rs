@@ -215,6 +215,8 @@ fn a_daemon_that_is_to_take_a_device_over_takes_none_else() {
         assert!(refused.to_string().contains("/dev/ublkb0 waits for no daemon of this volume"), "{refused}");
         assert!(c.driver.asked.iter().all(|(op, _)| *op == cmd::GET_DEV_INFO2), "it is left as it is");
     }
+    let mut c = with(&[waits, info(1, 6, state::QUIESCED), info(2, 5, state::DEAD), info(3, 4, state::LIVE)]);
+    assert_eq!(awaited(&mut c, &[0, 1, 2, 3], TAG).unwrap(), [0, 3]);
     // Who was told of none makes one, where none is left.
     let mut c = with(&[info(0, 6, state::QUIESCED), info(1, 5, state::DEAD)]);
     assert_eq!(take(&mut c, &[0, 1], TAG, None).unwrap(), None);
