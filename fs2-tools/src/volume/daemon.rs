@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,8 @@ fn close_at_exec(fd: RawFd) {
 /// A daemon being started; ended on drop unless it is kept.
 pub(super) struct Daemon {
     child: Child,
+    /// How long the log was before it: what stands there is another's word.
+    log_bytes: u64,
     /// Where its FUSE mount is, if it makes one.
     carrier: Option<PathBuf>,
     answered: bool,
@@ -122,7 +124,8 @@ impl Daemon {
     pub(super) fn start(record: &MountRecord, args: &[OsString]) -> Result<Daemon, VolumeError> {
         let args = [&[OsString::from("daemon")], args].concat();
         let carrier = (record.frontend == "fuse").then(|| record.carrier.clone());
-        Ok(Daemon { child: apart(record, &args)?, carrier, answered: false, kept: false })
+        let log_bytes = std::fs::metadata(&record.log).map_or(0, |log| log.len());
+        Ok(Daemon { child: apart(record, &args)?, log_bytes, carrier, answered: false, kept: false })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -172,12 +175,11 @@ impl Daemon {
         }
         let ended = self.child.try_wait().map_err(io_error("waiting for the daemon"))?;
         if ended.is_some() || Instant::now() > until {
-            let log = std::fs::read_to_string(&record.log).unwrap_or_default();
-            let tail: Vec<&str> = log.lines().rev().take(3).collect();
-            let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
-            let said = match said.strip_prefix("fs2d: ").unwrap_or(&said) {
-                "" => format!("it left no word in {}; is there room?", record.log.display()),
-                said => said.to_owned(),
+            let said = match last_words(&record.log, self.log_bytes) {
+                said if said.is_empty() => {
+                    format!("it left no word in {}; is there room?", record.log.display())
+                }
+                said => said,
             };
             return Err(VolumeError::Daemon { device: record.device.display().to_string(), said });
         }
@@ -207,6 +209,16 @@ impl Drop for Daemon {
             clear_dead_carrier(carrier);
         }
     }
+}
+
+/// The last lines of a log behind its first bytes, which are others'.
+fn last_words(log: &Path, others: u64) -> String {
+    let log = std::fs::read(log).unwrap_or_default();
+    let own = usize::try_from(others).ok().and_then(|others| log.get(others..)).unwrap_or_default();
+    let own = String::from_utf8_lossy(own);
+    let tail: Vec<&str> = own.lines().rev().take(3).collect();
+    let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
+    said.strip_prefix("fs2d: ").unwrap_or(&said).to_owned()
 }
 
 /// Asks a daemon to end, kills it where that takes longer than `patience`, and waits for that only so long: who supervises has a
@@ -280,6 +292,22 @@ mod tests {
         assert!(end(&mut child, Duration::from_secs(30)));
         let status = child.try_wait().unwrap().expect("it has ended");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    }
+
+    /// Each try's line had the lines of the tries before it.
+    #[test]
+    fn a_daemon_is_told_of_by_its_own_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        let before = "fs2 supervise: try 1 of 5: no such file\n";
+        let words = |text: &str| {
+            std::fs::write(&log, format!("{before}{text}")).unwrap();
+            last_words(&log, before.len() as u64)
+        };
+        assert_eq!(words("fs2d: it is locked\n"), "it is locked");
+        assert_eq!(words("1\n2\n3\n4\n"), "2; 3; 4");
+        assert_eq!((words(""), last_words(&dir.path().join("none"), 7)), (String::new(), String::new()));
+        assert_eq!(last_words(&log, u64::MAX), "", "it was cut");
     }
 
     /// Without close_range: the list made before the fork has what a shell passed on, and not the standard streams.

@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fs2_control::{Client, Command, Liveness, Reply, Status};
+use fs2_control::{Client, Command, ControlError, Liveness, Reply, Status};
 use fs2d::runtime::{Ending, begin_mounting};
 use fs2d::settings::{FrontendKind, Settings};
 
@@ -416,9 +416,10 @@ fn replace(
     let program = program.canonicalize().map_err(io_error(program.display().to_string()))?;
     let socket = || std::fs::metadata(control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
     let former = socket();
-    let before = ask()?;
+    let before = ask().map_err(|e| between_two(e, control))?;
     try_program(&program, before.pid)?;
-    match Client::connect(control)?.ask(&Command::Upgrade { program })? {
+    let asked = Client::connect(control).and_then(|mut client| client.ask(&Command::Upgrade { program }));
+    match asked.map_err(|e| between_two(e.into(), control))? {
         Reply::Done => {}
         Reply::Error { what, place, next } => {
             return Err(VolumeError::Other(format!("{place}: {what}; {next}")));
@@ -438,6 +439,18 @@ fn replace(
             }
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
+    }
+}
+
+/// A daemon that leaves its callers without an answer is being replaced for another caller's sake, or ends.
+fn between_two(e: VolumeError, control: &Path) -> VolumeError {
+    let gone = matches!(e, VolumeError::Control(ControlError::Closed { .. } | ControlError::NoDaemon { .. }));
+    match gone {
+        true => VolumeError::Other(format!(
+            "the daemon at {} is being replaced, as by another fs2 upgrade, or ends: see fs2 status, then try again",
+            control.display()
+        )),
+        false => e,
     }
 }
 
@@ -528,6 +541,21 @@ mod tests {
         let done = upgrade(&record, Path::new("/bin/true")).unwrap();
         assert_eq!((done.before.uptime_s, done.after.uptime_s), (0.5, 7.0));
         next.join().unwrap().shutdown();
+    }
+
+    /// Two upgrades at once: the second said that the daemon had closed the connection.
+    #[test]
+    fn who_comes_while_a_daemon_is_being_replaced_is_told_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = dir.path().join("ctl");
+        let asked = || upgrade_served(&control, Path::new("/bin/true")).unwrap_err().to_string();
+        assert!(asked().contains("is being replaced"), "{}", asked());
+        // It takes the call, and is gone before it answers.
+        let listening = std::os::unix::net::UnixListener::bind(&control).unwrap();
+        let daemon = std::thread::spawn(move || drop(listening.accept()));
+        let said = asked();
+        daemon.join().unwrap();
+        assert!(said.contains("is being replaced, as by another fs2 upgrade"), "{said}");
     }
 
     /// It let the device go for a program that ended with a usage error, after which a service manager starts none again.
