@@ -400,6 +400,46 @@ fn what_a_lost_client_left_is_not_done_later() {
     assert_eq!(service.submitted.load(Ordering::SeqCst), 3);
 }
 
+/// That something was received counted as a sign of the client's life, also where it had lain in the socket since.
+#[test]
+fn what_a_lost_client_left_unread_is_not_done_later() {
+    let service = MemService::inline(4 * MIB);
+    let listen = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+    let server = Server::bind(listen, service.clone(), Options::default()).unwrap();
+    let address = server.tcp_address().unwrap();
+    service.status_waits.store(true, Ordering::SeqCst);
+    let mut old = Client::go_tcp(address);
+    old.send(wire::CMD_BLOCK_STATUS, 0, 1, 0, 4096);
+    eventually("its thread has something else to do", || service.status_asked.load(Ordering::SeqCst) == 1);
+    old.stream.write_all(&[header(wire::CMD_WRITE, 0, 0, 512), vec![1; 512]].concat()).unwrap();
+    drop(old);
+    // It comes back and goes on, for longer than the server may believe that the old one is there.
+    let mut new = Client::go_tcp(address);
+    new.write(0, &[2; 512]);
+    std::thread::sleep(Duration::from_millis(20));
+    service.status_waits.store(false, Ordering::SeqCst);
+    eventually("the old one is gone", || server.connections() == 1);
+    assert!(new.read(0, 512) == [2; 512], "an older write was done after it");
+}
+
+/// That an answer could not be sent ended the connection as a stop of the server does: with what was gathered.
+#[test]
+fn what_a_lost_client_left_is_not_done_when_an_answer_fails() {
+    let service = MemService::inline(4 * MIB);
+    let bench = Bench::new(service.clone());
+    service.status_waits.store(true, Ordering::SeqCst);
+    let mut c = bench.client();
+    let (status, write) = (header(wire::CMD_BLOCK_STATUS, 0, 0, 4096), header(wire::CMD_WRITE, 0, 0, 512));
+    // All of it is received at once. So many answers do not wait for what comes behind them.
+    let answers = header(wire::CMD_CACHE, 0, 0, 512).repeat(100);
+    c.stream.write_all(&[status, write, vec![1; 512], answers].concat()).unwrap();
+    eventually("its thread has something else to do", || service.status_asked.load(Ordering::SeqCst) == 1);
+    drop(c);
+    service.status_waits.store(false, Ordering::SeqCst);
+    eventually("its connection ends", || bench.server.connections() == 0);
+    assert_eq!(service.submitted.load(Ordering::SeqCst), 0);
+}
+
 /// What was asked when the client was found gone was neither answered nor given up: its connection never ended.
 #[test]
 fn who_leaves_while_holes_are_looked_for_leaves_nothing() {

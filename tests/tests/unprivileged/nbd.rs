@@ -9,14 +9,19 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fs2_tests::{
     Ask, NbdClient, Need, Rng, Scratch, Served, debugfs, dump, e2fsck_clean, file_digest, mke2fs, needs, run,
     run_within,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 
 const BYTES: u64 = 96 << 20;
+
+/// A guard against hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An ext2 image with files in it.
 fn image(scratch: &Scratch) -> PathBuf {
@@ -391,6 +396,40 @@ fn hostile_bytes_end_their_own_connection_only() {
     assert_eq!(served.status()["liveness"].as_str().map(|l| l.starts_with("inactive: ")), Some(true));
     served.stop().ended(0);
     assert_eq!(file_digest(&image), before, "nothing was written");
+}
+
+/// A daemon that had stood still did what a client had left in its socket, after what that had sent again meanwhile.
+#[test]
+fn what_a_client_left_while_the_daemon_stood_still_is_not_done() {
+    if !ready(&[]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = image(&scratch);
+    let served = Served::new(&scratch, &image, &[]);
+    let mut other = NbdClient::connect(served.socket()).unwrap();
+    for round in 1..=5 {
+        let mut client = NbdClient::connect(served.socket()).unwrap();
+        client.call(Ask::Read, 0, 4096, &[]).unwrap();
+        kill(served.pid(), Signal::SIGSTOP).unwrap();
+        // Each of its threads.
+        waitpid(served.pid(), Some(WaitPidFlag::WUNTRACED)).unwrap();
+        client.send(Ask::Write { fua: false }, 0, 1024, &[7; 1024]).unwrap();
+        drop(client);
+        // For longer than the daemon may believe that its client is there.
+        std::thread::sleep(Duration::from_millis(20));
+        kill(served.pid(), Signal::SIGCONT).unwrap();
+        let start = Instant::now();
+        while served.log().matches(" ended: ").count() < round {
+            assert!(start.elapsed() < PATIENCE, "its connection does not end: {}", served.log());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(served.status()["writes"], 0, "in round {round}");
+    }
+    other.call(Ask::Write { fua: false }, 0, 1024, &[8; 1024]).unwrap();
+    assert_eq!(served.status()["writes"], 1);
+    drop(other);
+    served.stop().ended(0);
 }
 
 /// With clients connected, one of them idle in the middle of nothing.

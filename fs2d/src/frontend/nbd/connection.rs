@@ -5,7 +5,8 @@
 //! C2: each submitted request is answered exactly once, also when the service drops its completion.
 //! C3: before the thread waits for the client, it begins the requests and sends the replies it has gathered.
 //! C4: a request is not submitted long after its client left: the client may have sent it again over a new
-//!     connection, and other writes after it, which the old one would undo.
+//!     connection, and other writes after it, which the old one would undo. What is received may have lain in the
+//!     socket since, while this thread or the whole daemon stood still: only a look tells that the client is there.
 //! C6: the thread waits for its client only while no I/O is pending on its lane, or for both together, and looks for
 //!     holes only while none is: others may wait for that I/O.
 //! C5: the thread ends when the last request it submitted has ended; so connections bound memory.
@@ -128,14 +129,21 @@ impl Connection {
             room: Room { not_before: Instant::now() },
             asking: Asking::new(),
             wakeups: self.service.wakeups(),
+            received: Instant::now(),
             seen: Instant::now(),
         };
         let end = self.transmission(&mut session, &mut input, &mut batch);
-        if matches!(end, End::Eof | End::SendsNoMore | End::Failed(_)) {
+        let wanted = match end {
+            End::Eof | End::SendsNoMore | End::Failed(_) => false,
+            // It waits for no answer, and what it asked for before is to be done.
+            End::Session(CloseReason::Disconnect) => true,
+            _ => !self.outbox.is_client_gone(),
+        };
+        if wanted {
+            batch.lane.run();
+        } else {
             // Keeps C4: what was gathered is dropped with the lane.
             self.outbox.withdraw(batch.requests, batch.bytes);
-        } else {
-            batch.lane.run();
         }
         while batch.lane.is_pending() {
             batch.lane.wait(None);
@@ -170,7 +178,7 @@ impl Connection {
         }
         if batch.seen.elapsed() > PRESENCE_CHECK {
             // Keeps C4.
-            if self.outbox.socket.peer_gone() {
+            if self.outbox.is_client_gone() {
                 return Err(End::Eof);
             }
             batch.seen = Instant::now();
@@ -258,12 +266,12 @@ impl Connection {
         match batch.begun {
             0 => {}
             1 if (batch.asking.is_on() || !batch.wakeups.are_tried()) => {
-                batch.asking.one(now.duration_since(batch.seen));
+                batch.asking.one(now.duration_since(batch.received));
             }
             _ => batch.asking.several(),
         }
         batch.begun = 0;
-        batch.seen = now;
+        batch.received = now;
         match got {
             _ if self.outbox.is_stopping() => Err(End::Stopped),
             0 => Err(End::Eof),
@@ -389,7 +397,9 @@ pub(super) struct Batch {
     room: Room,
     asking: Asking,
     wakeups: Wakeups,
-    /// When the client was last known to be there.
+    /// When input last came.
+    received: Instant,
+    /// When the client was last looked for, and was there.
     seen: Instant,
 }
 

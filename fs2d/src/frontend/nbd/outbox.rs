@@ -429,6 +429,14 @@ impl Outbox {
         s.stopping || s.dead
     }
 
+    /// Whether the client has left, or was sent away.
+    pub(super) fn is_client_gone(&self) -> bool {
+        // Looked at first: after a stop, which ends what arrives, every client looks as if it had left.
+        let gone = self.socket.peer_gone();
+        let s = self.lock();
+        s.dead || gone && !s.stopping
+    }
+
     /// Waits until every admitted request is answered (or its reply dropped), then ends the connection. True where
     /// the client took nothing for too long.
     pub(super) fn finish(self: &Arc<Self>) -> bool {

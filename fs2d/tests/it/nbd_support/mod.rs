@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,9 @@ pub(crate) struct MemService {
     pub(crate) lost_offset: u64,
     /// How long a look for holes takes.
     pub(crate) status_takes: Duration,
+    /// Looks for holes so far, and whether they wait.
+    pub(crate) status_asked: AtomicUsize,
+    pub(crate) status_waits: AtomicBool,
     /// Is told of turns.
     pub(crate) turns: Wakeups,
     workers: Option<Mutex<std::sync::mpsc::Sender<(ClientRequest, Completion)>>>,
@@ -94,6 +97,8 @@ impl MemService {
             bad_offset: u64::MAX,
             lost_offset: u64::MAX,
             status_takes: Duration::ZERO,
+            status_asked: AtomicUsize::new(0),
+            status_waits: AtomicBool::new(false),
             turns: Wakeups::default(),
             workers: None,
         }
@@ -215,7 +220,9 @@ impl Service for MemService {
     }
 
     fn stretches(&self, extent: Extent, limit: usize) -> Result<Vec<Stretch>, Errno> {
+        self.status_asked.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(self.status_takes);
+        eventually("a look for holes ends", || !self.status_waits.load(Ordering::SeqCst));
         let stored = self.stored.lock().unwrap();
         let mut found: Vec<Stretch> = vec![];
         let mut at = extent.offset();
