@@ -200,7 +200,7 @@ impl MountGuard {
         let (flags, data) = self.options.split();
         mount(Some(&self.device), &self.dir, Some("ext2"), flags, Some(data.as_str())).map_err(|e| {
             let hint = match e {
-                nix::Error::EINVAL => " (no ext2 file system, or an option it does not know)",
+                nix::Error::EINVAL => " (no ext2 file system, or a feature or option it does not know)",
                 nix::Error::ENODEV => " (this kernel has no ext2)",
                 nix::Error::EBUSY => " (in use, or mounted already)",
                 _ => "",

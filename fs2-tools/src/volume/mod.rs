@@ -186,7 +186,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             let mounted = mount_ext2(&loopdev.path(), &dir, options).map_err(|e| {
                 // The log goes when the daemon has ended: who has that has the right to mount.
                 let _ = std::fs::remove_file(&record.path);
-                io_error("mount")(e)
+                not_mounted(&status)(e)
             })?;
             mounted.keep();
             // With autoclear it goes with the unmount.
@@ -202,14 +202,14 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = nbd.path();
-            mount_supervised(&record, options, daemon, mounting)?;
+            mount_supervised(&record, &status, options, daemon, mounting)?;
             nbd.keep();
         }
         FrontendKind::Ublk => {
             record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
-            mount_supervised(&record, options, daemon, mounting)?;
+            mount_supervised(&record, &status, options, daemon, mounting)?;
         }
     }
     if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
@@ -243,6 +243,7 @@ fn refuse_served(device: &Path, control: &Path) -> Result<(), VolumeError> {
 /// daemon died meanwhile nobody else would start another.
 fn mount_supervised(
     record: &MountRecord,
+    status: &Status,
     options: MountOptions,
     daemon: Daemon,
     // Held until it is mounted: the supervisor would end what nobody uses.
@@ -261,9 +262,17 @@ fn mount_supervised(
             if let Err(e) = end::finish(record.clone()) {
                 eprintln!("fs2: {e}");
             }
-            Err(io_error("mount")(e))
+            Err(not_mounted(status)(e))
         }
     }
+}
+
+/// The kernel says of a feature that its ext2 does not know no more than of an option; the daemon names it.
+fn not_mounted(status: &Status) -> impl FnOnce(io::Error) -> VolumeError {
+    io_error(match &status.liveness {
+        Liveness::Inactive(why) => format!("mount of a volume that is inactive ({why})"),
+        _ => "mount".into(),
+    })
 }
 
 /// Fails where a signal asked for the end, in a program that catches them ([`signals`]).

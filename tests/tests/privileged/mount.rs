@@ -181,6 +181,20 @@ fn what_holds_no_ext2_is_not_mounted() {
     assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
 }
 
+/// The kernel's word is the same for an option that it does not know.
+#[test]
+fn what_the_kernels_ext2_refuses_is_named() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (scratch.path("image"), scratch.make_dir("dir"));
+    mke2fs(&image, 16 << 20, &["-t", "ext2", "-O", "dir_nlink"]);
+    let done = scratch.run("fs2", [Path::new("mount"), &image, &dir]).ended(32);
+    done.says("inactive (unsupported: dir_nlink)");
+    assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
+}
+
 /// It was told to be opened read-only, for which FS2 has no option.
 /// debugfs leaves the clean flag alone and writes its bitmaps last. A session behind one that was killed copied into the file it had written.
 #[test]

@@ -1,6 +1,6 @@
 //! Trims. Of a volume that nobody checked after a kill: ext2's fsync writes no bitmap, so that on the disk the blocks of a file that was
-//! synced are free still, and by FUSE and a loop device a discard comes as a request that may want zeroes. And `fs2 trim` of volumes to which
-//! it is of no use, or by FUSE does harm.
+//! synced are free still, and by FUSE and a loop device a discard comes as a request that may want zeroes. `fs2 trim` of volumes to which
+//! it is of no use, or by FUSE does harm. And what the kernel's ext2 makes of a discard that is refused.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use fs2_tests::{Done, KERNEL, Mounted, Rng, Scratch, mke2fs, needs, run};
+use fs2_tests::{Done, KERNEL, Mounted, Rng, Scratch, e2fsck_clean, mke2fs, needs, run};
 
 #[test]
 fn a_trim_before_the_check_costs_no_file_that_fsync_promised() {
@@ -68,6 +68,45 @@ fn refused(scratch: &Scratch, dir: &Path, image: &Path, why: &str, next: &str) {
     assert_eq!(blocks(), before, "{why}");
 }
 
+fn device(dir: &Path) -> String {
+    let found = run(Command::new("findmnt").args(["-nro", "SOURCE"]).arg(dir)).ended(0);
+    found.out.trim().to_owned()
+}
+
+/// A discard that failed, the kernel records as an error of the file system, and may forbid further writes for it.
+#[test]
+fn a_mount_outlives_what_it_frees_where_discards_are_refused() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, mnt) = (scratch.path("image"), scratch.path("fs2"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2", "-b", "4096", "-e", "remount-ro"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let mut rng = Rng::new(6);
+    let bytes = rng.bytes(1 << 20);
+    let goes_on = |mounted: Mounted, liveness: &str| {
+        for name in ["new", "newer"] {
+            fs::write(mnt.join(name), &bytes).unwrap();
+            fs::remove_file(mnt.join(name)).unwrap();
+            run(Command::new("sync").arg("-f").arg(&mnt)).ended(0);
+        }
+        fs::write(mnt.join("last"), &bytes).unwrap();
+        mounted.cold();
+        assert!(fs::read(mnt.join("last")).unwrap() == bytes);
+        let said = mounted.status()["liveness"].as_str().unwrap().to_owned();
+        assert!(said.starts_with(liveness), "{said}");
+        mounted.umount();
+        e2fsck_clean(&image);
+    };
+    let mounted = Mounted::new(&scratch, &image, &mnt, &["--require-active"]);
+    run(Command::new("tune2fs").args(["-U", "random", &device(&mnt)])).ended(0);
+    run(Command::new("sync").arg("-f").arg(&mnt)).ended(0);
+    goes_on(mounted, "frozen: ");
+    // Not what `fs2 mount` does of itself.
+    goes_on(Mounted::new(&scratch, &image, &mnt, &["-o", "discard"]), "inactive: ");
+}
+
 #[test]
 fn what_is_not_active_or_read_only_is_not_trimmed() {
     if !needs(KERNEL) {
@@ -78,10 +117,6 @@ fn what_is_not_active_or_read_only_is_not_trimmed() {
     mke2fs(&image, 64 << 20, &["-t", "ext2", "-b", "4096"]);
     scratch.run("mkfs2", [&image]).ended(0);
     let check = format!("fs2 umount {} && chkfs2 -f -p {}", mnt.display(), image.display());
-    let device = |dir: &Path| {
-        let found = run(Command::new("findmnt").args(["-nro", "SOURCE"]).arg(dir)).ended(0);
-        found.out.trim().to_owned()
-    };
     let trimmed = |args: &[&Path]| {
         let said = scratch.run("fs2", [&[Path::new("trim")], args].concat()).ended(0);
         assert!(said.out.contains("the file system discarded") && said.err.is_empty(), "{said:?}");

@@ -119,6 +119,8 @@ impl Volume {
             Err(p) => {
                 let why = match p {
                     Problem::NotExt2 | Problem::NoSuperblock { .. } => Inactive::NotExt2(p.to_string()),
+                    // The kernel has descriptors in its memory that are not on the disk yet, as of a file system that it has grown.
+                    Problem::Corrupt { .. } if options.orphaned => Inactive::Orphaned,
                     p => Inactive::Unsupported(p.to_string()),
                 };
                 return Ok(Volume::inactive(bytes, None, config, why));

@@ -7,10 +7,11 @@ use smallvec::SmallVec;
 use super::control::Arm;
 use super::crowd::Crowd;
 use super::{
-    EIO, Extent, Io, IoData, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing, Target,
-    Volume,
+    EIO, Extent, Inactive, Io, IoData, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing,
+    Target, Volume,
 };
 use fs2_disk::Scheduler;
+use fs2_ext2::Freeze;
 
 use crate::config::DiscardMode;
 use crate::part::Part;
@@ -353,7 +354,7 @@ impl Volume {
         let (request, lock, covered) = (p.request, p.lock, p.covered);
         let overwritten = !p.overwritten.is_empty();
         match self.config.discard {
-            DiscardMode::Pass if !overwritten => {
+            DiscardMode::Pass if !overwritten && !self.is_unchecked() => {
                 if !self.planted(Plant::PassedDiscardKeepsMapping)
                     && !self.planted(Plant::PassedDiscardDropsEarly)
                 {
@@ -378,6 +379,15 @@ impl Volume {
                 None
             }
         }
+    }
+
+    /// Whether a mount died, and nobody looked what blocks its files have: who mounts such a volume trims by bitmaps that may not know
+    /// of them (R2).
+    fn is_unchecked(&self) -> bool {
+        matches!(
+            self.standing,
+            Standing::Inactive(Inactive::NotClean | Inactive::Errors) | Standing::Frozen(Freeze::SecondMount)
+        )
     }
 
     /// R2: what the discard covers, less what was written after it arrived, joins F before it is

@@ -285,6 +285,25 @@ fn a_failed_flush_is_told_by_the_next_daemon_too() {
     }
 }
 
+/// A daemon died after the file system was grown below its mount: the superblock is on the disk, the new groups' descriptors are in the
+/// kernel's memory. Nobody is told to check what is mounted.
+#[test]
+fn of_a_mount_that_goes_on_it_is_not_said_that_its_descriptors_are_wrong() {
+    let mut device = image(&DATA, &[], 0);
+    // Where group 0 has its bitmap.
+    device[2048..2052].fill(0);
+    let mut standing = |orphaned| {
+        let options = AttachOptions { orphaned, ..AttachOptions::default() };
+        Volume::attach(&mut device, None, config(), &options).unwrap().0.standing().clone()
+    };
+    assert_eq!(standing(true), Standing::Inactive(Inactive::Orphaned));
+    let found = standing(false);
+    assert!(
+        matches!(&found, Standing::Inactive(Inactive::Unsupported(why)) if why.contains("e2fsck")),
+        "{found:?}"
+    );
+}
+
 /// The mark on inode 5 would outlive what clients write to a volume that is served with another table.
 #[test]
 fn a_table_apart_is_refused_where_there_is_one_on_inode_5() {

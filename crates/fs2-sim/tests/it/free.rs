@@ -4,6 +4,7 @@ use fs2_block::{BlockNo, BlockRange, ConnectionId, Op, Permille};
 use fs2_engine::{
     DiscardMode, EIO, EOPNOTSUPP, EngineConfig, Inactive, IoOp, Standing, WatermarkState, Watermarks,
 };
+use fs2_ext2::Freeze;
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
@@ -208,6 +209,33 @@ fn a_punch_of_a_volume_that_is_served_plain_is_refused() {
     assert_eq!(s.value(1200), 0x101);
     s.other(Op::WriteZeroes, 1201, 1).unwrap();
     assert_eq!((s.value(1200), s.value(1201)), (0x101, 0));
+}
+
+/// The same where a frontend can tell discards, and they are to be passed down.
+#[test]
+fn a_discard_of_a_volume_that_nobody_checked_is_not_passed_down() {
+    let pass = || EngineConfig { discard: DiscardMode::Pass, ..config() };
+    let lands = |s: &mut Session| {
+        s.fail = |io| (io.op == IoOp::Discard).then_some(EIO);
+        s.other(Op::Discard, 1200, 1) == Err(EIO)
+    };
+    for state in [0, 2, 3] {
+        let mut device = image(&DATA, &[], 1300);
+        device[1024 + 58] = state;
+        assert!(!lands(&mut Session::attach(device, pass())), "state {state}");
+    }
+    // One that is plain for another reason is a plain device; a mount that goes on knows its blocks.
+    let mut device = image(&DATA, &[], 1300);
+    device[1024 + 96] |= 0x40;
+    let mut s = Session::attach(device, pass());
+    assert!(matches!(s.volume.standing(), Standing::Inactive(Inactive::Unsupported(_))));
+    assert!(lands(&mut s));
+    let mut s = Session::plain(pass());
+    s.idle(1000).superblock(false, 1);
+    assert!(lands(&mut s));
+    s.superblock(false, 2);
+    assert_eq!(*s.volume.standing(), Standing::Frozen(Freeze::SecondMount));
+    assert!(!lands(&mut s));
 }
 
 /// While it is mounted a file system is grown by zeroing what lies behind its end, and its kernel zeroes inode tables.

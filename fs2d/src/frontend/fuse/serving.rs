@@ -1,7 +1,7 @@
 //! Requests of one mount on their way through the service, their memory, and the mount's end.
 //!
 //! Invariants:
-//! 1. An error handed to the kernel lies in 1..512, and is neither ENOSYS nor EOPNOTSUPP: it refuses an answer with
+//! 1. An error handed to the kernel lies in 1..512, and is not ENOSYS, nor EOPNOTSUPP but for a punch: it refuses an answer with
 //!    any other, and whoever waits for that answer would wait for ever.
 //! 2. Every request is answered; one whose completion the service drops, by the reply that is dropped with it (EIO).
 //! 3. The connection outlives each of its requests: who has begun one holds the [`Serving`].
@@ -48,6 +48,8 @@ pub(super) struct Work {
 pub(super) enum Tell {
     /// Nothing.
     End,
+    /// Nothing; and where the service takes none, that there are none ([`Tell::errno`]).
+    Punched,
     /// The buffer's bytes.
     Bytes,
     /// That so many bytes were written.
@@ -55,12 +57,21 @@ pub(super) enum Tell {
 }
 
 impl Tell {
-    fn answer(self, reply: Reply, done: Result<&[u8], i32>) {
+    fn answer(self, reply: Reply, done: Result<&[u8], service::Errno>) {
         match (done, self) {
-            (Ok(_), Tell::End) => reply.ok(),
+            (Ok(_), Tell::End | Tell::Punched) => reply.ok(),
             (Ok(bytes), Tell::Bytes) => reply.bytes(bytes),
             (Ok(_), Tell::Written(size)) => reply.value(&WriteOut { size, padding: 0 }),
-            (Err(e), _) => reply.error(e),
+            (Err(e), _) => reply.error(self.errno(e)),
+        }
+    }
+
+    /// Keeps invariant 1. The service refuses punches for the rest of its session, and the loop device on top is not to ask again: its
+    /// file systems take EIO for a discard that failed and record an error, and have zeroes written where there is no punch.
+    pub(super) fn errno(self, e: service::Errno) -> i32 {
+        match e.0 {
+            libc::EOPNOTSUPP if self == Tell::Punched => libc::EOPNOTSUPP,
+            _ => errno(e),
         }
     }
 }
@@ -127,7 +138,7 @@ impl Serving {
     /// Has the service do it. The answer is given once, by any thread, perhaps after this returned.
     pub(super) fn run(self: &Arc<Serving>, work: Work) {
         let Work { op, extent, flags, buffer, tell, reply } = work;
-        let answer = move |done: Result<&[u8], i32>| tell.answer(reply, done);
+        let answer = move |done: Result<&[u8], service::Errno>| tell.answer(reply, done);
         let request = ClientRequest { connection: self.connection, op, extent, flags, buffer };
         if let Some(begun) = Begun::new(self) {
             let owed = Owed { answer, begun };
@@ -140,11 +151,11 @@ impl Serving {
 
     fn pay(
         &self,
-        answer: impl FnOnce(Result<&[u8], i32>),
+        answer: impl FnOnce(Result<&[u8], service::Errno>),
         buffer: AlignedBuf,
         result: Result<(), service::Errno>,
     ) {
-        answer(result.map(|()| &buffer[..]).map_err(errno));
+        answer(result.map(|()| &buffer[..]));
         self.keep(buffer);
     }
 }
@@ -186,7 +197,7 @@ struct Owed<A> {
     begun: Begun,
 }
 
-impl<A: FnOnce(Result<&[u8], i32>)> Owed<A> {
+impl<A: FnOnce(Result<&[u8], service::Errno>)> Owed<A> {
     fn pay(self, buffer: AlignedBuf, result: Result<(), service::Errno>) {
         let Owed { answer, begun } = self;
         begun.0.pay(answer, buffer, result);
@@ -210,6 +221,9 @@ mod tests {
     fn answers_the_kernel_would_choke_on_become_io_errors() {
         for n in [0, -5, 512, 524, i32::MIN, i32::MAX, libc::ENOSYS, libc::EOPNOTSUPP] {
             assert_eq!(errno(service::Errno(n)), libc::EIO, "{n}");
+            let refused = n == libc::EOPNOTSUPP;
+            assert_eq!(Tell::Punched.errno(service::Errno(n)), if refused { n } else { libc::EIO }, "{n}");
+            assert_eq!(Tell::End.errno(service::Errno(n)), libc::EIO, "{n}");
         }
         for n in [libc::ENOSPC, libc::EINVAL, libc::EROFS, 511] {
             assert_eq!(errno(service::Errno(n)), n);

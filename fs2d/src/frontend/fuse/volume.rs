@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. FALLOCATE and FSYNC are never answered ENOSYS or EOPNOTSUPP: the kernel would never ask
-//!    again, and discards and flushes would end silently.
+//!    again, and discards and flushes would end silently. But for a punch (EOPNOTSUPP) where the
+//!    service takes none any more.
 //! 2. A write's payload is in memory of its own before the service sees it.
 
 use std::sync::Arc;
@@ -90,7 +91,8 @@ impl VolumeFs {
     }
 
     fn without_payload(op: Op, extent: Extent, flags: Flags, reply: Reply) -> Option<Work> {
-        Some(Work { op, extent, flags, buffer: AlignedBuf::zeroed(0), tell: Tell::End, reply })
+        let tell = if op == Op::Punch { Tell::Punched } else { Tell::End };
+        Some(Work { op, extent, flags, buffer: AlignedBuf::zeroed(0), tell, reply })
     }
 
     /// As much of `size` bytes from `offset` as the volume has.

@@ -1,6 +1,7 @@
 //! In a guest with a kernel of its own (`tests/guest/run`): what the host's kernel lacks. All cases are one program: those that
 //! wait for minutes run beside the others.
 
+mod growth;
 mod nbd;
 mod ublk;
 

@@ -21,7 +21,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::super::super::is_short;
 use super::super::device::{Device, Inbox, Reply};
-use super::super::serving::{Tell, errno};
+use super::super::serving::Tell;
 use super::super::volume::VolumeFs;
 use super::super::wire::{OutHeader, RingCommand, RingHeader, WriteOut, op, ring_command};
 use super::entry::arrived;
@@ -349,9 +349,9 @@ impl Turner {
         let len = match (result, tell) {
             (Err(e), _) => {
                 drop(buffer);
-                return self.commit(n, errno(e), 0);
+                return self.commit(n, tell.errno(e), 0);
             }
-            (Ok(()), Tell::End) => 0,
+            (Ok(()), Tell::End | Tell::Punched) => 0,
             (Ok(()), Tell::Written(size)) => {
                 drop(buffer);
                 return self.replied(n, 0, WriteOut { size, padding: 0 }.as_bytes());
