@@ -172,7 +172,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     let entry = super::find(&args.name)?;
     super::preset_is_there(&entry, args.preset.as_deref())?;
-    let same = args.b.is_none();
+    let real = |dir: &Path| dir.canonicalize().ok();
+    let same = args.b.as_deref().is_none_or(|b| real(b).is_some() && real(b) == real(&args.a));
     if same && args.set_a == args.set_b {
         return Err(BenchError::Usage("give two directories, or --a and --b with different settings".into()));
     }
