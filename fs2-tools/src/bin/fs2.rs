@@ -154,6 +154,9 @@ fn main() -> ExitCode {
             }
         },
         What::Trim { dir: None } => {
+            if let Some(why) = unreadable() {
+                return failed(&VolumeError::Other(why), 2);
+            }
             let codes = volume::all_mounted().into_iter().map(|(dir, found)| trim(&dir, &found, false));
             codes.fold(ExitCode::SUCCESS, |all, one| if one == ExitCode::SUCCESS { all } else { one })
         }
