@@ -184,7 +184,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             let mounted = mount_ext2(&loopdev.path(), &dir, options).map_err(|e| {
                 // The log goes when the daemon has ended: who has that has the right to mount.
                 let _ = std::fs::remove_file(&record.path);
-                io_error("mount")(e)
+                not_mounted(e, &status)
             })?;
             mounted.keep();
             // With autoclear it goes with the unmount.
@@ -200,14 +200,14 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = nbd.path();
-            mount_supervised(&record, options, daemon, mounting)?;
+            mount_supervised(&record, options, daemon, mounting, &status)?;
             nbd.keep();
         }
         FrontendKind::Ublk => {
             record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
-            mount_supervised(&record, options, daemon, mounting)?;
+            mount_supervised(&record, options, daemon, mounting, &status)?;
         }
     }
     if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
@@ -245,6 +245,7 @@ fn mount_supervised(
     daemon: Daemon,
     // Held until it is mounted: the supervisor would end what nobody uses.
     _mounting: Ending,
+    status: &Status,
 ) -> Result<(), VolumeError> {
     record.write().map_err(io_error(record.path.display().to_string()))?;
     supervisor::start(record).inspect_err(|_| record.forget())?;
@@ -259,8 +260,18 @@ fn mount_supervised(
             if let Err(e) = end::finish(record.clone()) {
                 eprintln!("fs2: {e}");
             }
-            Err(io_error("mount")(e))
+            Err(not_mounted(e, status))
         }
+    }
+}
+
+/// Of a file system that is not ext2, ext4's above all, the kernel says only that an argument is invalid.
+fn not_mounted(e: io::Error, status: &Status) -> VolumeError {
+    match &status.liveness {
+        Liveness::Inactive(why) if why.starts_with("unsupported") => {
+            VolumeError::Other(format!("mount: {e}; {why}: FS2 takes volumes as mke2fs -t ext2 makes them"))
+        }
+        _ => io_error("mount")(e),
     }
 }
 

@@ -181,7 +181,21 @@ fn what_holds_no_ext2_is_not_mounted() {
     assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
 }
 
-/// It was told to be opened read-only, for which FS2 has no option.
+/// "Invalid argument" alone was said, which the kernel says of any file system.
+#[test]
+fn of_an_ext4_volume_it_is_said_what_is_not_supported() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (scratch.path("image"), scratch.make_dir("dir"));
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let refused =
+        scratch.run("fs2", [Path::new("mount"), "--frontend=fuse".as_ref(), &image, &dir]).ended(32);
+    refused.says("unsupported: has_journal extent").says("FS2 takes volumes as mke2fs -t ext2 makes them");
+    assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
+}
+
 /// debugfs leaves the clean flag alone and writes its bitmaps last. A session behind one that was killed copied into the file it had written.
 #[test]
 fn a_tool_that_was_killed_on_the_served_device_leaves_no_mark() {
@@ -236,6 +250,7 @@ fn a_tool_that_was_killed_on_the_served_device_leaves_no_mark() {
     assert_ne!(next("killed", false), "active");
 }
 
+/// It was told to be opened read-only, for which FS2 has no option.
 #[test]
 fn what_is_write_protected_is_refused_with_the_command_that_reads_it() {
     if !needs(KERNEL) {
