@@ -25,6 +25,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::off_t;
 
 use crate::output::quoted;
+use crate::volume::{MountRecord, all_records, find_record};
 pub(crate) use bar::Bar;
 pub(crate) use percent::bytes;
 pub use percent::{parse_percent, parse_share};
@@ -104,9 +105,27 @@ pub(crate) struct Refusal {
 
 impl From<OpenError> for Refusal {
     fn from(e: OpenError) -> Refusal {
+        // Whose daemon is ended, as is advised of others, loses the volume below a mount that goes on.
+        if let OpenError::Busy { path, holder } = &e
+            && let Some(record) = mounted_with(path, holder)
+        {
+            let (dir, path, pid) = (record.dir.display(), path.display(), record.pid);
+            let what = format!("{path} is in use by process {pid}, mounted by FS2 on {dir}");
+            return Refusal {
+                what,
+                next: Some(format!("unmount it first: fs2 umount {}", quoted(&record.dir))),
+            };
+        }
         // These messages name the path and the next step themselves.
         Refusal { what: e.to_string(), next: None }
     }
+}
+
+/// The mount by `fs2 mount` that has what is in use: it is named, or what lies below or above it is and the holder is its daemon.
+fn mounted_with(path: &Path, holder: &str) -> Option<MountRecord> {
+    find_record(path).or_else(|| {
+        all_records().into_iter().find(|record| holder.starts_with(&format!("process {} (", record.pid)))
+    })
 }
 
 /// What went wrong, and what the system said to it.
