@@ -40,12 +40,12 @@ Examples:
   chkfs2 -n volume.img         look only
   chkfs2 -p --scrub /dev/sdb1  also overwrite every replica
 
-Runs e2fsck with the same options (with -f where the last session did not end cleanly), then compares
-the replica table with the volume, reads both blocks of every entry, and marks the volume as good: the
-next session trusts what was verified at once. Replicas that went out of use before are in free blocks
+Runs e2fsck with the same options (with -f where the last session did not end cleanly), then compares \
+the replica table with the volume, reads both blocks of every entry, and marks the volume as good: the \
+next session trusts what was verified at once. Replicas that went out of use before are in free blocks \
 like deleted files; --scrub overwrites only those the table still names.
 
-Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not corrected, 8 could not look,
+Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not corrected, 8 could not look, \
 16 usage, 32 interrupted.";
 
 /// Check an FS2 volume: e2fsck, then the replica table.

@@ -20,7 +20,7 @@ Examples:
   fsbench compare cvs-update /mnt/ext2 /mnt/fs2 --runs 7 --cold remount
   fsbench compare cvs-update /mnt --a touch=0 --b touch=100
 
-Of each figure both means are shown with half their 95 % interval, and the difference in per cent of A's mean;
+Of each figure both means are shown with half their 95 % interval, and the difference in per cent of A's mean; \
 a dash where the two cannot be told apart (Welch's test at 95 %), a dagger where the runs vary by more than 40 %.";
 
 /// Run a workload in two places, or with two settings, in turns, and say whether they differ

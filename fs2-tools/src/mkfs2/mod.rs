@@ -46,9 +46,9 @@ Examples:
   mkfs2 --undo /dev/sdb1               make it a plain ext2 volume again
   mkfs2 replicate --help               copy some blocks or files by hand
 
-The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, or its
-superblock written since that check, e2fsck -f -n looks at it first, changing nothing: as long as any full
-check takes, minutes to an hour for a TiB on a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
+The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, or its \
+superblock written since that check, e2fsck -f -n looks at it first, changing nothing: as long as any full \
+check takes, minutes to an hour for a TiB on a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device \
 sees them as it sees deleted files; --undo overwrites them.
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";

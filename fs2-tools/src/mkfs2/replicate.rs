@@ -18,8 +18,8 @@ Examples:
   mkfs2 replicate /dev/sdb1 --blocks 81920-82175,4711 --near 1000000
   find etc usr/bin -type f | mkfs2 replicate /dev/sdb1 --files - --near 1000000
 
-The copies lie one after another in the order given, in the free run nearest to --near that takes them
-all (more than a block group takes lie in several). The volume must be marked as good (chkfs2 does that). The daemon may drop copies later, for space
+The copies lie one after another in the order given, in the free run nearest to --near that takes them \
+all (more than a block group takes lie in several). The volume must be marked as good (chkfs2 does that). The daemon may drop copies later, for space \
 or because their originals were written.";
 
 /// Copy blocks or files to one place, in order

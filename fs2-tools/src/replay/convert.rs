@@ -20,8 +20,8 @@ Examples:
   fs2-replay convert --to blkparse a.fs2trace a.txt     into text for other tools
   fs2-replay convert --to blkparse a.fs2trace - | less  standard output
 
-A container needs the volume's size. Unless --volume-bytes or --partition says it, it is the end of the
-highest request, rounded up to a MiB; standard output needs it said. A file that is there already is not
+A container needs the volume's size. Unless --volume-bytes or --partition says it, it is the end of the \
+highest request, rounded up to a MiB; standard output needs it said. A file that is there already is not \
 written over without --force: where the last name is forgotten, it is a trace.";
 
 #[derive(clap::Args, Debug)]

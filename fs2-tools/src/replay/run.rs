@@ -47,7 +47,7 @@ Examples:
   fs2-replay run web.spc.gz --used 60% --html web.html
       with a page: addresses over time, seek distances, what an access takes, how copies grow
 
-T_A and its parts T_s, T_r and T_t are means over accesses at the drive, wait and response over requests:
+T_A and its parts T_s, T_r and T_t are means over accesses at the drive, wait and response over requests: \
 a flush may have no access, a request in pieces has several. docs/evaluation.md has every figure.";
 
 /// Replay a trace through the engine over a modelled drive, under one or more policies

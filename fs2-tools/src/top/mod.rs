@@ -41,7 +41,7 @@ EXAMPLES:
   fs2 top /srv              one
   fs2 top --once /srv       one screen as text, for a mail or a log
 
-KEYS: q quit, p pause, + and - interval, h help; in the list up, down, enter or a number for a volume;
+KEYS: q quit, p pause, + and - interval, h help; in the list up, down, enter or a number for a volume; \
 with several volumes l or Esc for the list, tab or a number for another
 
 EXIT CODES: 0 quit, or the one volume was unmounted; 1 wrong usage or no terminal; 2 no such volume or the daemon does not answer"
