@@ -323,6 +323,8 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     for policy in policies {
         results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
+    // Its bar is away before anything is said.
+    drop(trace);
     let notes = [overloaded(args, &results), report::beyond(&results), report::in_part(&results)];
     for told in notes.into_iter().flatten().chain(report::moved(&results)) {
         writeln!(err, "fs2-replay: {told}")?;
