@@ -31,16 +31,8 @@ pub struct Options {
 /// # Errors
 /// Where the files cannot be written.
 pub fn run(options: &Options, fs2: Command) -> io::Result<()> {
-    let programs = [
-        fs2,
-        crate::mkfs2::command(),
-        crate::chkfs2::command(),
-        crate::replay::command(),
-        crate::fsbench::command(),
-        fs2d::cli::command(),
-    ];
     std::fs::create_dir_all(&options.dir)?;
-    for mut program in programs {
+    for mut program in programs(fs2) {
         match options.what {
             Kind::Man => {
                 // Names of subcommands become those of their pages.
@@ -60,6 +52,17 @@ pub fn run(options: &Options, fs2: Command) -> io::Result<()> {
     Ok(())
 }
 
+fn programs(fs2: Command) -> [Command; 6] {
+    [
+        fs2,
+        crate::mkfs2::command(),
+        crate::chkfs2::command(),
+        crate::replay::command(),
+        crate::fsbench::command(),
+        fs2d::cli::command(),
+    ]
+}
+
 /// A page for the command and for each below it that is not hidden.
 fn pages(command: Command, dir: &Path) -> io::Result<()> {
     let below: Vec<Command> =
@@ -71,6 +74,27 @@ fn pages(command: Command, dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What was broken into lines by hand was broken again, as wide as the terminal is: long and short lines in turns.
+    #[test]
+    fn paragraphs_below_the_options_are_wrapped_by_the_terminal_alone() {
+        fn look(command: &Command) {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+            for (line, next) in text.lines().zip(text.lines().skip(1)) {
+                assert!(!(is_prose(line) && is_prose(next)), "{}: {line:?}, {next:?}", command.get_name());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        let parts = [
+            crate::volume::cli::MountArgs::augment_args(Command::new("mount")),
+            crate::demo::Options::augment_args(Command::new("demo")),
+            crate::top::Options::augment_args(Command::new("top")),
+            crate::live_report::Options::augment_args(Command::new("report")),
+            crate::calibrate::Args::augment_args(Command::new("calibrate")),
+        ];
+        programs(Command::new("fs2").subcommands(parts)).iter().for_each(look);
+    }
 
     #[test]
     fn every_command_has_its_page_and_completions() {

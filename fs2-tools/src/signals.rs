@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use fs2_block::{ReadAt, WriteAt};
+use fs2_store::StoreIo;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 /// The last one that came; 0: none.
@@ -57,4 +59,38 @@ pub(crate) fn asked() -> bool {
 /// The last one that came.
 pub(crate) fn last() -> Option<Signal> {
     Signal::try_from(ASKED.load(Ordering::Relaxed)).ok()
+}
+
+/// A store that fails from the moment on at which one of them came: whoever writes it ends as where the power fails, and says so.
+pub(crate) struct UntilAsked<'a>(pub(crate) StoreIo<'a>);
+
+impl UntilAsked<'_> {
+    fn go_on(&mut self) -> io::Result<&mut Self> {
+        // No `Interrupted`, which is tried again.
+        if asked() { Err(io::Error::other("interrupted")) } else { Ok(self) }
+    }
+}
+
+impl ReadAt for UntilAsked<'_> {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.go_on()?.0.read_at(offset, buf)
+    }
+
+    fn size_bytes(&mut self) -> io::Result<u64> {
+        self.0.size_bytes()
+    }
+}
+
+impl WriteAt for UntilAsked<'_> {
+    fn write_at(&mut self, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.go_on()?.0.write_at(offset, buf)
+    }
+
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.go_on()?.0.write_zeroes(offset, len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.go_on()?.0.flush()
+    }
 }

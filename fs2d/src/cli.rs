@@ -51,7 +51,7 @@ enum What {
   fs2d serve /dev/sdb1 --frontend ublk     a block device, /dev/ublkbN; started again after it was killed,
                                            it goes on with the same one
 
-EXIT CODES: 0 clean end with the mark set, or of a volume that was served as a plain device, 1 wrong usage,
+EXIT CODES: 0 clean end with the mark set, or of a volume that was served as a plain device, 1 wrong usage, \
 2 the system or the volume says no, 4 served, but ended without a mark (the next session begins after chkfs2)")]
 pub struct Serve {
     /// The volume: an image file or a block device that holds ext2.

@@ -91,11 +91,11 @@ EXIT CODES: 0 replaced, 2 not replaced, 4 replaced, but it trusts no replica unt
   fs2 trim /srv             one volume, mounted without `discard`
   fs2 trim                  all of them
 
-A volume that is not active is not trimmed, for no copies are made in what is free; nor is one that
-is mounted read-only, where it could be overwritten with zeroes. Without a directory they are passed
+A volume that is not active is not trimmed, for no copies are made in what is free; nor is one that \
+is mounted read-only, where it could be overwritten with zeroes. Without a directory they are passed \
 by.
 
-EXIT CODES: 0 done, or passed by, 1 wrong usage, or the kernel says no, 2 no such volume, its daemon
+EXIT CODES: 0 done, or passed by, 1 wrong usage, or the kernel says no, 2 no such volume, its daemon \
 does not answer, or it is not trimmed")]
     Trim {
         /// Where it is mounted.
@@ -154,6 +154,9 @@ fn main() -> ExitCode {
             }
         },
         What::Trim { dir: None } => {
+            if let Some(why) = unreadable() {
+                return failed(&VolumeError::Other(why), 2);
+            }
             let codes = volume::all_mounted().into_iter().map(|(dir, found)| trim(&dir, &found, false));
             codes.fold(ExitCode::SUCCESS, |all, one| if one == ExitCode::SUCCESS { all } else { one })
         }

@@ -36,7 +36,7 @@ EXAMPLES:
   fs2-replay run web.fs2trace --drive sdb.toml          a trace on a model of it
   fs2 calibrate --check sdb.toml /dev/sdb               whether the profile is still this drive's
 
-EXIT CODES: 0 measured (also: a drive without an arm), or the profile fits; 1 the profile does not fit, or wrong usage;
+EXIT CODES: 0 measured (also: a drive without an arm), or the profile fits; 1 the profile does not fit, or wrong usage; \
 2 it could not be measured"
 )]
 pub struct Args {

@@ -21,7 +21,7 @@ pub(crate) const USUAL: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 pub(super) const CORRECTED: i32 = 1;
 
 /// The bit of its exit code that says that it was cancelled.
-const CANCELLED: i32 = 32;
+pub(super) const CANCELLED: i32 = 32;
 
 /// How long after a signal it hears of it, at most: guess.
 const NAP: Duration = Duration::from_millis(100);

@@ -16,8 +16,9 @@ use fs2_engine::offline::{self, CheckOptions, CheckReport, Devices, MarkFound, O
 use fs2_ext2::{Layout, Problem};
 use fs2_store::{FileStore, Stamp, Store, StoreIo};
 
-use crate::mkfs2::{Bar, Refusal, open, random, usage};
+use crate::mkfs2::{Bar, Refusal, catch_signals, open, random, usage};
 use crate::output::quoted;
+use crate::signals::{self, UntilAsked};
 use e2fsck::{E2fsck, Words};
 
 /// Exit code: something was wrong and is right now.
@@ -39,13 +40,13 @@ Examples:
   chkfs2 -n volume.img         look only
   chkfs2 -p --scrub /dev/sdb1  also overwrite every replica
 
-Runs e2fsck with the same options (with -f where the last session did not end cleanly), then compares
-the replica table with the volume, reads both blocks of every entry, and marks the volume as good: the
-next session trusts what was verified at once. Replicas that went out of use before are in free blocks
+Runs e2fsck with the same options (with -f where the last session did not end cleanly), then compares \
+the replica table with the volume, reads both blocks of every entry, and marks the volume as good: the \
+next session trusts what was verified at once. Replicas that went out of use before are in free blocks \
 like deleted files; --scrub overwrites only those the table still names.
 
-Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not corrected, 8 could not look,
-16 usage.";
+Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not corrected, 8 could not look, \
+16 usage, 32 interrupted.";
 
 /// Check an FS2 volume: e2fsck, then the replica table.
 #[derive(Parser, Debug)]
@@ -196,6 +197,30 @@ impl<'a> Session<'a> {
         work(&mut Devices::new(&mut volume, table))
     }
 
+    /// The same, and fails where a signal came meanwhile: what could not be read for that reason says nothing of the volume. Where
+    /// questions are asked, a signal ends the program at once.
+    fn until_asked<T>(
+        &self,
+        volume: &FileStore,
+        work: impl FnOnce(&mut Devices<'_>) -> T,
+    ) -> Result<T, Stop> {
+        if !(self.args.no || self.args.preen || self.args.yes) {
+            return Ok(self.with(volume, work));
+        }
+        let _caught = catch_signals().map_err(|e| Stop(e, self.code | OPERATIONAL))?;
+        let mut volume = UntilAsked(StoreIo::new(volume));
+        let mut table = self.table.as_ref().map(|t| UntilAsked(StoreIo::new(t)));
+        let table = table.as_mut().map(|t| t as &mut dyn WriteAt);
+        let done = work(&mut Devices::new(&mut volume, table));
+        if !signals::asked() {
+            return Ok(done);
+        }
+        let what = format!("{}: interrupted", self.args.device.display());
+        let next = (!self.args.no)
+            .then(|| format!("its replicas may not be used until it is checked: {}", self.again("-f -p")));
+        Err(Stop(Refusal { what, next }, self.code | e2fsck::CANCELLED))
+    }
+
     /// The command for the same volume and table, with these options.
     fn again(&self, options: &str) -> String {
         let table = self.args.table.as_deref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
@@ -264,9 +289,9 @@ impl<'a> Session<'a> {
                 unmarked: before.unmarked.as_ref(),
                 plants: &[],
             };
-            let checked = self.with(&volume, |devices| {
+            let checked = self.until_asked(&volume, |devices| {
                 offline::check(devices, &options, &mut |r| self.confirm(r), &mut |p| bar.update(p))
-            });
+            })?;
             bar.clear();
             match checked {
                 Ok(report) if report.needs_full_check && !full => {

@@ -25,8 +25,8 @@ use crate::signals;
 /// Options of `fs2 demo`.
 #[derive(Args, Clone, Debug)]
 #[command(
-    after_help = "Two regions of a sparse 8 GiB ext2 image are read file by file in turns, cold, several times: once
-as plain ext2, once as an FS2 volume, in alternation. As root through the kernel (FUSE, loop, mount);
+    after_help = "Two regions of a sparse 8 GiB ext2 image are read file by file in turns, cold, several times: once \
+as plain ext2, once as an FS2 volume, in alternation. As root through the kernel (FUSE, loop, mount); \
 without root in this process. Needs mke2fs and debugfs (package e2fsprogs).
 
 EXAMPLES:

@@ -20,7 +20,7 @@ Examples:
   fsbench compare cvs-update /mnt/ext2 /mnt/fs2 --runs 7 --cold remount
   fsbench compare cvs-update /mnt --a touch=0 --b touch=100
 
-Of each figure both means are shown with half their 95 % interval, and the difference in per cent of A's mean;
+Of each figure both means are shown with half their 95 % interval, and the difference in per cent of A's mean; \
 a dash where the two cannot be told apart (Welch's test at 95 %), a dagger where the runs vary by more than 40 %.";
 
 /// Run a workload in two places, or with two settings, in turns, and say whether they differ
@@ -172,7 +172,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     let entry = super::find(&args.name)?;
     super::preset_is_there(&entry, args.preset.as_deref())?;
-    let same = args.b.is_none();
+    let real = |dir: &Path| dir.canonicalize().ok();
+    let same = args.b.as_deref().is_none_or(|b| real(b).is_some() && real(b) == real(&args.a));
     if same && args.set_a == args.set_b {
         return Err(BenchError::Usage("give two directories, or --a and --b with different settings".into()));
     }

@@ -60,10 +60,10 @@ Examples:
   fsbench run varmail.f --duration 1m /mnt a script in FileBench's language
   fsbench clean /mnt                       what a killed run has left
 
-Everything is written below DIR/fsbench.d and removed at the end, also after
+Everything is written below DIR/fsbench.d and removed at the end, also after \
 Ctrl-C. At the end every file is compared with what was written.
 
-Exit codes: 0 done; 1 refused, failed, short or damaged; 2 usage;
+Exit codes: 0 done; 1 refused, failed, short or damaged; 2 usage; \
 130 stopped by Ctrl-C.";
 
 /// Run the papers' workloads on a mounted directory.

@@ -247,11 +247,13 @@ fn is_in_use(marker: &Marker) -> bool {
     marker.pid != std::process::id() && began(marker.pid).is_some_and(|now| now == marker.began)
 }
 
-/// In which boot, and how long after its beginning, a process began; `None` where there is none.
+/// In which boot, and how long after its beginning, a process began; `None` where there is none, or one that has ended and that nobody
+/// has waited for, as below a container's first process.
 fn began(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 22; the second is its name in brackets, and may hold anything.
-    let ticks = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.to_owned();
+    // Fields 3 and 22; the second is its name in brackets, and may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let ticks = fields.next().filter(|state| *state != "Z").and(fields.nth(18))?.to_owned();
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Some(format!("{} {ticks}", boot.trim()))
 }
@@ -418,6 +420,18 @@ mod tests {
         drop(site);
         assert_eq!(fs::read(&target).unwrap(), before);
         assert!(!root.exists());
+    }
+
+    /// Where nobody waits for it, who was killed was told of as running for good.
+    #[test]
+    fn a_process_that_has_ended_and_is_not_waited_for_keeps_nothing() {
+        use nix::sys::wait::{Id, WaitPidFlag, waitid};
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+        assert!(began(std::process::id()).is_some());
+        assert_eq!(began(child.id()), None);
+        child.wait().unwrap();
     }
 
     #[test]

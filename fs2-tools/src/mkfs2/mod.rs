@@ -25,6 +25,8 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::off_t;
 
 use crate::output::quoted;
+use crate::signals::{self, UntilAsked};
+use crate::volume::{MountRecord, all_records, find_record};
 pub(crate) use bar::Bar;
 pub(crate) use percent::bytes;
 pub use percent::{parse_percent, parse_share};
@@ -44,9 +46,9 @@ Examples:
   mkfs2 --undo /dev/sdb1               make it a plain ext2 volume again
   mkfs2 replicate --help               copy some blocks or files by hand
 
-The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, or its
-superblock written since that check, e2fsck -f -n looks at it first, changing nothing: as long as any full
-check takes, minutes to an hour for a TiB on a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device
+The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, or its \
+superblock written since that check, e2fsck -f -n looks at it first, changing nothing: as long as any full \
+check takes, minutes to an hour for a TiB on a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device \
 sees them as it sees deleted files; --undo overwrites them.
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
@@ -95,6 +97,16 @@ struct Args {
     device: PathBuf,
 }
 
+impl Args {
+    /// What makes good what is half done, and does it again.
+    fn again(&self) -> String {
+        let device = quoted(&self.device);
+        let table = self.table.as_ref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
+        let undo = if self.undo { " --undo" } else { "" };
+        format!("e2fsck -f -p {device}; mkfs2{undo}{table} {device}")
+    }
+}
+
 /// Why nothing was made: what, and what to do next.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -104,9 +116,27 @@ pub(crate) struct Refusal {
 
 impl From<OpenError> for Refusal {
     fn from(e: OpenError) -> Refusal {
+        // Whose daemon is ended, as is advised of others, loses the volume below a mount that goes on.
+        if let OpenError::Busy { path, holder } = &e
+            && let Some(record) = mounted_with(path, holder)
+        {
+            let (dir, path, pid) = (record.dir.display(), path.display(), record.pid);
+            let what = format!("{path} is in use by process {pid}, mounted by FS2 on {dir}");
+            return Refusal {
+                what,
+                next: Some(format!("unmount it first: fs2 umount {}", quoted(&record.dir))),
+            };
+        }
         // These messages name the path and the next step themselves.
         Refusal { what: e.to_string(), next: None }
     }
+}
+
+/// The mount by `fs2 mount` that has what is in use: it is named, or what lies below or above it is and the holder is its daemon.
+fn mounted_with(path: &Path, holder: &str) -> Option<MountRecord> {
+    find_record(path).or_else(|| {
+        all_records().into_iter().find(|record| holder.starts_with(&format!("process {} (", record.pid)))
+    })
 }
 
 /// What went wrong, and what the system said to it.
@@ -228,8 +258,9 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     let mut bar = Bar::new(args.quiet || args.json);
     let made = loop {
         let made = {
-            let mut volume_io = StoreIo::new(&volume);
-            let mut table_io = table.as_ref().map(|t| StoreIo::without_holes(&t.store));
+            let _caught = catch_signals()?;
+            let mut volume_io = UntilAsked(StoreIo::new(&volume));
+            let mut table_io = table.as_ref().map(|t| UntilAsked(StoreIo::without_holes(&t.store)));
             let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
             let mut devices = Devices::new(&mut volume_io, table_io);
             offline::create(&mut devices, &options, &mut |p| bar.update(p))
@@ -244,22 +275,33 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         }
     };
     bar.clear();
-    let made = made.map_err(|e| {
-        let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
-        let mut refusal = refused(e);
-        if half && refusal.next.is_none() {
-            let device = quoted(&args.device);
-            refusal.next =
-                Some(format!("once it can be read and written: e2fsck -f -p {device}, then mkfs2 again"));
-        }
-        refusal
-    })?;
+    let made = made.map_err(|e| half_done(e, &args.device, args.table.as_deref(), &args.again()))?;
     if let Some(table) = table {
         table.keep();
     }
     forget_stamp(&args.device, &volume)?;
     say_created(args, &made, volume.size_bytes(), out);
     Ok(())
+}
+
+/// What is left where a device failed, or a signal came; `check` makes good what is half done.
+pub(crate) fn half_done(e: OfflineError, device: &Path, table: Option<&Path>, check: &str) -> Refusal {
+    if signals::asked() {
+        // What could not be read for that reason says nothing of the volume.
+        let what = format!("{}: interrupted; some of it may be done", device.display());
+        return Refusal { what, next: Some(format!("to go on: {check}")) };
+    }
+    let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
+    let mut refusal = Refusal::of(e, device, table);
+    if half && refusal.next.is_none() {
+        refusal.next = Some(format!("once it can be read and written: {check}"));
+    }
+    refusal
+}
+
+/// As long as the volume is written, Ctrl-C is told and not obeyed: [`UntilAsked`] heeds it.
+pub(crate) fn catch_signals() -> Result<signals::Caught, Refusal> {
+    signals::catch_for_now().map_err(|e| Refusal { what: format!("catching signals: {e}"), next: None })
 }
 
 fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Write) {
@@ -305,14 +347,15 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     let table = args.table.as_deref().map(|path| open(path, true)).transpose()?;
     let mut bar = Bar::new(args.quiet || args.json);
     let undone = {
-        let mut volume_io = StoreIo::new(&volume);
-        let mut table_io = table.as_ref().map(|t| StoreIo::new(t));
+        let _caught = catch_signals()?;
+        let mut volume_io = UntilAsked(StoreIo::new(&volume));
+        let mut table_io = table.as_ref().map(|t| UntilAsked(StoreIo::new(t)));
         let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
         let mut devices = Devices::new(&mut volume_io, table_io);
         offline::undo(&mut devices, &mut |p| bar.update(p))
     };
     bar.clear();
-    let undone = undone.map_err(|e| Refusal::of(e, &args.device, args.table.as_deref()))?;
+    let undone = undone.map_err(|e| half_done(e, &args.device, args.table.as_deref(), &args.again()))?;
     if let (Some(path), Some(store)) = (&args.table, &table)
         && !store.is_device()
     {

@@ -9,15 +9,17 @@ use fs2_engine::offline::{self, Devices, OfflineError, ReplicateOptions, Replica
 use fs2_ext2::{BlockMap, Layout, lookup};
 use fs2_store::{FileStore, StoreIo};
 
-use super::{Bar, Refusal, open};
+use super::{Bar, Refusal, catch_signals, half_done, open};
+use crate::output::quoted;
+use crate::signals::UntilAsked;
 
 const EXAMPLES: &str = "\
 Examples:
   mkfs2 replicate /dev/sdb1 --blocks 81920-82175,4711 --near 1000000
   find etc usr/bin -type f | mkfs2 replicate /dev/sdb1 --files - --near 1000000
 
-The copies lie one after another in the order given, in the free run nearest to --near that takes them
-all (more than a block group takes lie in several). The volume must be marked as good (chkfs2 does that). The daemon may drop copies later, for space
+The copies lie one after another in the order given, in the free run nearest to --near that takes them \
+all (more than a block group takes lie in several). The volume must be marked as good (chkfs2 does that). The daemon may drop copies later, for space \
 or because their originals were written.";
 
 /// Copy blocks or files to one place, in order
@@ -85,14 +87,17 @@ pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refus
     };
     let mut bar = Bar::new(args.json);
     let done = {
-        let mut volume_io = StoreIo::new(&volume);
-        let mut table_io = table.as_ref().map(|t| StoreIo::new(t));
+        let _caught = catch_signals()?;
+        let mut volume_io = UntilAsked(StoreIo::new(&volume));
+        let mut table_io = table.as_ref().map(|t| UntilAsked(StoreIo::new(t)));
         let table_io = table_io.as_mut().map(|t| t as &mut dyn WriteAt);
         let mut devices = Devices::new(&mut volume_io, table_io);
         offline::replicate(&mut devices, &options, &mut |p| bar.update(p))
     };
     bar.clear();
-    let done = done.map_err(refused)?;
+    let table_option = args.table.as_ref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
+    let check = format!("chkfs2 -f -p{table_option} {}", quoted(&args.device));
+    let done = done.map_err(|e| half_done(e, &args.device, args.table.as_deref(), &check))?;
     // Who writes from here on is noticed.
     fs2d::runtime::remember_stamp(&volume)
         .map_err(|e| Refusal::io(&args.device, "done, but no record of it can be kept for the daemon", e))?;

@@ -20,15 +20,16 @@ Examples:
   fs2-replay convert --to blkparse a.fs2trace a.txt     into text for other tools
   fs2-replay convert --to blkparse a.fs2trace - | less  standard output
 
-A container needs the volume's size. Unless --volume-bytes or --partition says it, it is the end of the
-highest request, rounded up to a MiB; standard output needs it said. A file that is there already is not
+A container needs the volume's size. Unless --volume-bytes or --partition says it, it is the end of the \
+highest request, rounded up to a MiB; standard output needs it said. A file that is there already is not \
 written over without --force: where the last name is forgotten, it is a trace.";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES, override_usage = "fs2-replay convert [OPTIONS] IN... OUT")]
 pub(super) struct Args {
     /// The trace, one file or more, or - for standard input; then the file to write, or - for standard output
-    #[arg(value_name = "FILE", num_args = 2.., required = true)]
+    // At least two, which clap would ask of what stands on either side of an option.
+    #[arg(value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
     /// What to write
     #[arg(long, value_enum, default_value_t = To::Container)]
@@ -53,6 +54,14 @@ enum To {
 
 /// The size while it is not known: what a request can reach.
 const UNKNOWN_VOLUME: u64 = i64::MAX as u64;
+
+/// Whether there is something to read and something to write.
+pub(super) fn check_files(args: &Args) -> Result<(), Failure> {
+    match args.files.len() {
+        0 | 1 => Err(Failure("a trace is needed, and then the file to write: convert IN... OUT".to_owned())),
+        _ => Ok(()),
+    }
+}
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
     let Some((target, traces)) = args.files.split_last() else {

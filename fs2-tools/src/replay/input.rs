@@ -250,7 +250,7 @@ fn file(path: &Path) -> Result<(File, u64), Failure> {
 
 /// How far the reading is; shown on a terminal, and only once it has taken long.
 #[derive(Clone)]
-struct Bar {
+pub(super) struct Bar {
     bar: ProgressBar,
     begun: Instant,
     quiet: bool,
@@ -268,6 +268,26 @@ impl Bar {
         }
         Bar { bar, begun: Instant::now(), quiet }
     }
+
+    /// A bar of passes over a trace that is in memory.
+    pub(super) fn of_passes(passes: u64, quiet: bool) -> Bar {
+        let bar = Bar::new(Some(passes), quiet);
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos} of {len} passes, {eta} left") {
+            bar.bar.set_style(style);
+        }
+        bar
+    }
+
+    pub(super) fn advance(&self, by: u64) {
+        self.bar.inc(by);
+        if !self.quiet && self.bar.is_hidden() && self.begun.elapsed() > PATIENCE {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+    }
+
+    pub(super) fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
 }
 
 /// An input whose bytes move a bar.
@@ -279,17 +299,14 @@ struct Counted<R> {
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.input.read(buf)?;
-        self.bar.bar.inc(n as u64);
-        if !self.bar.quiet && self.bar.bar.is_hidden() && self.bar.begun.elapsed() > PATIENCE {
-            self.bar.bar.set_draw_target(ProgressDrawTarget::stderr());
-        }
+        self.bar.advance(n as u64);
         Ok(n)
     }
 }
 
 impl<R> Drop for Counted<R> {
     fn drop(&mut self) {
-        self.bar.bar.finish_and_clear();
+        self.bar.clear();
     }
 }
 

@@ -103,9 +103,12 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         Ok(cli) => cli,
         Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
     };
-    if let What::Run(args) = &cli.what
-        && let Err(Failure(what)) = run::check_split(args)
-    {
+    let makes_sense = match &cli.what {
+        What::Run(args) => run::check_split(args),
+        What::Convert(args) => convert::check_files(args),
+        _ => Ok(()),
+    };
+    if let Err(Failure(what)) = makes_sense {
         let _ = writeln!(err, "fs2-replay: {what}");
         return USAGE;
     }

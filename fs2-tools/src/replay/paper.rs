@@ -17,6 +17,7 @@ use fs2_sim::paper::{DEFAULT_PARAMS, Paper, Params, RunTrace, Workload};
 use fs2_sim::replay::{FreeMap, ReadSet, Replay, Run, Scheme, Settings};
 
 use super::Failure;
+use super::input::Bar;
 use super::profile::load;
 
 const EXAMPLES: &str = "\
@@ -109,12 +110,21 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         Which::All => Workload::ALL.to_vec(),
         Which::One(w) => vec![w],
     };
+    let passes = workloads.len() * schemes(args).len() * usize::from(args.runs);
+    let bar = Bar::of_passes(passes as u64, false);
     let mut outcomes = Vec::new();
     for workload in workloads {
-        outcomes.push(one(args, &paper, workload, &drive, &map)?);
+        outcomes.push(one(args, &paper, workload, &drive, &map, &bar).inspect_err(|_| bar.clear())?);
     }
+    bar.clear();
     let all = report::Report { drive: drive.name(), runs: args.runs, layout: &layout, outcomes: &outcomes };
     if args.json { report::json(&all, out) } else { report::tables(&all, out) }
+}
+
+/// What the others are compared with comes first.
+fn schemes(args: &Args) -> Vec<Scheme> {
+    let none: Scheme = PolicyKind::None.into();
+    std::iter::once(none).chain(args.policy.iter().copied().filter(|s| *s != none)).collect()
 }
 
 fn one(
@@ -123,13 +133,13 @@ fn one(
     workload: Workload,
     drive: &DriveProfile,
     map: &FreeMap,
+    bar: &Bar,
 ) -> Result<Outcome, Failure> {
     let traces: Vec<RunTrace> =
         (1..=u64::from(args.runs)).map(|run| paper.run(workload, run, drive)).collect();
-    let none: Scheme = PolicyKind::None.into();
     let mut policies = Vec::new();
-    for scheme in std::iter::once(none).chain(args.policy.iter().copied().filter(|s| *s != none)) {
-        policies.push(replay(paper, workload, scheme, &traces, drive, map)?);
+    for scheme in schemes(args) {
+        policies.push(replay(paper, workload, scheme, &traces, drive, map, bar)?);
     }
     Ok(Outcome { workload, requests: traces.iter().map(|t| t.requests.len()).collect(), policies })
 }
@@ -141,6 +151,7 @@ fn replay(
     traces: &[RunTrace],
     drive: &DriveProfile,
     map: &FreeMap,
+    bar: &Bar,
 ) -> Result<Replayed, Failure> {
     let mut settings = Settings::new(drive.clone()).with_scheme(scheme);
     settings.pace = workload.pace();
@@ -173,6 +184,7 @@ fn replay(
         copies += if trace.tail.is_empty() { after.copy_sectors - copies } else { after.copy_sectors };
         replicas = after.replicas;
         runs.push(run);
+        bar.advance(1);
     }
     let sectors = runs.last().map_or(1, |r| r.sectors.max(1));
     Ok(Replayed { scheme, runs, copy_percent: 100.0 * copies as f64 / sectors as f64, replicas })

@@ -47,7 +47,7 @@ Examples:
   fs2-replay run web.spc.gz --used 60% --html web.html
       with a page: addresses over time, seek distances, what an access takes, how copies grow
 
-T_A and its parts T_s, T_r and T_t are means over accesses at the drive, wait and response over requests:
+T_A and its parts T_s, T_r and T_t are means over accesses at the drive, wait and response over requests: \
 a flush may have no access, a request in pieces has several. docs/evaluation.md has every figure.";
 
 /// Replay a trace through the engine over a modelled drive, under one or more policies
@@ -323,6 +323,8 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     for policy in policies {
         results.policies.push(replay(args, &trace, policy, known.clone(), &drive, &map, stretch, pictures)?);
     }
+    // Its bar is away before anything is said.
+    drop(trace);
     let notes = [overloaded(args, &results), report::beyond(&results), report::in_part(&results)];
     for told in notes.into_iter().flatten().chain(report::moved(&results)) {
         writeln!(err, "fs2-replay: {told}")?;

@@ -28,8 +28,8 @@ Examples:
   fs2-replay sweep plan.toml --out results --shard 2/3    a third of it, for the second of three machines
   fs2-replay sweep plan.toml --out results --merge        when the shards' files are together: sweep.csv, sweep.jsonl
 
-A plan is TOML: [options] of every run, [axes] with values to combine, a [[trace]] for each trace with its
-files and options; docs/sweep.toml is an example. A cell is one combination; a run that is finished is a line
+A plan is TOML: [options] of every run, [axes] with values to combine, a [[trace]] for each trace with its \
+files and options; docs/sweep.toml is an example. A cell is one combination; a run that is finished is a line \
 in DIR/shard-I-of-N.jsonl, and is not run again.";
 
 /// Replay traces under every combination of options

@@ -41,7 +41,7 @@ EXAMPLES:
   fs2 top /srv              one
   fs2 top --once /srv       one screen as text, for a mail or a log
 
-KEYS: q quit, p pause, + and - interval, h help; in the list up, down, enter or a number for a volume;
+KEYS: q quit, p pause, + and - interval, h help; in the list up, down, enter or a number for a volume; \
 with several volumes l or Esc for the list, tab or a number for another
 
 EXIT CODES: 0 quit, or the one volume was unmounted; 1 wrong usage or no terminal; 2 no such volume or the daemon does not answer"
@@ -106,9 +106,16 @@ pub fn main(options: &Options) -> ExitCode {
         eprintln!("fs2: {why}");
         ExitCode::from(code)
     };
+    let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !options.once && !terminal {
         return fail("this is no terminal; fs2 status (with --json for scripts) tells the same", 1);
+    }
+    if !options.once && dumb {
+        return fail(
+            "this terminal (TERM=dumb) cannot be drawn on; fs2 top --once prints a screen as text",
+            1,
+        );
     }
     let found = match places(options.place.as_deref(), options.control.as_deref()) {
         Ok(found) => found,

@@ -37,8 +37,8 @@ pub enum FrontendArg {
   fs2 mount --belief sdb1.toml /dev/sdb1 /srv       with the profile that fs2 calibrate wrote
   fs2 mount --drive wd800-repaired disk.img /mnt    as slow as that drive
 
-A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plain one, and
-the command that activates it is printed (--require-active refuses instead). A plain umount(8) ends the
+A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plain one, and \
+the command that activates it is printed (--require-active refuses instead). A plain umount(8) ends the \
 daemon too. In /etc/fstab (type fs2) the options are written without dashes: policy=fs2,space=10%.
 
 EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted")]

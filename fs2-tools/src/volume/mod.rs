@@ -186,7 +186,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             let mounted = mount_ext2(&loopdev.path(), &dir, options).map_err(|e| {
                 // The log goes when the daemon has ended: who has that has the right to mount.
                 let _ = std::fs::remove_file(&record.path);
-                not_mounted(&status)(e)
+                not_mounted(e, &status)
             })?;
             mounted.keep();
             // With autoclear it goes with the unmount.
@@ -202,14 +202,14 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = nbd.path();
-            mount_supervised(&record, &status, options, daemon, mounting)?;
+            mount_supervised(&record, options, daemon, mounting, &status)?;
             nbd.keep();
         }
         FrontendKind::Ublk => {
             record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
-            mount_supervised(&record, &status, options, daemon, mounting)?;
+            mount_supervised(&record, options, daemon, mounting, &status)?;
         }
     }
     if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
@@ -243,11 +243,11 @@ fn refuse_served(device: &Path, control: &Path) -> Result<(), VolumeError> {
 /// daemon died meanwhile nobody else would start another.
 fn mount_supervised(
     record: &MountRecord,
-    status: &Status,
     options: MountOptions,
     daemon: Daemon,
     // Held until it is mounted: the supervisor would end what nobody uses.
     _mounting: Ending,
+    status: &Status,
 ) -> Result<(), VolumeError> {
     record.write().map_err(io_error(record.path.display().to_string()))?;
     supervisor::start(record).inspect_err(|_| record.forget())?;
@@ -262,17 +262,19 @@ fn mount_supervised(
             if let Err(e) = end::finish(record.clone()) {
                 eprintln!("fs2: {e}");
             }
-            Err(not_mounted(status)(e))
+            Err(not_mounted(e, status))
         }
     }
 }
 
-/// The kernel says of a feature that its ext2 does not know no more than of an option; the daemon names it.
-fn not_mounted(status: &Status) -> impl FnOnce(io::Error) -> VolumeError {
-    io_error(match &status.liveness {
-        Liveness::Inactive(why) => format!("mount of a volume that is inactive ({why})"),
-        _ => "mount".into(),
-    })
+/// Of a file system that is not ext2, ext4's above all, the kernel says only that an argument is invalid.
+fn not_mounted(e: io::Error, status: &Status) -> VolumeError {
+    match &status.liveness {
+        Liveness::Inactive(why) if why.starts_with("unsupported") => {
+            VolumeError::Other(format!("mount: {e}; {why}: FS2 takes volumes as mke2fs -t ext2 makes them"))
+        }
+        _ => io_error("mount")(e),
+    }
 }
 
 /// Fails where a signal asked for the end, in a program that catches them ([`signals`]).

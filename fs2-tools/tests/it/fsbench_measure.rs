@@ -159,6 +159,11 @@ fn two_settings_in_one_directory_are_compared() {
     let same = ["compare", "cvs-update", &path, "--quiet-warnings", "--json"];
     let (code, _, err) = fsbench(&same, &json);
     assert!(code == 2 && err.contains("--a and --b"), "{err}");
+    // By two names: B was refused for what A had just made.
+    let twice = dir.path().join(".");
+    let same = ["compare", "cvs-update", &path, twice.to_str().unwrap(), "--quiet-warnings", "--json"];
+    let (code, _, err) = fsbench(&same, &json);
+    assert!(code == 2 && err.contains("--a and --b"), "{err}");
 }
 
 /// Standard output of somebody who has seen enough.

@@ -89,6 +89,26 @@ fn completions_of_no_request_are_told_of() {
     assert_eq!(err, "");
 }
 
+/// The names of the columns were a line that cannot be read.
+#[test]
+fn columns_with_names_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let named = format!("ASU,LBA,Size,Opcode,Timestamp\r\n{SPC}");
+    let out = String::from_utf8(ok(dir.path(), &["info", "-"], named.as_bytes())).unwrap();
+    assert!(out.contains("\nrequests      3 in "), "{out}");
+}
+
+/// Between the names an option was "2 values required".
+#[test]
+fn options_stand_anywhere_and_two_names_are_needed() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("in"), SPC).unwrap();
+    let (code, _, err) = run(dir.path(), &["convert", "in", "--to", "blkparse", "out"], b"");
+    assert!(code == 0 && dir.path().join("out").is_file(), "{err}");
+    let (code, _, err) = run(dir.path(), &["convert", "in"], b"");
+    assert!(code == 2 && err.contains("then the file to write"), "{err}");
+}
+
 #[test]
 fn convert_keeps_every_request() {
     let dir = tempfile::tempdir().unwrap();

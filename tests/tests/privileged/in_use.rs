@@ -74,6 +74,10 @@ fn mounted_by_fs2_already() {
     refused_by_all(&scratch, &image, &says);
     let again = scratch.run("fs2", [Path::new("mount"), &image, mounted.dir()]).ended(32);
     again.says(&format!("fs2 umount {} first", mounted.dir().display()));
+    // "End that first" was said of the daemon, below programs that used the volume.
+    let says = format!("unmount it first: fs2 umount {}", mounted.dir().display());
+    scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]).ended(8).says(&says);
+    scratch.run("mkfs2", [&image]).ended(1).says(&says);
     mounted.umount().ended(0);
     scratch.run("fs2", [Path::new("umount"), &image]).ended(32).says("is not mounted by FS2");
 }
@@ -198,6 +202,10 @@ fn another_name_of_what_is_mounted() {
     let before = logs();
     let again = scratch.run("fs2", [Path::new("mount"), &other, &scratch.make_dir("again")]).ended(32);
     again.says(&format!("fs2 umount {} first", mounted.dir().display()));
+    // "End that first" was said of the daemon, below programs that used the volume.
+    let says = format!("unmount it first: fs2 umount {}", mounted.dir().display());
+    scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]).ended(8).says(&says);
+    scratch.run("mkfs2", [&image]).ended(1).says(&says);
     assert!(before.len() == 1 && logs() == before);
     mounted.umount().ended(0);
 }

@@ -5,6 +5,7 @@ mod control_sample;
 mod demo;
 mod host_short;
 mod hostile;
+mod interrupted;
 mod kill9;
 mod limits;
 mod metrics;

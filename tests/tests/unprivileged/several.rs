@@ -128,6 +128,7 @@ fn a_runtime_directory_that_cannot_be_read_is_told_of() {
         (&["status"][..], 2),
         (&["status", "--json"], 2),
         (&["status", "/srv"], 2),
+        (&["trim"], 2),
         (&["umount", "/srv"], 32),
     ] {
         let mut fs2 = scratch.command("fs2");

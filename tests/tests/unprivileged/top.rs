@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use fs2_tests::{Need, OnTerminal, Rng, Scratch, Served, mke2fs, needs};
+use fs2_tests::{Need, OnTerminal, Rng, Scratch, Served, mke2fs, needs, program};
 use nix::sys::signal::Signal;
 
 const ALTERNATE: &str = "\x1b[?1049h";
@@ -16,6 +16,18 @@ fn image(scratch: &Scratch) -> PathBuf {
     mke2fs(&image, 32 << 20, &["-t", "ext2", "-b", "4096", "-d", files.to_str().unwrap()]);
     scratch.run("mkfs2", [&image]).ended(0);
     image
+}
+
+/// It got escape sequences that it shows as they are.
+#[test]
+fn a_terminal_without_a_cursor_is_not_drawn_on() {
+    let scratch = Scratch::new();
+    let mut command = std::process::Command::new("env");
+    command.env("FS2_RUNTIME_DIR", scratch.runtime()).arg("TERM=dumb").arg(program("fs2")).arg("top");
+    let mut top = OnTerminal::start(&mut command, 80, 24);
+    top.wait_for("fs2 top --once");
+    assert_eq!(top.ended().0, 1);
+    assert!(!top.shown().contains('\x1b'), "{:?}", top.shown());
 }
 
 #[test]

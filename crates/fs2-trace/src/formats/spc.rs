@@ -12,7 +12,8 @@ const LINE: &str = "`ASU,LBA,bytes,R|W,seconds`";
 
 impl Lines for Spc {
     fn parse(&mut self, line: &[u8], devices: &mut Devices) -> Result<Option<Event>, &'static str> {
-        if line.trim_ascii().is_empty() || line[0] == b'#' {
+        let names = line.get(..4).is_some_and(|word| word.eq_ignore_ascii_case(b"ASU,"));
+        if line.trim_ascii().is_empty() || line[0] == b'#' || names {
             return Ok(None);
         }
         let mut fields = Fields::new(line, b',');

@@ -9,6 +9,7 @@ use fs2_trace::{Record, TraceError};
 use super::{Args, limit, open};
 use crate::replay::Failure;
 use crate::replay::info::years;
+use crate::replay::input::Bar;
 
 /// A trace of at most so many requests is decoded once: 7 MiB. Longer ones are read anew for each pass, so that
 /// memory does not grow with them.
@@ -18,6 +19,8 @@ const KEPT_MAX: usize = 1 << 17;
 pub(super) struct Passes<'a> {
     args: &'a Args,
     kept: RefCell<Kept>,
+    /// Where the trace is read anew for each pass, that has a bar.
+    bar: Bar,
 }
 
 enum Kept {
@@ -43,7 +46,13 @@ type Records<'a> = &'a mut dyn Iterator<Item = Result<Record, TraceError>>;
 
 impl<'a> Passes<'a> {
     pub(super) fn new(args: &'a Args) -> Passes<'a> {
-        Passes { args, kept: RefCell::new(Kept::Undecided) }
+        let (runs, split) = (super::passes(args), args.split.len() > 1);
+        let each = u64::from(runs) + u64::from(split);
+        let bounds = u64::from(runs.min(super::BOUND_PASSES)) + u64::from(split);
+        // The first of all fills the memory.
+        let passes = super::policies(args).len() as u64 * each + bounds - 1;
+        let bar = Bar::of_passes(passes, args.read.quiet);
+        Passes { args, kept: RefCell::new(Kept::Undecided), bar }
     }
 
     /// Calls `run` with the records of each run: passes over the trace, each cut where its repeats begin.
@@ -59,8 +68,9 @@ impl<'a> Passes<'a> {
 
     fn pass(&self, take: impl FnOnce(Records<'_>) -> Result<(), Failure>) -> Result<Left, Failure> {
         if let Kept::All(records, left) = &*self.kept.borrow() {
-            take(&mut records.iter().copied().map(Ok))?;
-            return Ok(*left);
+            let done = take(&mut records.iter().copied().map(Ok));
+            self.bar.advance(1);
+            return done.map(|()| *left);
         }
         let mut keep = matches!(&*self.kept.borrow(), Kept::Undecided).then(Vec::new);
         let mut stream = open(self.args, &self.args.traces)?;
@@ -84,6 +94,12 @@ impl<'a> Passes<'a> {
             None => Kept::TooMany,
         };
         Ok(left)
+    }
+}
+
+impl Drop for Passes<'_> {
+    fn drop(&mut self) {
+        self.bar.clear();
     }
 }
 
