@@ -9,6 +9,8 @@
 //! - I4: memory of payloads that are gone, `SPARE_BYTES` of it at most, is kept for later ones.
 //! - I5: of blocks that are gone a run remembers no more than of others it ever had, and `GONE` more: what is read and written in turns
 //!   is killed and comes again, for as long as the run is open.
+//! - I6: a block that was written since it was read keeps its turn before others ([`Batch::outdated`]), so that the order around it stays.
+//!   Of closed runs of which nothing but turns is left there are `GONE` at most, and none where no payload waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
@@ -87,6 +89,8 @@ struct LogBlock {
     worth: u8,
     /// `None` once the block changed, was copied or was dropped.
     data: Option<Kept>,
+    /// See I6.
+    outdated: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +104,22 @@ struct Run {
     taken: usize,
     /// Blocks that still have a payload.
     live: usize,
+}
+
+impl Run {
+    /// Whether nothing of it is of use, not even turns (I6).
+    fn is_over(&self) -> bool {
+        !self.open && self.live == 0 && !self.blocks.iter().any(|b| b.outdated)
+    }
+
+    fn has_turns_only(&self) -> bool {
+        !self.open && self.live == 0
+    }
+
+    /// Whether something of it may be copied.
+    fn is_ready(&self) -> bool {
+        !self.open && self.live > 0
+    }
 }
 
 /// A block on its way to its place.
@@ -120,6 +140,8 @@ pub struct Batch {
     pub blocks: Vec<Captured>,
     /// Their contents, one after the other; empty where they are unseen.
     pub data: Vec<u8>,
+    /// Which of its blocks, ascending, were written since they were read (I6): zeros stand for them.
+    pub outdated: Vec<usize>,
 }
 
 /// Block numbers as they are, spread by a multiplication: the index is asked for every block that is read.
@@ -238,9 +260,10 @@ impl Log {
         if let Ok(at) = self.find(id) {
             self.open -= usize::from(self.runs[at].open);
             self.runs[at].open = false;
-            if self.runs[at].live == 0 {
+            if self.runs[at].is_over() {
                 self.runs.remove(at);
             }
+            self.forget_turns();
         }
     }
 
@@ -287,7 +310,7 @@ impl Log {
         let Some(place) = self.find(id).ok().filter(|&at| self.runs[at].open) else { return false };
         // Keeps I5.
         if self.runs[place].blocks.len() > 2 * self.runs[place].live + GONE {
-            self.forget_gone(place);
+            self.forget_gone(place, true);
         }
         let run = &mut self.runs[place];
         let at = run.taken + run.blocks.len();
@@ -305,7 +328,7 @@ impl Log {
         };
         self.last = original;
         run.live += 1;
-        run.blocks.push_back(LogBlock { original, hash, worth, data: Some(kept) });
+        run.blocks.push_back(LogBlock { original, hash, worth, data: Some(kept), outdated: false });
         self.index.insert(original.0, (id, at));
         self.bytes += data.len();
         true
@@ -321,8 +344,17 @@ impl Log {
         self.index.contains_key(&block.0)
     }
 
-    /// The blocks of `range` changed: their payloads are void. Says how many there were.
+    /// The blocks of `range` are not to be copied. Says how many there were.
     pub fn kill(&mut self, range: BlockRange) -> usize {
+        self.end(range, false)
+    }
+
+    /// The blocks of `range` changed: their payloads are void, and their turns are kept (I6).
+    pub fn outdate(&mut self, range: BlockRange) {
+        self.end(range, true);
+    }
+
+    fn end(&mut self, range: BlockRange, outdated: bool) -> usize {
         if self.index.is_empty() {
             return 0;
         }
@@ -331,7 +363,9 @@ impl Log {
             for block in range.iter() {
                 let Some((id, at)) = self.index.remove(&block.0) else { continue };
                 let run = self.run_mut(id).expect("the index names runs that are here");
-                let data = run.blocks[at - run.taken].data.take();
+                let block = &mut run.blocks[at - run.taken];
+                let data = block.data.take();
+                block.outdated = outdated;
                 run.live -= 1;
                 finished |= run.live == 0 && !run.open;
                 self.bytes -= data.as_ref().map_or(0, Kept::len);
@@ -343,6 +377,7 @@ impl Log {
             for run in &mut self.runs {
                 for block in run.blocks.iter_mut().filter(|b| range.contains(b.original)) {
                     let Some(data) = block.data.take() else { continue };
+                    block.outdated = outdated;
                     self.index.remove(&block.original.0);
                     self.bytes -= data.len();
                     keep(&mut self.spare, data);
@@ -352,7 +387,7 @@ impl Log {
                 }
             }
         }
-        if finished {
+        if finished || self.index.is_empty() {
             self.drop_finished();
         }
         dead
@@ -374,7 +409,7 @@ impl Log {
     /// How many blocks the next batch would hold: those of the first closed run, `most` at the most, and of the runs behind it until
     /// there are `merged`.
     pub fn next_len(&self, most: usize, merged: usize) -> usize {
-        let mut runs = self.runs.iter().filter(|r| !r.open).map(|r| r.live);
+        let mut runs = self.runs.iter().filter(|r| r.is_ready()).map(|r| r.live);
         let first = runs.next().unwrap_or(0).min(most);
         let merged = merged.max(first);
         let mut len = first;
@@ -428,15 +463,29 @@ impl Log {
 
     /// What is left of the first closed run.
     fn next_of_first(&self) -> impl Iterator<Item = &LogBlock> {
-        let first = self.runs.iter().find(|r| !r.open);
+        let first = self.runs.iter().find(|r| r.is_ready());
         first.into_iter().flat_map(|r| &r.blocks).filter(|b| b.data.is_some())
     }
 
     /// Drops the next `n` blocks: not worth their place.
     pub fn refuse(&mut self, n: usize) {
         for _ in 0..n {
-            let Some(place) = self.runs.iter().position(|r| !r.open) else { break };
-            self.dropped += u64::from(self.pop(place).is_some());
+            let Some(place) = self.runs.iter().position(Run::is_ready) else { break };
+            let run = &mut self.runs[place];
+            while let Some(block) = run.blocks.pop_front() {
+                run.taken += 1;
+                let Some(data) = block.data else { continue };
+                run.live -= 1;
+                self.bytes -= data.len();
+                self.index.remove(&block.original.0);
+                keep(&mut self.spare, data);
+                self.dropped += 1;
+                break;
+            }
+            if self.runs[place].is_over() {
+                self.runs.remove(place);
+            }
+            self.forget_turns();
         }
     }
 
@@ -451,65 +500,79 @@ impl Log {
         let Ok(at) = self.find(id) else { return };
         if self.runs[at].open {
             self.runs[at].blocks.make_contiguous().sort_by_key(|b| key(b.original));
-            self.forget_gone(at);
+            self.forget_gone(at, false);
         }
     }
 
-    /// Leaves an open run's blocks that are gone out, and finds the others where they are then.
-    fn forget_gone(&mut self, place: usize) {
+    /// Leaves an open run's blocks that are gone out, also their turns or not, and finds the others where they are then.
+    fn forget_gone(&mut self, place: usize, turns: bool) {
         let run = &mut self.runs[place];
-        run.blocks.retain(|b| b.data.is_some());
-        for (i, b) in run.blocks.iter().enumerate() {
+        run.blocks.retain(|b| b.data.is_some() || b.outdated && !turns);
+        for (i, b) in run.blocks.iter().enumerate().filter(|(_, b)| b.data.is_some()) {
             self.index.insert(b.original.0, (run.id, run.taken + i));
         }
     }
 
-    /// Takes up to `n` blocks from the front of the closed runs, one behind the other.
+    /// Takes up to `n` blocks from the front of the closed runs, one behind the other, the turns of outdated ones before others included.
     pub fn take(&mut self, n: usize) -> Option<Batch> {
-        let mut batch = Batch { blocks: Vec::new(), data: Vec::new() };
+        let mut batch = Batch { blocks: Vec::new(), data: Vec::new(), outdated: Vec::new() };
         while batch.blocks.len() < n
             && let Some(place) = self.runs.iter().position(|r| !r.open)
         {
             self.take_of(place, n, &mut batch);
         }
+        self.forget_turns();
         (!batch.blocks.is_empty()).then_some(batch)
     }
 
-    /// The same of one run.
+    /// The same of one run, which is gone then or of which more waits.
     fn take_of(&mut self, place: usize, n: usize, batch: &mut Batch) {
-        let id = self.runs[place].id;
         while batch.blocks.len() < n
-            && self.runs.get(place).is_some_and(|r| r.id == id)
-            && let Some((captured, data)) = self.pop(place)
+            && let Some(block) = self.runs[place].blocks.pop_front()
         {
-            batch.blocks.push(captured);
+            let run = &mut self.runs[place];
+            run.taken += 1;
+            let LogBlock { original, hash, worth, data, outdated } = block;
+            let Some(data) = data else {
+                let first = batch.outdated.len() == batch.blocks.len();
+                let fits = !first || batch.blocks.len() + 1 < n;
+                if outdated && fits && self.ready_from(place) && !self.index.contains_key(&original.0) {
+                    // As long as the one before; those before the first as long as that.
+                    let bytes = batch.data.len() / batch.blocks.len().max(1);
+                    batch.outdated.push(batch.blocks.len());
+                    batch.blocks.push(Captured { original, hash, worth });
+                    batch.data.resize(batch.data.len() + bytes, 0);
+                }
+                continue;
+            };
+            run.live -= 1;
+            self.bytes -= data.len();
+            self.index.remove(&original.0);
+            batch.blocks.push(Captured { original, hash, worth });
             if let Kept::Bytes(bytes) = &data {
+                if batch.data.is_empty() {
+                    batch.data.resize(batch.outdated.len() * bytes.len(), 0);
+                }
                 batch.data.extend_from_slice(bytes);
             }
             keep(&mut self.spare, data);
         }
-    }
-
-    /// The next block of a run that waits still; the run goes with the last of them.
-    fn pop(&mut self, place: usize) -> Option<(Captured, Kept)> {
-        let run = &mut self.runs[place];
-        let mut popped = None;
-        while popped.is_none()
-            && let Some(block) = run.blocks.pop_front()
-        {
-            run.taken += 1;
-            if let Some(data) = block.data {
-                run.live -= 1;
-                self.bytes -= data.len();
-                self.index.remove(&block.original.0);
-                let LogBlock { original, hash, worth, .. } = block;
-                popped = Some((Captured { original, hash, worth }, data));
-            }
-        }
-        if run.live == 0 {
+        if self.runs[place].is_over() {
             self.runs.remove(place);
         }
-        popped
+    }
+
+    /// Whether payloads wait in closed runs from this place on.
+    fn ready_from(&self, place: usize) -> bool {
+        self.runs.iter().skip(place).any(Run::is_ready)
+    }
+
+    /// Keeps I6.
+    fn forget_turns(&mut self) {
+        // Each other run has a payload or is open.
+        if self.index.is_empty() || self.runs.len() > self.index.len() + self.open + GONE {
+            self.runs.retain(|r| !r.has_turns_only());
+        }
     }
 
     /// Bytes of payload held.
@@ -541,7 +604,8 @@ impl Log {
     }
 
     fn drop_finished(&mut self) {
-        self.runs.retain(|r| r.open || r.live > 0);
+        self.runs.retain(|r| !r.is_over());
+        self.forget_turns();
     }
 
     /// Feeds what waits here, in order, without the runs' names.
@@ -549,19 +613,19 @@ impl Log {
         for run in &self.runs {
             (run.open, run.blocks.len()).hash(h);
             for b in &run.blocks {
-                (b.original, b.hash, b.worth, b.data.is_some()).hash(h);
+                (b.original, b.hash, b.worth, b.data.is_some(), b.outdated).hash(h);
             }
         }
     }
 
     /// Asserts the invariants.
     pub fn check(&self) {
-        let mut bytes = 0;
-        let mut n = 0;
+        let (mut bytes, mut n, mut turns) = (0, 0, 0);
         for run in &self.runs {
             let live = run.blocks.iter().filter(|b| b.data.is_some()).count();
             assert_eq!(run.live, live, "payloads of a run");
-            assert!(run.open || live > 0, "a run without payloads");
+            assert!(run.open || live > 0 || run.blocks.iter().any(|b| b.outdated), "a run of nothing");
+            turns += usize::from(run.has_turns_only());
             for (i, b) in run.blocks.iter().enumerate() {
                 if let Some(d) = &b.data {
                     bytes += d.len();
@@ -572,6 +636,7 @@ impl Log {
         }
         assert_eq!((bytes, n), (self.bytes, self.index.len()), "log bytes and blocks");
         assert_eq!(self.runs.iter().filter(|r| r.open).count(), self.open, "open runs");
+        assert!(turns <= if n == 0 { 0 } else { GONE + self.open }, "{turns} runs of turns");
         assert!(self.bytes <= self.bytes_max, "log of {} bytes", self.bytes);
         assert!(self.spare.iter().map(|s| s.len()).sum::<usize>() <= SPARE_BYTES, "spare memory");
     }

@@ -89,6 +89,66 @@ fn order_kill_and_bound() {
 }
 
 #[test]
+fn what_was_written_keeps_its_turn_before_others() {
+    let mut log = Log::new(100);
+    let fill = |log: &mut Log, blocks: std::ops::Range<u32>| {
+        let run = log.open();
+        blocks.for_each(|b| assert!(log.push(run, BlockNo(b), u64::from(b), &[b as u8; 4])));
+        run
+    };
+    let taken = |log: &mut Log, n: usize| {
+        let Batch { blocks, data, outdated } = log.take(n).unwrap();
+        (blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), data, outdated)
+    };
+    let run = fill(&mut log, 10..16);
+    log.outdate(BlockRange::new(10, 11));
+    log.outdate(BlockRange::new(12, 14));
+    log.outdate(BlockRange::new(15, 16));
+    assert!(!log.contains(BlockNo(12)) && log.bytes() == 8);
+    log.sort_by_key(run, std::cmp::Reverse);
+    log.close(run);
+    log.check();
+    // But not behind the last.
+    let want = (vec![15, 14, 13, 12, 11], [[0; 4], [14; 4], [0; 4], [0; 4], [11; 4]].concat(), vec![0, 2, 3]);
+    assert_eq!(taken(&mut log, 9), want);
+
+    // What waits again has another turn, what is not to be copied none.
+    let run = fill(&mut log, 20..25);
+    log.outdate(BlockRange::new(21, 23));
+    log.kill(BlockRange::one(BlockNo(23)));
+    log.close(run);
+    let again = fill(&mut log, 21..22);
+    log.close(again);
+    assert_eq!(taken(&mut log, 2).0, [20, 22]);
+    assert_eq!(taken(&mut log, 9).0, [24, 21]);
+    assert_eq!((log.take(9), log.bytes()), (None, 0));
+
+    // Between runs, too: each of these is one.
+    for block in 30..35 {
+        let run = fill(&mut log, block..block + 1);
+        log.close(run);
+    }
+    assert_eq!(taken(&mut log, 1).0, [30]);
+    [32, 34].into_iter().for_each(|b| log.outdate(BlockRange::one(BlockNo(b))));
+    assert_eq!(log.next_len(9, 9), 2);
+    assert_eq!(taken(&mut log, 9), (vec![31, 32, 33], [[31; 4], [0; 4], [33; 4]].concat(), vec![1]));
+    let turns_first = [fill(&mut log, 40..41), fill(&mut log, 41..42)];
+    log.outdate(BlockRange::one(BlockNo(40)));
+    turns_first.into_iter().for_each(|r| log.close(r));
+    assert_eq!((log.next_len(9, 9), log.next_rows(9).map(|r| r.all)), (1, Some(1)));
+    assert_eq!(taken(&mut log, 2), (vec![40, 41], [[0; 4], [41; 4]].concat(), vec![0]));
+    log.check();
+    for block in 0..3000 {
+        let run = fill(&mut log, block..block + 1);
+        log.close(run);
+        if block > 0 {
+            log.outdate(BlockRange::one(BlockNo(block)));
+        }
+        log.check();
+    }
+}
+
+#[test]
 fn what_gathers_is_no_work_before_it_is_released() {
     let mut log = Log::new(100);
     let run = log.gather();
@@ -179,8 +239,10 @@ fn memory_of_what_is_gone_is_used_again_and_bounded() {
 proptest::proptest! {
     #[test]
     fn agrees_with_a_plain_list(steps in proptest::collection::vec((0u8..8, 0u32..40, 1u32..30), 0..120)) {
-        // Runs in order: open, and the blocks that still have a payload.
-        type Plain = Vec<(RunId, bool, Vec<u32>)>;
+        // Runs in order: open, and the blocks that still have a payload or a turn.
+        type Plain = Vec<(RunId, bool, Vec<(u32, bool)>)>;
+        let live = |r: &(RunId, bool, Vec<(u32, bool)>)| r.2.iter().filter(|b| b.1).count();
+        let waits = |plain: &Plain, block: u32| plain.iter().any(|r| r.2.contains(&(block, true)));
         let (mut log, mut plain): (Log, Plain) = (Log::new(100), Vec::new());
         for (op, block, n) in steps {
             if op == 3 && n > 20 {
@@ -198,22 +260,26 @@ proptest::proptest! {
                 }
                 1..=3 => {
                     let Some(at) = plain.iter().position(|r| r.1) else { continue };
-                    let waits = plain.iter().any(|r| r.2.contains(&block));
-                    let room = plain.iter().map(|r| r.2.len() * 4).sum::<usize>() + 4 <= 100;
+                    let room = plain.iter().map(|r| live(r) * 4).sum::<usize>() + 4 <= 100;
                     let bytes = [block as u8; 4];
                     let payload = if block % 3 == 0 { Payload::Unseen(4) } else { (&bytes).into() };
                     let got = log.push(plain[at].0, BlockNo(block), u64::from(block), payload);
-                    proptest::prop_assert_eq!(got, room && !waits);
+                    proptest::prop_assert_eq!(got, room && !waits(&plain, block));
                     if got {
-                        plain[at].2.push(block);
+                        plain[at].2.push((block, true));
                     }
                 }
                 4 => {
                     let range = BlockRange::new(block, block + n);
-                    let before = plain.iter().map(|r| r.2.len()).sum::<usize>();
-                    plain.iter_mut().for_each(|r| r.2.retain(|b| !range.contains(BlockNo(*b))));
-                    let after = plain.iter().map(|r| r.2.len()).sum::<usize>();
-                    proptest::prop_assert_eq!(log.kill(range), before - after);
+                    let before = plain.iter().map(live).sum::<usize>();
+                    let within = |b: &(u32, bool)| b.1 && range.contains(BlockNo(b.0));
+                    if n % 2 == 0 {
+                        plain.iter_mut().for_each(|r| r.2.retain(|b| !within(b)));
+                        proptest::prop_assert_eq!(log.kill(range), before - plain.iter().map(live).sum::<usize>());
+                    } else {
+                        plain.iter_mut().for_each(|r| r.2.iter_mut().for_each(|b| b.1 &= !within(b)));
+                        log.outdate(range);
+                    }
                 }
                 5 if n < 5 => {
                     log.close_all();
@@ -225,27 +291,49 @@ proptest::proptest! {
                     r.1 = false;
                 }
                 _ => {
-                    let mut want = Vec::new();
-                    for run in plain.iter_mut().filter(|r| !r.1) {
-                        let most = run.2.len().min(n as usize - want.len());
-                        want.extend(run.2.drain(..most));
+                    let n = n as usize;
+                    let ahead: Vec<u32> =
+                        plain.iter().filter(|r| !r.1).flat_map(|r| &r.2).filter(|b| b.1).map(|b| b.0).take(n).collect();
+                    let next: Vec<u32> = log.next_blocks().take(n).map(|b| b.0).collect();
+                    proptest::prop_assert_eq!((log.next_len(n, n), &next), (ahead.len(), &ahead));
+                    let (mut want, mut bytes): (Vec<(u32, bool)>, Vec<u8>) = Default::default();
+                    for at in 0..plain.len() {
+                        while !plain[at].1 && !plain[at].2.is_empty() && want.len() < n {
+                            let ready = plain[at..].iter().any(|r| !r.1 && live(r) > 0);
+                            let (block, there) = plain[at].2.remove(0);
+                            let begun = want.iter().any(|b| b.1);
+                            if there {
+                                let payload = [block as u8; 4].into_iter().filter(|_| block % 3 != 0);
+                                if bytes.is_empty() {
+                                    let turns = want.iter().filter(|b| !b.1).count();
+                                    bytes.resize(turns * payload.clone().count(), 0);
+                                }
+                                bytes.extend(payload);
+                            } else if ready && (begun || want.len() + 1 < n) && !waits(&plain, block) {
+                                bytes.extend(vec![0; bytes.len() / want.len().max(1)]);
+                            } else {
+                                continue;
+                            }
+                            want.push((block, there));
+                        }
                     }
-                    let next: Vec<u32> = log.next_blocks().take(n as usize).map(|b| b.0).collect();
-                    proptest::prop_assert_eq!((log.next_len(n as usize, n as usize), &next), (want.len(), &want));
-                    let bytes: Vec<u8> =
-                        want.iter().filter(|b| *b % 3 != 0).flat_map(|b| [*b as u8; 4]).collect();
-                    let (got, data) = log.take(n as usize).map_or_else(Default::default, |b| (b.blocks, b.data));
-                    proptest::prop_assert_eq!(got.iter().map(|b| b.original.0).collect::<Vec<_>>(), want);
-                    proptest::prop_assert_eq!(data, bytes);
+                    let got = log.take(n).unwrap_or(Batch { blocks: vec![], data: vec![], outdated: vec![] });
+                    let blocks = (0..).zip(&got.blocks).map(|(i, b)| (b.original.0, !got.outdated.contains(&i)));
+                    proptest::prop_assert_eq!(blocks.collect::<Vec<_>>(), want);
+                    proptest::prop_assert_eq!(got.data, bytes);
                 }
+            }
+            // Turns before nothing are nobody's.
+            if plain.iter().all(|r| live(r) == 0) {
+                plain.iter_mut().filter(|r| !r.1).for_each(|r| r.2.clear());
             }
             plain.retain(|r| r.1 || !r.2.is_empty());
             log.check();
-            let ready = plain.iter().filter(|r| !r.1).map(|r| r.2.len()).sum::<usize>();
+            let ready = plain.iter().filter(|r| !r.1).map(live).sum::<usize>();
             proptest::prop_assert_eq!(log.ready_blocks(), ready);
-            let empty = plain.iter().all(|r| r.2.is_empty());
+            let empty = plain.iter().all(|r| live(r) == 0);
             proptest::prop_assert_eq!((log.next_len(usize::MAX, usize::MAX), log.is_empty()), (ready, empty));
-            let first = plain.iter().find(|r| !r.1).map_or(0, |r| r.2.len());
+            let first = plain.iter().find(|r| !r.1 && live(r) > 0).map_or(0, live);
             proptest::prop_assert_eq!(log.next_len(usize::MAX, 0), first);
             proptest::prop_assert_eq!(log.next_len(3, 2), first.min(3).max(ready.min(2)));
         }

@@ -267,6 +267,15 @@ pub trait Policy: Send + Sync {
     /// Blocks were written; what copies of them there were is `lost`.
     fn written(&mut self, _blocks: BlockRange, _lost: &[Replica]) {}
 
+    /// Whether blocks that are written while they wait to be copied keep their turn: copies around them leave room, which
+    /// [`Policy::outdated`] tells of.
+    fn keeps_turns(&self) -> bool {
+        false
+    }
+
+    /// These blocks were written before they were copied, and their copies' places left.
+    fn outdated(&mut self, _places: &[Replica]) {}
+
     /// The file system took these blocks, which were free; told beside [`Policy::written`] where they were written.
     fn allocated(&mut self, _blocks: BlockRange) {}
 

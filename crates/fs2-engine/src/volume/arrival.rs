@@ -110,7 +110,11 @@ impl Volume {
         if self.planted(Plant::CopyIgnoresVersion) {
             return;
         }
-        self.log.kill(blocks);
+        if self.policy.keeps_turns() {
+            self.log.outdate(blocks);
+        } else {
+            self.log.kill(blocks);
+        }
         let trusting = self.planted(Plant::FetchIgnoresVersion);
         for io in self.in_flight.values_mut() {
             match &mut io.purpose {

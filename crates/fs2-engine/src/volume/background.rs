@@ -322,7 +322,8 @@ impl Volume {
         let batch = self.log.take(target.len() as usize)?;
         let target = BlockRange::at(target.first(), batch.blocks.len() as u32);
         let extent = target.extent(self.block_size);
-        let blocks = batch.blocks.into_iter().map(|b| (b, true)).collect();
+        let mut blocks: Vec<_> = batch.blocks.into_iter().map(|b| (b, true)).collect();
+        batch.outdated.into_iter().for_each(|i| blocks[i].1 = false);
         let purpose = Purpose::Copy(CopyJob { target, blocks });
         let op = IoOp::Write { fua: false };
         let data = match self.contents {

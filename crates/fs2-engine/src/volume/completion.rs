@@ -446,6 +446,7 @@ impl Volume {
             return;
         }
         let recheck = !self.planted(Plant::WriteStaysFree);
+        let mut outdated = Vec::new();
         for (i, &(captured, alive)) in job.blocks.iter().enumerate() {
             let Captured { original, hash, worth } = captured;
             let replica = job.target.first().plus(i as u32);
@@ -463,9 +464,15 @@ impl Volume {
                 }
             }
             self.stats.copies_void += 1;
+            if !alive && !is_free(original) {
+                outdated.push(Replica { original, replica, hash, trust: Trust::Unverified });
+            }
         }
         if self.stats.copies_void > void_before {
             self.vacated.add(job.target);
+        }
+        if !outdated.is_empty() {
+            self.policy.outdated(&outdated);
         }
     }
 

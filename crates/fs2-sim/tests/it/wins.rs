@@ -176,6 +176,25 @@ fn copies_of_what_was_written_are_made_again_in_their_places() {
     );
 }
 
+/// What is written between its first reading and its copying is copied where it was read. Found on a compiler's headers, whose inodes
+/// got their times of access: the blocks around each were read in two places.
+#[test]
+fn what_is_written_before_it_is_copied_keeps_its_turn() {
+    let map = map();
+    let places = leaps(&map, 1000);
+    let second = |written: &[u64]| {
+        let mut replay = Replay::new(&map, settings(PolicyKind::Fs2)).expect("a volume");
+        // Right behind the reads: nothing of them is copied yet.
+        let writes = written.iter().map(|&at| Record::new(Nanos(0), Op::Write, Extent::new(at, 4096)));
+        run(&mut replay, requests(&places, Nanos(0)).chain(writes));
+        assert_eq!(replay.last_run().replicas, 1000);
+        run(&mut replay, requests(&places, Nanos(0))).t_a_reads_ms()
+    };
+    let tenth: Vec<u64> = places.iter().skip(5).step_by(10).copied().collect();
+    let (with, without) = (second(&tenth), second(&[]));
+    assert!(with < without * 1.1, "{with} {without}");
+}
+
 /// Found: nothing was won on traces of requests by the sector, for only what covers blocks whole was copied and read from copies.
 #[test]
 fn what_is_read_in_part_of_blocks_is_copied_too() {

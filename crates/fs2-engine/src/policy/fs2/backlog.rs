@@ -198,17 +198,22 @@ impl Backlog {
 
     /// Blocks were written, which made the copies `lost` void.
     pub(super) fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
-        let mut before = None;
-        for r in lost {
-            // A second copy comes right behind the first: it is made again when it is missed again.
-            if before.replace(r.original) != Some(r.original) && self.updates.len() < UPDATES_MAX {
-                self.updates.insert(r.replica.0, r.original.0);
-            }
-        }
+        self.outdated(lost);
         // What was read of them to be copied again is void too.
         while let Some((&original, &home)) = self.homes.range(blocks.start()..blocks.end()).next() {
             self.homes.remove(&original);
             self.updates.insert(home, original);
+        }
+    }
+
+    /// Copies are missing here.
+    pub(super) fn outdated(&mut self, places: &[Replica]) {
+        let mut before = None;
+        for r in places {
+            // A second copy comes right behind the first: it is made again when it is missed again.
+            if before.replace(r.original) != Some(r.original) && self.updates.len() < UPDATES_MAX {
+                self.updates.insert(r.replica.0, r.original.0);
+            }
         }
     }
 

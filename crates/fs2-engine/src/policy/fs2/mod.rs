@@ -554,6 +554,14 @@ impl Policy for Fs2 {
         }
     }
 
+    fn keeps_turns(&self) -> bool {
+        !self.without.has(Part::Updates)
+    }
+
+    fn outdated(&mut self, places: &[Replica]) {
+        self.backlog.outdated(places);
+    }
+
     fn allocated(&mut self, blocks: BlockRange) {
         if !self.without.has(Part::Foresight) {
             self.placement.allocated(blocks);
