@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,10 +64,11 @@ def fill_round(tree, top, k):
             (top / f"mail/u{u}/new").mkdir()
         (top / "db").mkdir()
         (top / "lib").mkdir()
-        with sqlite3.connect(top / "db/a.db") as db:
+        with closing(sqlite3.connect(top / "db/a.db")) as db:
             db.execute("create table t(id integer primary key, k integer, u integer, v blob)")
             db.execute("create index tk on t(k)")
             db.execute("create index tu on t(u, k)")
+            db.commit()
     for p in parts(tree, k):
         (git / p).parent.mkdir(parents=True, exist_ok=True)
         shell(f"cp -r '{tree / p}' '{git / p}'")
@@ -83,7 +85,7 @@ def fill_round(tree, top, k):
     shell(f"git add -A; git commit -qm {k}", git)
     for i in range(3000):
         deliver(draw, top / f"mail/u{draw.randrange(USERS)}/cur/{k}.{i}")
-    with sqlite3.connect(top / "db/a.db") as db:
+    with closing(sqlite3.connect(top / "db/a.db")) as db:
         for _ in range(20):
             rows = [(draw.randrange(1 << 40), draw.randrange(20_000), draw.randbytes(draw.randrange(100, 900))) for _ in range(5000)]
             db.executemany("insert into t(k,u,v) values(?,?,?)", rows)
