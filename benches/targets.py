@@ -5,7 +5,7 @@
     benches/targets.py TRACES target/release/fs2-replay docs/targets.md --results DIR
 
 TRACES is a folder with the eight traces and their dumpe2fs listings. What was replayed is kept in DIR: the same command goes on after a stop, and makes the
-page again in no time. Half an hour on two cores. Only Python's own library is needed.
+page again in no time. Half an hour on two cores, a few minutes with `--only fs2`, which leaves the other rows as they are. Only Python's own library is needed.
 """
 import argparse
 import json
@@ -43,9 +43,9 @@ the drive; linux-webserver-2's is of 716 GiB: for it wd800-repaired was extended
 """
 
 
-def plan(traces, names, stretch):
+def plan(traces, names, stretch, schemes):
     lines = ["[options]", "closed-loop = true", "seed = 1", *(["stretch = true"] if stretch else []), "", "[axes]"]
-    lines += [f"policy = {json.dumps(SCHEMES)}", f"drive = {json.dumps(DRIVES)}", f"belief = {json.dumps(BELIEFS)}"]
+    lines += [f"policy = {json.dumps(schemes)}", f"drive = {json.dumps(DRIVES)}", f"belief = {json.dumps(BELIEFS)}"]
     for name in names:
         lines += ["", "[[trace]]", f'name = "{name}"']
         if name in SERVERS:
@@ -95,6 +95,26 @@ def table(head, traces, rows):
     yield ""
 
 
+def again(a, traces):
+    """Puts rows of one scheme in place of those of the page, whose tables come drive by drive and belief by belief."""
+    rows = []
+    for stretch in (False, True):
+        names = [t for t in RECORDED + SERVERS if not stretch or t != WIDE]
+        found = sweep(a, "stretched" if stretch else "recorded", plan(traces, names, stretch, [a.only]))
+        for drive in DRIVES:
+            for belief in BELIEFS:
+                cells = [scheme(t, found[drive, belief].get((t, a.only))) for t in names]
+                rows += list(table("scheme", names, [(f"`{a.only}`", cells)]))[2:3]
+    lines = a.page.read_text().splitlines()
+    places = [i for i, line in enumerate(lines) if line.startswith(f"| `{a.only}` |")]
+    if len(places) != len(rows):
+        sys.exit(f"{a.page} has {len(places)} rows of {a.only}, not {len(rows)}")
+    for i, row in zip(places, rows, strict=True):
+        lines[i] = row
+    a.page.write_text("\n".join(lines) + "\n")
+    print(f"{a.page}: {len(rows)} rows written")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("traces", type=Path, help="the folder with the traces")
@@ -103,12 +123,15 @@ def main():
     p.add_argument("--results", type=Path, required=True, metavar="DIR", help="where replays are kept")
     p.add_argument("--jobs", type=int, default=2, metavar="N", help="replays at a time [2]")
     p.add_argument("--date", default="", help="the day of these figures, for the page")
+    p.add_argument("--only", choices=SCHEMES, help="replay this scheme alone, and put its rows in place of the page's")
     a = p.parse_args()
     traces = a.traces.resolve()
+    if a.only:
+        return again(a, traces)
     out = [INTRO.format(date=f", {a.date}" if a.date else "")]
     for stretch in (False, True):
         names = [t for t in RECORDED + SERVERS if not stretch or t != WIDE]
-        found = sweep(a, "stretched" if stretch else "recorded", plan(traces, names, stretch))
+        found = sweep(a, "stretched" if stretch else "recorded", plan(traces, names, stretch, SCHEMES))
         for drive in DRIVES:
             out += [f"## {drive}, {'stretched' if stretch else 'as recorded'}"]
             for belief in BELIEFS:
