@@ -199,7 +199,11 @@ fn bad_input_is_refused_and_nothing_written() {
     std::fs::write(dir.join("zero"), vec![0; 1 << 20]).unwrap();
     refused(dir, &["zero"], &["not an ext2 volume", "mke2fs -t ext2 zero"]);
     std::fs::write(dir.join("empty"), b"").unwrap();
-    refused(dir, &["empty"], &["needs 2048 bytes but the device holds 0"]);
+    refused(
+        dir,
+        &["empty"],
+        &["empty: it is empty (0 bytes), and no ext2 volume", "truncate -s SIZE empty; mke2fs -t ext2 empty"],
+    );
 
     copy("dirty");
     ok(dir, "debugfs", &["-w", "-R", "ssv state 0", "dirty"]);
