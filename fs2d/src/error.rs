@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fs2_control::quoted;
+use fs2_engine::AttachError;
 use fs2_ext2::Problem;
 
 /// Only where there is nothing that a new file system would destroy.
@@ -11,6 +12,17 @@ fn how_to_make(device: &str, what: &str) -> String {
     match *what == Problem::NotExt2.to_string() {
         true => format!("; a new file system is made by mke2fs -t ext2 {}", quoted(Path::new(device))),
         false => String::new(),
+    }
+}
+
+/// For what was made and not given a size yet.
+fn how_to_begin(device: &str, source: &AttachError) -> String {
+    let quoted = quoted(Path::new(device));
+    match source {
+        AttachError::Refused(Problem::TooShort { .. }) => format!(
+            "; check the path, and restore what it held; a new volume is made by truncate -s SIZE {quoted} and mke2fs -t ext2 {quoted}"
+        ),
+        _ => String::new(),
     }
 }
 
@@ -30,13 +42,13 @@ pub enum DaemonError {
         source: fs2_store::OpenError,
     },
     /// The volume cannot be served at all.
-    #[error("{device}: {source}")]
+    #[error("{device}: {source}{}", how_to_begin(device, source))]
     Attach {
         /// The backing.
         device: String,
         /// Why.
         #[source]
-        source: fs2_engine::AttachError,
+        source: AttachError,
     },
     /// `--require-active`, and it is not.
     #[error("{device} is not active: {why}{}", remedy.as_ref().map(|r| format!("; to activate it: {r}")).unwrap_or_default())]

@@ -206,5 +206,7 @@ pub const EINVAL: i32 = 22;
 pub const EOPNOTSUPP: i32 = 95;
 /// No space left below.
 pub const ENOSPC: i32 = 28;
+/// A quota below is exceeded.
+pub const EDQUOT: i32 = 122;
 /// The volume is shutting down.
 pub const ESHUTDOWN: i32 = 108;

@@ -44,7 +44,8 @@ pub use config::{DiscardMode, EngineConfig, Watermarks};
 pub use fs2_ext2::Freeze;
 pub use head::Head;
 pub use io::{
-    Brought, EINVAL, EIO, ENOSPC, EOPNOTSUPP, ESHUTDOWN, Io, IoData, IoId, IoOp, Outcome, Reply, Target,
+    Brought, EDQUOT, EINVAL, EIO, ENOSPC, EOPNOTSUPP, ESHUTDOWN, Io, IoData, IoId, IoOp, Outcome, Reply,
+    Target,
 };
 pub use log::{Batch, Captured, Log, Payload, RunId};
 pub use part::{Part, Without};

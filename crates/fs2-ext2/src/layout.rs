@@ -93,12 +93,12 @@ impl Layout {
     /// Reads superblock and descriptors, in reads of at most 1 MiB.
     ///
     /// # Errors
-    /// As [`Superblock::parse`]; [`Problem::NoSuperblock`] where a copy of it has the magic number; [`Problem::Truncated`] where the device is smaller than the
+    /// As [`Superblock::parse`]; [`Problem::TooShort`] for what is empty or nearly so; [`Problem::NoSuperblock`] where a copy of it has the magic number; [`Problem::Truncated`] where the device is smaller than the
     /// volume; [`Problem::Corrupt`] for descriptors that lead astray; [`Problem::Io`].
     pub fn read(dev: &mut dyn ReadAt) -> Result<Layout, Problem> {
         let has = dev.size_bytes().map_err(|e| Problem::io("asking the device for its size", e))?;
         if has < 2 * SUPERBLOCK_BYTES as u64 {
-            return Err(Problem::Truncated { needs: 2 * SUPERBLOCK_BYTES as u64, has });
+            return Err(Problem::TooShort { has });
         }
         let mut raw = [0; SUPERBLOCK_BYTES];
         dev.read_at(SUPERBLOCK_BYTES as u64, &mut raw)

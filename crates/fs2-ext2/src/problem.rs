@@ -31,6 +31,13 @@ impl fmt::Display for Place {
     }
 }
 
+fn too_short(has: u64) -> String {
+    match has {
+        0 => "it is empty (0 bytes), and no ext2 volume".to_owned(),
+        _ => format!("{has} bytes are no ext2 volume: its superblock alone ends at byte 2048"),
+    }
+}
+
 /// Why a volume, or something on it, cannot be used. The device failed ([`Problem::Io`]), the
 /// content is wrong ([`Problem::Corrupt`], [`Problem::Truncated`], ...), or this is not supported
 /// ([`Problem::Unsupported`]); every message says which, and where.
@@ -58,6 +65,12 @@ pub enum Problem {
         block: u64,
         /// Bytes of a block.
         block_bytes: u64,
+    },
+    /// The device ends before a superblock would: an image that was made and never given a size, or lost all it held.
+    #[error("{}", too_short(*has))]
+    TooShort {
+        /// Bytes the device holds.
+        has: u64,
     },
     /// The superblock claims more than the device holds.
     #[error("the volume needs {needs} bytes but the device holds {has}")]

@@ -37,5 +37,5 @@ pub use mem::MemStore;
 pub use pipe::Pipe;
 pub use record::{CrashState, Discarded, Event, EventKind, RecordStore, Recording, RecordingFull, Tear};
 pub use stamp::{Stamp, StampOf};
-pub use store::{ModelTotals, Ring, RingEnd, RingIo, RingOp, Store, Stretch};
+pub use store::{ModelTotals, Ring, RingEnd, RingIo, RingOp, Store, Stretch, sync_failed};
 pub use uring::UringStore;

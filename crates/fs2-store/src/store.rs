@@ -5,6 +5,15 @@ use std::os::fd::BorrowedFd;
 
 use crate::{AlignedBuf, Pipe, Stamp};
 
+/// The error of a sync, which is told from a write's own: the system tells once, and to whoever syncs first, that what was answered long
+/// ago found no room below.
+pub fn sync_failed(e: io::Error) -> io::Error {
+    match e.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => io::Error::other(format!("syncing: {e}")),
+        _ => e,
+    }
+}
+
 /// Whether a stretch of a backing is stored or a hole that reads as zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
@@ -90,7 +99,9 @@ pub trait Store: Send + Sync {
     /// Writes `buf` at `offset`; with `fua`, durable before it returns.
     ///
     /// # Errors
-    /// What the device says; any part may have been written.
+    /// What the device says; any part may have been written. With `fua`, ENOSPC and EDQUOT are the write's own: of its
+    /// last part nothing was synced, and no error of an earlier write was told by it. What says so of a sync has no
+    /// errno ([`sync_failed`]).
     fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()>;
 
     /// As [`Store::read_at`], if that can be done from memory, without waiting for a device; false where
@@ -255,4 +266,19 @@ pub(crate) fn check_range(size: u64, offset: u64, len: u64) -> io::Result<()> {
 /// `UnexpectedEof` where `offset..offset + len` leaves the store.
 pub(crate) fn check_read(size: u64, offset: u64, len: usize) -> io::Result<()> {
     check_range(size, offset, len as u64).map_err(|e| io::Error::new(io::ErrorKind::UnexpectedEof, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_that_finds_no_room_is_not_taken_for_a_write() {
+        for errno in [libc::ENOSPC, libc::EDQUOT] {
+            let e = sync_failed(io::Error::from_raw_os_error(errno));
+            assert_eq!(e.raw_os_error(), None);
+            assert!(e.to_string().starts_with("syncing: "), "{e}");
+        }
+        assert_eq!(sync_failed(io::Error::from_raw_os_error(libc::EIO)).raw_os_error(), Some(libc::EIO));
+    }
 }

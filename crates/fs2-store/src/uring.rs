@@ -18,7 +18,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 
 use crate::file::{FileStore, Mask};
-use crate::{Pipe, Ring, RingEnd, RingIo, RingOp, Store};
+use crate::{Pipe, Ring, RingEnd, RingIo, RingOp, Store, sync_failed};
 
 /// I/Os that a ring has under way at most. A guess: what a connection may have in flight.
 const ENTRIES: u32 = 128;
@@ -175,7 +175,10 @@ impl Uring {
                     libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EOPNOTSUPP | libc::EINVAL => {
                         self.again(&mut io)
                     }
-                    errno => Err(io::Error::from_raw_os_error(errno)),
+                    errno => {
+                        let e = io::Error::from_raw_os_error(errno);
+                        Err(if io.op == (RingOp::Write { fua: true }) { sync_failed(e) } else { e })
+                    }
                 },
             };
             if let Some(mask) = held {
@@ -224,6 +227,10 @@ impl Ring for Uring {
         let Some(&at) = self.unused.last() else { return Err(io) };
         if len == 0 || len > u64::from(u32::MAX) || !self.file.is_plain(io.offset, len, io.op != RingOp::Read)
         {
+            return Err(io);
+        }
+        if io.op == (RingOp::Write { fua: true }) && !self.file.is_device() {
+            // Two calls: see `FileStore::put`.
             return Err(io);
         }
         let mut held = None;

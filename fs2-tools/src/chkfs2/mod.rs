@@ -236,6 +236,7 @@ impl<'a> Session<'a> {
             OfflineError::Volume(
                 Problem::NotExt2
                 | Problem::NoSuperblock { .. }
+                | Problem::TooShort { .. }
                 | Problem::Truncated { .. }
                 | Problem::Unsupported { .. }
                 | Problem::TooManyCopies { .. },

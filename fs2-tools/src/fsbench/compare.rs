@@ -172,8 +172,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     let entry = super::find(&args.name)?;
     super::preset_is_there(&entry, args.preset.as_deref())?;
-    let real = |dir: &Path| dir.canonicalize().ok();
-    let same = args.b.as_deref().is_none_or(|b| real(b).is_some() && real(b) == real(&args.a));
+    let same = args.b.as_deref().is_none_or(|b| is_same(b, &args.a));
     if same && args.set_a == args.set_b {
         return Err(BenchError::Usage("give two directories, or --a and --b with different settings".into()));
     }
@@ -213,7 +212,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     });
     let Comparison { a, b, compared, .. } = &all;
     let tables = output::tables(json.as_ref(), out, err);
-    let printed = print(&args.name, a, b, compared, &main, tables).and_then(|()| tables.flush());
+    let dirs = if same { None } else { args.b.as_deref().map(|b| [args.a.as_path(), b]) };
+    let printed = print(&args.name, [a, b], dirs, compared, &main, tables).and_then(|()| tables.flush());
     for (name, document) in [("A", a), ("B", b)] {
         for warning in document.warnings.iter().filter(|_| !args.measure.quiet_warnings) {
             let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
@@ -244,27 +244,33 @@ pub(super) fn cell(a: &[f64], b: &[f64]) -> String {
     }
 }
 
+/// A file system, and the directory where it is not the one mounted: two of one file system would be called alike.
+fn place(d: &Document, dir: Option<&Path>) -> String {
+    let fs = d.environment.file_system.as_ref();
+    let within = dir.filter(|dir| fs.is_none_or(|fs| !is_same(dir, Path::new(&fs.mounted_on))));
+    let within = within.map_or(String::new(), |dir| format!("{} in ", dir.display()));
+    let fs = fs.map_or("?".into(), |f| format!("{} on {}", f.fstype, f.mounted_on));
+    let policy = d.environment.fs2.as_ref().map(|f| format!(", FS2 policy {}, drive {}", f.policy, f.drive));
+    format!("{within}{fs}{}", policy.unwrap_or_default())
+}
+
+/// Whether two names are of one directory.
+fn is_same(a: &Path, b: &Path) -> bool {
+    a.canonicalize().is_ok_and(|a| b.canonicalize().is_ok_and(|b| a == b))
+}
+
 fn print(
     name: &str,
-    a: &Document,
-    b: &Document,
+    [a, b]: [&Document; 2],
+    dirs: Option<[&Path; 2]>,
     compared: &std::collections::BTreeMap<String, Welch>,
     main: &str,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let place = |d: &Document| {
-        let fs = d.environment.file_system.as_ref();
-        let policy =
-            d.environment.fs2.as_ref().map(|f| format!(", FS2 policy {}, drive {}", f.policy, f.drive));
-        format!(
-            "{}{}",
-            fs.map_or("?".into(), |f| format!("{} on {}", f.fstype, f.mounted_on)),
-            policy.unwrap_or_default()
-        )
-    };
+    let [dir_a, dir_b] = dirs.map_or([None; 2], |dirs| dirs.map(Some));
     writeln!(out, "{name}, {} runs of each in turns, cold: {}", a.measured().count(), a.options.cold)?;
-    writeln!(out, "A: {}{}", place(a), settings(a, b))?;
-    writeln!(out, "B: {}{}", place(b), settings(b, a))?;
+    writeln!(out, "A: {}{}", place(a, dir_a), settings(a, b))?;
+    writeln!(out, "B: {}{}", place(b, dir_b), settings(b, a))?;
     // The figure it is known by first.
     let rest =
         compared.iter().filter(|(k, _)| *k != main && !k.ends_with("_p99_ms") && !k.ends_with("_mean_ms"));
@@ -305,6 +311,7 @@ fn settings(this: &Document, other: &Document) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::measure::FileSystem;
     use super::super::measure::result::tests::document;
     use super::*;
 
@@ -327,7 +334,7 @@ mod tests {
         assert!(compared["elapsed_s"].is_distinguishable());
         assert!(!compared["joules_meter"].is_distinguishable());
         let mut out = Vec::new();
-        print("x", &a, &b, &compared, "ops_per_s", &mut out).unwrap();
+        print("x", [&a, &b], None, &compared, "ops_per_s", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let rows: Vec<&str> = text.lines().skip_while(|l| !l.starts_with("figure")).skip(1).collect();
         assert!(rows[0].starts_with("ops_per_s") && rows[0].contains("+9"), "{text}");
@@ -335,12 +342,31 @@ mod tests {
         assert!(rows.iter().any(|r| r.starts_with("joules_meter") && r.contains(" - ")), "{text}");
     }
 
+    /// Two directories of one file system were called by that alone, and so alike.
+    #[test]
+    fn two_directories_of_one_file_system_have_names_of_their_own() {
+        let mut a = document(&[2.0, 2.1]);
+        a.environment.file_system =
+            Some(FileSystem { fstype: "ext2".into(), mounted_on: "/".into(), ..FileSystem::default() });
+        let said = |dirs: Option<[&str; 2]>| {
+            let mut out = Vec::new();
+            let dirs = dirs.map(|dirs| dirs.map(Path::new));
+            print("x", [&a, &a], dirs, &compare(&a, &a), "ops_per_s", &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            text.lines().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(said(Some(["/one", "/two"])), ["A: /one in ext2 on /", "B: /two in ext2 on /"]);
+        // As before where the file system says all: at its root, by whatever name, and with two settings in one directory.
+        assert_eq!(said(Some(["/tmp/..", "/two"])), ["A: ext2 on /", "B: /two in ext2 on /"]);
+        assert_eq!(said(None), ["A: ext2 on /", "B: ext2 on /"]);
+    }
+
     #[test]
     fn columns_are_as_wide_as_what_is_in_them() {
         // Half a million operations a second.
         let (a, b) = (document(&[1.7e-4, 1.9e-4, 2.6e-4]), document(&[1.9e-4, 2.4e-4, 1.6e-4]));
         let mut out = Vec::new();
-        print("x", &a, &b, &compare(&a, &b), "ops_per_s", &mut out).unwrap();
+        print("x", [&a, &b], None, &compare(&a, &b), "ops_per_s", &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let table: Vec<Vec<char>> =
             text.lines().skip_while(|l| !l.starts_with("figure")).map(|l| l.chars().collect()).collect();

@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use fs2_block::Permille;
+use fs2_engine::Watermarks;
 use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
 use fs2_ext2::Problem;
 use fs2_store::{FileStore, Lock, OpenError, OpenOptions, Store, StoreIo};
@@ -315,6 +316,8 @@ fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Wri
             "table_blocks": made.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
             "replicas_max": made.replicas_max,
             "replicas_bytes_max": made.replicas_bytes_max,
+            "free_blocks": made.free_blocks,
+            "replicas_now": made.replicas_now(Watermarks::paper()),
         });
         let _ = writeln!(out, "{said}");
         return;
@@ -334,12 +337,33 @@ fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Wri
         out,
         "{device}: is an FS2 volume now\n\
          table: {} on {place}, for {} replicas ({})\n\
-         next:  fs2 mount{table_option} {} DIR",
+         {}next:  fs2 mount{table_option} {} DIR",
         bytes(made.table_bytes),
         made.replicas_max,
         bytes(made.replicas_bytes_max),
+        little_room(made, Watermarks::paper()),
         quoted(&args.device),
     );
+}
+
+/// A line where the volume is too full for as many replicas as its table has room for, or for any; without `fs2 mount
+/// --watermarks` the marks are as here.
+fn little_room(made: &Created, marks: Watermarks) -> String {
+    let now = made.replicas_now(marks);
+    if now >= made.replicas_max {
+        return String::new();
+    }
+    let share = |blocks: u64| 100.0 * blocks as f64 / made.blocks_to_use.max(1) as f64;
+    let low = f64::from(marks.low().get()) / 10.0;
+    let (free, all) = (made.free_blocks, made.blocks_to_use);
+    let held = match now {
+        0 => format!("none holds a replica until more than {low} % are free"),
+        _ => format!("{now} of these may hold replicas ({:.1} %), {low} % stay free beside them", share(now)),
+    };
+    format!(
+        "room:  {free} of {all} blocks are free ({:.1} %); {held} (fs2 mount --watermarks)\n",
+        share(free)
+    )
 }
 
 fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {

@@ -17,8 +17,11 @@ const EXAMPLES: &str = "\
 Examples:
   fs2-replay convert web.csv.gz web.fs2trace            into the container that is read fastest
   fs2-replay convert sda.blktrace.* sda.fs2trace        the files of several processors into one
-  fs2-replay convert --to blkparse a.fs2trace a.txt     into text for other tools
+  fs2-replay convert a.fs2trace a.blkparse              into text for other tools
   fs2-replay convert --to blkparse a.fs2trace - | less  standard output
+
+Without --to the last name says what is written: .blkparse and .txt blkparse's text, any other the container; a name \
+that promises what is not written, as .csv or .gz, is refused.
 
 A container needs the volume's size. Unless --volume-bytes or --partition says it, it is the end of the \
 highest request, rounded up to a MiB; standard output needs it said. A file that is there already is not \
@@ -31,9 +34,9 @@ pub(super) struct Args {
     // At least two, which clap would ask of what stands on either side of an option.
     #[arg(value_name = "FILE", num_args = 1.., required = true)]
     files: Vec<PathBuf>,
-    /// What to write
-    #[arg(long, value_enum, default_value_t = To::Container)]
-    to: To,
+    /// What to write, whatever the last name says
+    #[arg(long, value_enum)]
+    to: Option<To>,
     /// Size of the traced volume: bytes, or such as 10g
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     volume_bytes: Option<u64>,
@@ -55,6 +58,26 @@ enum To {
 /// The size while it is not known: what a request can reach.
 const UNKNOWN_VOLUME: u64 = i64::MAX as u64;
 
+/// Ends of names by which traces of other formats are known, or packed ones: nothing here writes them.
+const NOT_WRITTEN: [&str; 14] = [
+    "blktrace", "bz2", "csv", "fio", "gz", "iolog", "json", "load", "spc", "srt", "tsv", "vscsi", "xz", "zst",
+];
+
+/// What to write: as asked for, or as the name says. It once was the container whatever that said.
+fn wanted(to: Option<To>, target: &Path) -> Result<To, Failure> {
+    let end = target.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    match (to, end.as_deref()) {
+        (Some(to), _) => Ok(to),
+        (None, Some("blkparse" | "txt")) => Ok(To::Blkparse),
+        (None, Some(end)) if NOT_WRITTEN.contains(&end) => Err(Failure(format!(
+            "{}: no trace is written as .{end}; a name that ends with .fs2trace gets the container, one with .blkparse or .txt \
+             blkparse's text, and --to container or --to blkparse writes that under this name",
+            target.display()
+        ))),
+        _ => Ok(To::Container),
+    }
+}
+
 /// Whether there is something to read and something to write.
 pub(super) fn check_files(args: &Args) -> Result<(), Failure> {
     match args.files.len() {
@@ -69,16 +92,17 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     };
     outputs::refuse_same(&[target], traces.iter().map(PathBuf::as_path))?;
     outputs::refuse_there(target, args.force)?;
+    let to = wanted(args.to, target)?;
     let mut stream = args.read.open(traces, true)?;
     let records = if target == Path::new("-") {
-        if args.to == To::Container && known_volume(args, &stream).is_none() {
+        if to == To::Container && known_volume(args, &stream).is_none() {
             let what =
                 "a container on standard output needs --volume-bytes, since its first bytes say the size";
             return Err(Failure(what.to_owned()));
         }
-        convert(args, &mut stream, target, out)?.records
+        convert(args, to, &mut stream, target, out)?.records
     } else {
-        to_file(args, &mut stream, target)?
+        to_file(args, to, &mut stream, target)?
     };
     tell_skipped(&stream, err)?;
     writeln!(err, "{} requests from {}", thousands(records), stream.format())?;
@@ -93,9 +117,9 @@ fn known_volume(args: &Args, stream: &Stream) -> Option<u64> {
     args.volume_bytes.or(traced)
 }
 
-fn to_file(args: &Args, stream: &mut Stream, target: &Path) -> Result<u64, Failure> {
+fn to_file(args: &Args, to: To, stream: &mut Stream, target: &Path) -> Result<u64, Failure> {
     NewFile::create(target)?.write_with(|file| {
-        let done = convert(args, stream, target, file)?;
+        let done = convert(args, to, stream, target, file)?;
         if let Some(mut header) = done.header {
             // Only now is known how far the requests reach, and when they began.
             if header.volume_bytes == UNKNOWN_VOLUME {
@@ -117,8 +141,14 @@ struct Done {
     header: Option<Header>,
 }
 
-fn convert(args: &Args, stream: &mut Stream, target: &Path, out: &mut dyn Write) -> Result<Done, Failure> {
-    let mut sink = match args.to {
+fn convert(
+    args: &Args,
+    to: To,
+    stream: &mut Stream,
+    target: &Path,
+    out: &mut dyn Write,
+) -> Result<Done, Failure> {
+    let mut sink = match to {
         To::Blkparse => Sink::Blkparse(BlkparseWriter::new(out)),
         To::Container => {
             let known = stream.header();

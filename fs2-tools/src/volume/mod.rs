@@ -426,11 +426,25 @@ fn replace(
 ) -> Result<Upgraded, VolumeError> {
     let program = program.canonicalize().map_err(io_error(program.display().to_string()))?;
     let socket = || std::fs::metadata(control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
-    let former = socket();
-    let before = ask().map_err(|e| between_two(e, control))?;
-    try_program(&program, before.pid)?;
-    let asked = Client::connect(control).and_then(|mut client| client.ask(&Command::Upgrade { program }));
-    match asked.map_err(|e| between_two(e.into(), control))? {
+    let pid = ask().map_err(|e| between_two(e, control))?.pid;
+    try_program(&program, pid)?;
+    // Whoever asked for another upgrade meanwhile may have had it: it is the daemon asked here that is to be replaced, and it
+    // has the socket that is there both before and after somebody answers by it.
+    let connected = || {
+        let former = socket();
+        Client::connect(control).map(|client| (former == socket()).then_some((former, client)))
+    };
+    let (former, mut daemon) = loop {
+        if let Some(found) = connected().map_err(|e| between_two(e.into(), control))? {
+            break found;
+        }
+    };
+    let mut ask_it = |command| daemon.ask(&command).map_err(|e| between_two(e.into(), control));
+    let before = match ask_it(Command::Status)? {
+        Reply::Status(status) => *status,
+        other => return Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
+    };
+    match ask_it(Command::Upgrade { program })? {
         Reply::Done => {}
         Reply::Error { what, place, next } => {
             return Err(VolumeError::Other(format!("{place}: {what}; {next}")));
@@ -507,6 +521,13 @@ mod tests {
 
     use super::*;
 
+    /// Written by another process: what another test's thread starts meanwhile cannot hold it open for writing.
+    fn script(path: &Path, text: &str) {
+        let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
+        let wrote = std::process::Command::new("sh").args(["-c", write]).arg(path).arg(text).status();
+        assert!(wrote.unwrap().success());
+    }
+
     /// Answers as a daemon of this age would, until it is told to go.
     fn daemon(control: &Path, uptime_s: f64, told: mpsc::Sender<()>) -> fs2_control::ControlServer {
         let answer = move |command| match command {
@@ -554,6 +575,40 @@ mod tests {
         next.join().unwrap().shutdown();
     }
 
+    /// An upgrade that another caller's ran before was told of as done when that one was, and nobody waited for its own.
+    #[test]
+    fn who_asks_the_next_daemon_waits_for_the_one_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = dir.path().join("ctl");
+        let (trying, replaced) = (dir.path().join("trying"), dir.path().join("replaced"));
+        let program = dir.path().join("program");
+        // While it is tried, the first daemon makes room for the second.
+        let text =
+            format!(": > {}; until [ -e {} ]; do sleep 0.01; done", trying.display(), replaced.display());
+        script(&program, &text);
+        let (told, asked) = mpsc::channel();
+        let first = daemon(&control, 1.0, told.clone());
+        let next = {
+            let control = control.clone();
+            std::thread::spawn(move || {
+                while !trying.exists() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                first.shutdown();
+                let second = daemon(&control, 2.0, told.clone());
+                std::fs::write(&replaced, "").unwrap();
+                asked.recv().unwrap();
+                // It still answers, as one that is about to be replaced may.
+                std::thread::sleep(Duration::from_millis(300));
+                second.shutdown();
+                daemon(&control, 3.0, told)
+            })
+        };
+        let done = upgrade_served(&control, &program).unwrap();
+        next.join().unwrap().shutdown();
+        assert_eq!((done.before.uptime_s, done.after.uptime_s), (2.0, 3.0));
+    }
+
     /// Two upgrades at once: the second said that the daemon had closed the connection.
     #[test]
     fn who_comes_while_a_daemon_is_being_replaced_is_told_so() {
@@ -573,12 +628,9 @@ mod tests {
     #[test]
     fn a_program_that_does_not_take_the_daemons_arguments_gets_no_volume() {
         let dir = tempfile::tempdir().unwrap();
-        // Written by another process: what another test's thread starts meanwhile cannot hold it open for writing.
         let script = |name: &str, text: &str| {
             let path = dir.path().join(name);
-            let write = r#"printf '#!/bin/sh\n%s\n' "$1" > "$0" && chmod 755 "$0""#;
-            let wrote = std::process::Command::new("sh").args(["-c", write]).arg(&path).arg(text).status();
-            assert!(wrote.unwrap().success());
+            script(&path, text);
             path
         };
         let mut daemon = std::process::Command::new("sleep").args(["60", "0"]).spawn().unwrap();

@@ -116,6 +116,47 @@ fn a_table_elsewhere_leaves_the_volume_alone() {
     e2fsck_clean(dir, "v");
 }
 
+/// A volume with no room for a copy was made an FS2 volume without a word.
+#[test]
+fn a_full_volume_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    image(dir, "v", "-b 1024 -m 0", "64M");
+    let full = |mib: u64| {
+        std::fs::copy(dir.join("v"), dir.join("full")).unwrap();
+        std::fs::write(dir.join("file"), vec![7; (mib << 20) as usize]).unwrap();
+        ok(dir, "debugfs", &["-w", "-R", "write file file", "full"]);
+        assert!(run(dir, "e2fsck", &["-fp", "full"]).code <= 1);
+        let json = ok(dir, MKFS2, &["--json", "full"]).json();
+        let free = json["free_blocks"].as_u64().unwrap();
+        let dumped = dump(dir, "full");
+        let counted = dumped.lines().find_map(|l| l.strip_prefix("Free blocks:")).unwrap();
+        assert_eq!(counted.trim(), free.to_string());
+        ok(dir, MKFS2, &["--undo", "full"]);
+        assert_eq!(ok(dir, MKFS2, &["--quiet", "full"]).out, "");
+        ok(dir, MKFS2, &["--undo", "full"]);
+        let said = ok(dir, MKFS2, &["full"]);
+        let room = said.out.lines().find(|l| l.starts_with("room:")).map(str::to_owned);
+        (free, json["replicas_now"].as_u64().unwrap(), json["replicas_max"].as_u64().unwrap(), room)
+    };
+    let (_, now, max, room) = full(1);
+    assert_eq!((now, room), (max, None));
+    let (free, now, max, room) = full(50);
+    let room = room.unwrap();
+    assert!(0 < now && now < max, "{now} of {max}");
+    assert!(
+        room.contains(&format!("{free} of ")) && room.contains(&format!("{now} of these may hold replicas")),
+        "{room}"
+    );
+    let (free, now, _, room) = full(57);
+    let room = room.unwrap();
+    assert!(now == 0 && room.contains(&format!("{free} of ")), "{room}");
+    assert!(
+        room.contains("none holds a replica until more than 10 % are free (fs2 mount --watermarks)"),
+        "{room}"
+    );
+}
+
 #[test]
 fn the_table_is_as_large_as_space_asks() {
     let dir = tempfile::tempdir().unwrap();
@@ -158,7 +199,11 @@ fn bad_input_is_refused_and_nothing_written() {
     std::fs::write(dir.join("zero"), vec![0; 1 << 20]).unwrap();
     refused(dir, &["zero"], &["not an ext2 volume", "mke2fs -t ext2 zero"]);
     std::fs::write(dir.join("empty"), b"").unwrap();
-    refused(dir, &["empty"], &["needs 2048 bytes but the device holds 0"]);
+    refused(
+        dir,
+        &["empty"],
+        &["empty: it is empty (0 bytes), and no ext2 volume", "truncate -s SIZE empty; mke2fs -t ext2 empty"],
+    );
 
     copy("dirty");
     ok(dir, "debugfs", &["-w", "-R", "ssv state 0", "dirty"]);

@@ -26,6 +26,38 @@ fn write_trace(path: &Path) {
     std::fs::write(path, text).expect("the scratch directory can be written");
 }
 
+/// A table for each policy, and none that had them side by side.
+#[test]
+fn policies_are_compared_with_one_another() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("turns.txt");
+    write_trace(&trace);
+    let trace = trace.to_str().expect("a name in text");
+    let rows = |policies: &str| {
+        let (code, out, _) = replay(&[trace, "--closed-loop", "--split", "0,5,10", "--policy", policies]);
+        assert_eq!(code, 0, "{out}");
+        let from = out.lines().skip_while(|l| !l.starts_with("last runs"));
+        from.take_while(|l| !l.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(rows("fs2"), [] as [String; 0]);
+    let found = rows("fs2,none");
+    assert_eq!(found[0], "last runs (run 3), gain of each over none", "whatever the order");
+    assert_eq!(found.len(), 5, "{found:?}");
+    let numbers = |row: &str| row.split_whitespace().map(|w| w.parse().ok()).collect::<Vec<Option<f64>>>();
+    let (fs2, none) = (numbers(&found[3]), numbers(&found[4]));
+    assert!(
+        found[3].trim_start().starts_with("fs2 ") && found[4].trim_start().starts_with("none "),
+        "{found:?}"
+    );
+    for at in [1, 3, 5] {
+        let (a, b) = (none[at].expect("a mean"), fs2[at].expect("a mean"));
+        let gain = fs2[at + 1].expect("a gain");
+        assert!((gain - 100.0 * (a - b) / a).abs() < 0.1 && gain > 20.0, "{found:?}");
+        assert_eq!(none[at + 1], None, "a dash");
+    }
+    assert!(rows("fs2,fs2-2005")[0].ends_with("gain of each over fs2"));
+}
+
 #[test]
 fn a_report_has_every_figure_of_every_run() {
     let dir = tempfile::tempdir().expect("a scratch directory");

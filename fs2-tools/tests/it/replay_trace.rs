@@ -189,8 +189,35 @@ fn no_trace_is_written_over() {
         }
         assert_eq!(fs::read_dir(dir).unwrap().count(), 3, "{args:?} leaves a file");
     }
-    ok(dir, &["convert", "--force", "--device", "0", "a.spc", "b.spc"], b"");
+    ok(dir, &["convert", "--force", "--to", "container", "--device", "0", "a.spc", "b.spc"], b"");
     assert_eq!(json(dir, &["info", "--json", "b.spc"], b"")["format"], "container");
+}
+
+/// The container was written under any name, `.csv` as well.
+#[test]
+fn the_name_says_what_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("a.spc"), SPC).unwrap();
+    let written = |name: &str| json(dir, &["info", "--json", name], b"")["format"].clone();
+    for (name, format) in
+        [("b.fs2trace", "container"), ("b", "container"), ("b.txt", "blkparse"), ("b.BLKPARSE", "blkparse")]
+    {
+        ok(dir, &["convert", "--device", "0", "a.spc", name], b"");
+        assert_eq!(written(name), format, "{name}");
+    }
+    for name in ["c.csv", "c.SPC", "c.blkparse.zst"] {
+        let (code, _, err) = run(dir, &["convert", "--device", "0", "a.spc", name], b"");
+        assert!(
+            code == 1 && err.contains("no trace is written as .") && err.contains("--to container"),
+            "{name}: {err}"
+        );
+        assert!(!dir.join(name).exists(), "{name}");
+    }
+    ok(dir, &["convert", "--device", "0", "--to", "container", "a.spc", "c.csv"], b"");
+    assert_eq!(written("c.csv"), "container");
+    ok(dir, &["convert", "--device", "0", "--to", "container", "a.spc", "c.txt"], b"");
+    assert_eq!(written("c.txt"), "container");
 }
 
 /// Found: each generation or page that was interrupted left a hidden file of any size.

@@ -2,7 +2,7 @@
 
 use fs2_block::{Nanos, Op};
 use fs2_engine::{Io, IoData, IoOp, Outcome, Target};
-use fs2_store::{AlignedBuf, Pipe, Store};
+use fs2_store::{AlignedBuf, Pipe, Store, sync_failed};
 use fs2_trace::{Record, RecordFlags};
 
 use super::{Core, Server, Waiter};
@@ -48,7 +48,8 @@ impl Server {
                 _ => store.write_at(at, buffer, fua),
             },
             IoOp::WriteZeroes { no_hole, fua } => {
-                store.write_zeroes(at, len, no_hole).and_then(|()| if fua { store.flush() } else { Ok(()) })
+                let flush = || if fua { store.flush().map_err(sync_failed) } else { Ok(()) };
+                store.write_zeroes(at, len, no_hole).and_then(|()| flush())
             }
             IoOp::Discard => store.discard(at, len),
             IoOp::Flush => store.flush(),

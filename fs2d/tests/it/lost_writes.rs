@@ -47,3 +47,31 @@ fn a_failed_flush_is_remembered_and_a_failed_write_is_not() {
         }
     }
 }
+
+/// A full file system below a sparse image refused one write with force unit access, and the volume refused all that came after. What a
+/// flush says of it is of an earlier write.
+#[test]
+fn a_write_that_finds_no_room_loses_nothing() {
+    let store = Arc::new(FaultStore::new(MemStore::new(1 << 20)));
+    let as_store: Arc<dyn Store> = store.clone();
+    let (options, config) = (AttachOptions::default(), EngineConfig::default());
+    let (volume, _) = Volume::attach(&mut StoreIo::new(&*as_store), None, config, &options).unwrap();
+    let drive = Drive { depth: 2, time_scale: 1.0, host_reserve: 0, rotational: false };
+    let server = Server::start(volume, as_store, None, drive, "full".into()).unwrap();
+    let connection = server.connect();
+    let call = |op, fua| {
+        let buffer = AlignedBuf::zeroed(if op == Op::Write { 4096 } else { 0 });
+        let flags = Flags { fua, ..Flags::default() };
+        let request = ClientRequest { connection, op, extent: Extent::new(4096, 4096), flags, buffer };
+        server.call(request).1.map_err(|e| e.0)
+    };
+    for op in [Op::Write, Op::WriteZeroes] {
+        store.plan(Fault::on(&[Op::Write, Op::WriteZeroes], FaultKind::Error(libc::ENOSPC)).times(1));
+        assert_eq!(call(op, true), Err(libc::ENOSPC), "{op:?}");
+        assert_eq!((call(Op::Write, false), call(op, true)), (Ok(()), Ok(())), "{op:?}");
+    }
+    store.plan(Fault::on(&[Op::Flush], FaultKind::Error(libc::ENOSPC)).times(1));
+    assert_eq!(call(Op::WriteZeroes, true), Err(libc::EIO));
+    assert!(call(Op::Write, false).is_err(), "latched");
+    server.detach();
+}

@@ -93,7 +93,9 @@ fn no_ext2() {
     }
     assert_eq!(file_digest(&image), before);
     fs::write(&image, "").unwrap();
-    scratch.run("mkfs2", [&image]).ended(1).says(image.to_str().unwrap());
+    let (what, next) = ("DEV: it is empty (0 bytes), and no ext2 volume", "truncate -s SIZE DEV");
+    Case { mkfs2: &[what, next], serve: Err(&[what, next]), chkfs2: (8, &[what, next]) }
+        .check(&scratch, &image);
     assert_eq!(fs::metadata(&image).unwrap().len(), 0);
 }
 

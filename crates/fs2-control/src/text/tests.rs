@@ -30,7 +30,7 @@ fn sample() -> Status {
         reads_from_replica: 555_555,
         writes: 1000,
         read_bytes: 5 << 30,
-        write_bytes: 1000 * 4096,
+        write_bytes: 1 << 30,
         requests_waiting: 3,
         ios_in_flight: 1,
         verified: 7,
@@ -83,14 +83,15 @@ space
   replicas    12,345 blocks, 48.2 MiB; 12 not verified yet; at most 5.0 % of the
               volume
   hot region  blocks 32,768 to 65,535
-! No discard was seen since the attach: where it is mounted without -o discard,
-  the space known to be free can only shrink; run fs2 trim from time to time.
+! No discard was seen since the attach, in which 1.0 GiB were written: where it
+  is mounted without -o discard, the space known to be free can only shrink; run
+  fs2 trim from time to time.
   head        at block 40,000 of 19,531,250
   reads at    █▁
 
 requests
   reads       1,234,567; 555,555 from replicas (45.0 %); 5.0 GiB
-  writes      1,000; 3.9 MiB
+  writes      1,000; 1.0 GiB
   discards    0
   flushes     0
   queue       3 waiting, 1 at the device
@@ -163,6 +164,15 @@ fn an_inactive_volume_shows_its_remedy_on_one_line() {
 fn discards_end_the_warning() {
     let status = Status { discard_seen: true, ..sample() };
     assert!(!status.to_text().contains("No discard"));
+}
+
+/// Every status right after a mount had the warning, when nothing could have been removed yet.
+#[test]
+fn what_was_hardly_written_lacks_no_discard() {
+    for (write_bytes, warned) in [(0, false), (40_960, false), (799_999_999, false), (800_000_000, true)] {
+        let status = Status { write_bytes, uptime_s: 86_400.0, ..sample() };
+        assert_eq!(status.to_text().contains("No discard"), warned, "{write_bytes}");
+    }
 }
 
 #[test]

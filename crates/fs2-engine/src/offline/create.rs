@@ -14,6 +14,7 @@ use fs2_table::{BitmapChecksums, Geometry, Header, PAGE_BYTES};
 
 use super::place::{IO_BYTES, Place, Stands, not_ours, read_bitmaps};
 use super::{Devices, OfflineError, Phase, Progress};
+use crate::Watermarks;
 
 /// Bytes at the start of a table's own device that must be zero: the superblocks of other file systems
 /// lie in them (btrfs's at 64 KiB is the last).
@@ -57,6 +58,18 @@ pub struct Created {
     pub replicas_max: u64,
     /// Bytes of the volume those would take.
     pub replicas_bytes_max: u64,
+    /// Blocks free now.
+    pub free_blocks: u64,
+    /// Blocks that may be: all but metadata that stays where it is.
+    pub blocks_to_use: u64,
+}
+
+impl Created {
+    /// Replicas that there is room for now, where by `marks` so much stays free beside them.
+    pub fn replicas_now(&self, marks: Watermarks) -> u64 {
+        let beside = marks.low().share_of(self.blocks_to_use);
+        self.free_blocks.saturating_sub(beside).min(self.replicas_max)
+    }
 }
 
 /// Bytes of the table that [`create`] would make for this volume.
@@ -110,6 +123,8 @@ fn created(layout: &Layout, place: &Place) -> Created {
         blocks: place.blocks.clone(),
         replicas_max,
         replicas_bytes_max: replicas_max * block,
+        free_blocks: layout.groups().iter().map(|g| u64::from(g.free_blocks)).sum(),
+        blocks_to_use: u64::from(layout.blocks()).saturating_sub(layout.static_metadata_blocks()),
     }
 }
 

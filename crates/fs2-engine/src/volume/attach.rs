@@ -115,7 +115,9 @@ impl Volume {
         let layout = match Layout::read(backings.dev) {
             Ok(layout) => layout,
             Err(Problem::Io { source, .. }) => return Err(io("the superblock")(source)),
-            Err(p @ Problem::Truncated { .. }) => return Err(AttachError::Refused(p)),
+            Err(p @ (Problem::Truncated { .. } | Problem::TooShort { .. })) => {
+                return Err(AttachError::Refused(p));
+            }
             Err(p) => {
                 let why = match p {
                     Problem::NotExt2 | Problem::NoSuperblock { .. } => Inactive::NotExt2(p.to_string()),

@@ -12,7 +12,7 @@ use super::{
     Waiter,
 };
 use crate::config::DiscardMode;
-use crate::io::{Brought, ENOSPC, Ended, Outcome};
+use crate::io::{Brought, EDQUOT, ENOSPC, Ended, Outcome};
 use crate::log::{Captured, Log};
 use crate::policy::{NoCopies, ReadSeen};
 use crate::stats::AccessKind;
@@ -221,10 +221,11 @@ impl Volume {
                     self.free_discarded(seq);
                 }
             }
-            (Kind::Write | Kind::Zeroes, Err(_)) => {
+            (Kind::Write | Kind::Zeroes, Err(errno)) => {
                 self.write_failed = true;
                 // Force unit access is a flush as well: it may have taken the error of an earlier write that a flush was to tell.
-                if p.request.flags.fua {
+                // Where there was no room for the write itself, nothing was flushed.
+                if p.request.flags.fua && !matches!(errno, ENOSPC | EDQUOT) {
                     self.flush_failed();
                 }
             }

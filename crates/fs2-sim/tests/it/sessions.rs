@@ -3,7 +3,7 @@
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Flags, Nanos, Op};
 use fs2_engine::{AttachOptions, Inactive, Target, Volume};
-use fs2_engine::{EIO, ENOSPC, EngineConfig, IoOp, Standing};
+use fs2_engine::{EDQUOT, EIO, ENOSPC, EngineConfig, IoOp, Standing};
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
@@ -300,6 +300,28 @@ fn a_failed_force_unit_access_is_a_failed_flush() {
     s.complete(io);
     let answers: Vec<_> = s.run().into_iter().map(|(id, answer)| (id, answer.is_ok())).collect();
     assert_eq!(answers, [(flush, true), (id, true)]);
+}
+
+/// A full file system below a sparse image refused one write, and the volume refused all that came after.
+#[test]
+fn force_unit_access_that_finds_no_room_is_no_failed_flush() {
+    let forced = Flags { fua: true, ..Flags::default() };
+    for (op, errno) in [(Op::Write, ENOSPC), (Op::Write, EDQUOT), (Op::WriteZeroes, ENOSPC)] {
+        let mut s = Session::plain(config());
+        s.write(1501, 1, 7).unwrap();
+        s.fail = match errno {
+            ENOSPC => {
+                |io| matches!(io.op, IoOp::Write { fua: true } | IoOp::WriteZeroes { .. }).then_some(ENOSPC)
+            }
+            _ => |io| (io.op == IoOp::Write { fua: true }).then_some(EDQUOT),
+        };
+        let payload = vec![1; BLOCK];
+        let id = s.submit_flagged(op, 1500 * 1024, 1024, (op == Op::Write).then_some(&payload[..]), forced);
+        assert_eq!(s.run(), [(id, Err(errno))], "{op:?}");
+        s.fail = |_| None;
+        assert!(s.write(1501, 1, 1).is_ok() && s.other(Op::Flush, 0, 0).is_ok(), "{op:?}");
+        assert!(!s.detach().0, "no mark after a failed {op:?}");
+    }
 }
 
 /// Two clients flush so that one flush always waits: a write with force unit access, which goes beside none, goes between two.

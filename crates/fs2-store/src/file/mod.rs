@@ -28,7 +28,7 @@ pub use error::OpenError;
 pub(crate) use stripes::Mask;
 use stripes::Stripes;
 
-use crate::store::{check_range, check_read};
+use crate::store::{check_range, check_read, sync_failed};
 use crate::{AlignedBuf, Pipe, Stamp, Store, Stretch};
 
 /// The type of the FUSE mounts by which daemons of FS2 serve volumes.
@@ -337,14 +337,23 @@ impl FileStore {
         if !fua {
             return raw(false);
         }
-        if !self.no_dsync.load(Ordering::Relaxed) {
+        // A file may find no room, and a synchronous write that says so may have it from its sync, of an earlier write. So
+        // it is written by itself first. The page cache then takes the same bytes once more, and syncs no others; past
+        // it the device would write them twice, and the sync is a call of its own.
+        if !self.is_device {
+            raw(false)?;
+        }
+        let by_write = self.is_device || !self.is_direct();
+        if by_write && !self.no_dsync.load(Ordering::Relaxed) {
             match raw(true) {
                 Err(e) if sys::unsupported(&e) => self.no_dsync.store(true, Ordering::Relaxed),
-                done => return done,
+                done => return done.map_err(sync_failed),
             }
         }
-        raw(false)?;
-        self.flush()
+        if self.is_device {
+            raw(false)?;
+        }
+        self.flush().map_err(sync_failed)
     }
 
     /// Writes through a bounce buffer, reading the blocks at the edges first.

@@ -352,3 +352,38 @@ fn read_only() -> Option<()> {
     FileStore::open(dev.path(), OpenOptions { write: false, ..PATIENT }).unwrap();
     Some(())
 }
+
+/// A full file system below a sparse image: a write with `fua` says so as one without does, and is not for a ring, whose one call
+/// could not tell whose error it is.
+#[test]
+fn a_full_file_system_is_told_of_the_write_itself() {
+    let _ = full();
+}
+
+fn full() -> Option<()> {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("needs root");
+    }
+    let dir = scratch();
+    run(
+        "mount",
+        &[
+            "-t".as_ref(),
+            "tmpfs".as_ref(),
+            "-o".as_ref(),
+            "size=64k".as_ref(),
+            "none".as_ref(),
+            dir.path().as_ref(),
+        ],
+    )?;
+    let _mount = Mount(dir.path().to_owned());
+    let s = FileStore::open(file_of(dir.path(), "f", 1 << 20), OpenOptions { direct: Direct::Off, ..RW })
+        .unwrap();
+    let room =
+        (0..256u64).take_while(|n| s.write_at(n * 4096, &[1; 4096], n % 2 == 0).is_ok()).count() as u64;
+    assert!((8..=16).contains(&room), "{room} blocks");
+    let write = |block: u64, fua| s.write_at(block * 4096, &[2; 4096], fua).map_err(|e| e.raw_os_error());
+    assert_eq!((write(room, false), write(room, true)), (Err(Some(libc::ENOSPC)), Err(Some(libc::ENOSPC))));
+    assert_eq!((write(0, true), s.flush().is_ok()), (Ok(()), true), "it has its room");
+    Some(())
+}

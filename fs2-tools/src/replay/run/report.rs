@@ -384,7 +384,43 @@ impl Figures {
     }
 }
 
-/// Prints a table for each policy and the bounds.
+/// Of means, how much less the second is, in percent.
+fn gain(base: Option<f64>, this: Option<f64>) -> Option<f64> {
+    let (base, this) = (base.filter(|ms| *ms > 0.0)?, this?);
+    Some(100.0 * (base - this) / base)
+}
+
+/// Prints the policies side by side, where there are several: their last runs, beside that of `none` or else of the first.
+fn comparison(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure> {
+    let all = &figures.policies;
+    let Some(base) = all.iter().find(|p| p.name == "none").or(all.first()) else { return Ok(()) };
+    let Some(of_base) = base.last().filter(|_| all.len() > 1) else { return Ok(()) };
+    let names = all.iter().map(|p| p.name.chars().count()).max().unwrap_or(0).max("policy".len());
+    writeln!(out, "\nlast runs (run {}), gain of each over {}", of_base.run, base.name)?;
+    writeln!(out, "{:>names$}  response   gain  response   gain     T_A   gain", "")?;
+    writeln!(out, "{:>names$}    all ms      %  reads ms      %   reads      %", "policy")?;
+    for p in all {
+        let Some(f) = p.last() else { continue };
+        let beside = |of: fn(&RunFigures) -> Option<f64>| match std::ptr::eq(p, base) {
+            true => "-".to_owned(),
+            false => cell(gain(of(of_base), of(f)), 1),
+        };
+        writeln!(
+            out,
+            "{:>names$} {:>9} {:>6} {:>9} {:>6} {:>7} {:>6}",
+            p.name,
+            cell(f.response_ms, 3),
+            beside(|f| f.response_ms),
+            cell(f.response_reads_ms, 3),
+            beside(|f| f.response_reads_ms),
+            cell(f.t_a_reads_ms, 3),
+            beside(|f| f.t_a_reads_ms),
+        )?;
+    }
+    Ok(())
+}
+
+/// Prints a table for each policy, the policies beside one another, and the bounds.
 pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failure> {
     writeln!(out, "{} on {}", figures.trace.join(" "), figures.setting())?;
     writeln!(out, "fs2-replay {}, {}", figures.version, figures.unusual())?;
@@ -410,6 +446,7 @@ pub(super) fn tables(figures: &Figures, out: &mut dyn Write) -> Result<(), Failu
             writeln!(out, "90 % of the last run's gain by run {n}")?;
         }
     }
+    comparison(figures, out)?;
     writeln!(out, "\nbounds, ms a read")?;
     writeln!(out, "      run    reused in order      B0      B1  B2 reuse  strict  reuse-w  strict     B2o")?;
     let single = [("single".to_owned(), &figures.bounds.single_pass)];

@@ -200,7 +200,7 @@ fn accept_loop(shared: &Arc<Shared>, listener: Listener, wake: &UnixStream) {
 
 /// Starts a connection's thread.
 fn welcome(shared: &Arc<Shared>, fd: OwnedFd) {
-    let socket = Socket::new(fd);
+    let socket = Socket::new(fd, shared.options.patience);
     let peer = socket.peer();
     let options = &shared.options;
     let bounds = Bounds { requests_max: options.requests_max.max(1), bytes_max: options.bytes_max };

@@ -8,7 +8,8 @@ use std::time::Duration;
 use fs2_store::Pipe;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{
-    KeepAlive, PeerCredentials, ReceiveTimeout, SendTimeout, SndBuf, SndBufForce, TcpNoDelay,
+    KeepAlive, PeerCredentials, ReceiveTimeout, SendTimeout, SndBuf, SndBufForce, TcpKeepCount, TcpKeepIdle,
+    TcpKeepInterval, TcpNoDelay, TcpUserTimeout,
 };
 use nix::sys::socket::{self, AddressFamily, MsgFlags, Shutdown, SockaddrLike, SockaddrStorage};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -16,6 +17,20 @@ use nix::sys::time::{TimeVal, TimeValLike};
 /// Bytes on their way to a client of the same machine, beyond which a thread of their own is needed: eight answers of
 /// 128 KiB. With the usual 208 KiB that thread was woken for nearly every large answer, a quarter of the server's time.
 const SEND_BYTES: usize = 1 << 20;
+
+/// Seconds of silence after which the kernel asks a TCP client whether it is there; its own default is two hours. Who answers
+/// none of the questions keeps its place for three minutes. A guess, as the two below: a router that starts again takes
+/// less, and a client that connects anew every few minutes does not use up its 32 places.
+const KEEP_IDLE_S: u32 = 120;
+
+/// Seconds from one such question to the next.
+const KEEP_INTERVAL_S: u32 = 15;
+
+/// So many of them unanswered end the connection.
+const KEEP_COUNT: u32 = 4;
+
+/// What was sent and is not confirmed ends it after as long; the kernel's own default comes to a quarter of an hour.
+const UNCONFIRMED: Duration = Duration::from_secs((KEEP_IDLE_S + KEEP_INTERVAL_S * KEEP_COUNT) as u64);
 
 /// Pages that the kernel brings from a pipe to a socket at a time. It waits for room before each time, and goes on
 /// whenever there is any.
@@ -33,10 +48,19 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new(fd: OwnedFd) -> Socket {
+    /// With `patience` a client that has vanished is told from a silent one, which may stay; without, both stay as long as the system has it.
+    pub(super) fn new(fd: OwnedFd, patience: Option<Duration>) -> Socket {
         // These fail on a socket that is not TCP, where they mean nothing.
         let _ = socket::setsockopt(&fd, TcpNoDelay, &true);
         let _ = socket::setsockopt(&fd, KeepAlive, &true);
+        if let Some(patience) = patience {
+            let _ = socket::setsockopt(&fd, TcpKeepIdle, &KEEP_IDLE_S);
+            let _ = socket::setsockopt(&fd, TcpKeepInterval, &KEEP_INTERVAL_S);
+            let _ = socket::setsockopt(&fd, TcpKeepCount, &KEEP_COUNT);
+            // It ends also who confirms, but takes nothing, as patience does.
+            let millis = u32::try_from(patience.max(UNCONFIRMED).as_millis()).unwrap_or(u32::MAX);
+            let _ = socket::setsockopt(&fd, TcpUserTimeout, &millis);
+        }
         // TCP finds out by itself how much is good; more than the system's limit takes CAP_NET_ADMIN.
         let local = socket::getsockname::<SockaddrStorage>(fd.as_raw_fd()).ok();
         let is_unix = local.and_then(|a| a.family()) == Some(AddressFamily::Unix);
@@ -164,5 +188,39 @@ impl Socket {
         }
         let tcp = self.fd.try_clone().map(TcpStream::from).and_then(|s| s.peer_addr());
         tcp.map_or_else(|_| "a client already gone".into(), |a| a.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// One that was switched off kept its place for the two hours after which the kernel asks by default.
+    #[test]
+    fn a_client_that_vanished_is_asked_for_soon() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let options = |patience: Option<u64>| {
+            let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let fd = listener.accept().unwrap().0.into();
+            let socket = Socket::new(fd, patience.map(Duration::from_secs));
+            let of = |e: Result<u32, Errno>| e.unwrap();
+            (
+                of(socket::getsockopt(&socket.fd, TcpKeepIdle)),
+                of(socket::getsockopt(&socket.fd, TcpKeepInterval)),
+                of(socket::getsockopt(&socket.fd, TcpKeepCount)),
+                of(socket::getsockopt(&socket.fd, TcpUserTimeout)),
+                socket::getsockopt(&socket.fd, KeepAlive).unwrap(),
+            )
+        };
+        assert_eq!(options(Some(60)), (120, 15, 4, 180_000, true));
+        assert_eq!(options(Some(600)), (120, 15, 4, 600_000, true), "not before its time");
+        // Who waits for ever is not to lose a client that is asleep.
+        let fd = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (idle, unconfirmed) =
+            (socket::getsockopt(&fd, TcpKeepIdle), socket::getsockopt(&fd, TcpUserTimeout));
+        let never = options(None);
+        assert_eq!((Ok(never.0), Ok(never.3)), (idle, unconfirmed));
     }
 }

@@ -10,7 +10,10 @@ fn pair(requests_max: usize, bytes_max: u64) -> (Arc<Outbox>, UnixStream) {
 fn of_budget(requests_max: usize, bytes_max: u64, budget: &Arc<Budget>) -> (Arc<Outbox>, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let bounds = Bounds { requests_max, bytes_max };
-    (Outbox::new(Socket::new(ours.into()), bounds, Arc::default(), Arc::default(), budget.clone()), theirs)
+    (
+        Outbox::new(Socket::new(ours.into(), None), bounds, Arc::default(), Arc::default(), budget.clone()),
+        theirs,
+    )
 }
 
 fn reply(cookie: u64, data: usize) -> Reply {
