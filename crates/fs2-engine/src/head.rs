@@ -1,6 +1,6 @@
 //! What is believed about the drive's head, fed by completions only.
 
-use fs2_block::{Nanos, Op, SECTOR_BYTES, Sector};
+use fs2_block::{Extent, Nanos, Op, SECTOR_BYTES, Sector};
 use fs2_disk::{DriveProfile, Knowledge};
 
 /// The belief. Without a drive profile it knows addresses only.
@@ -11,6 +11,8 @@ pub struct Head {
     last: Sector,
     /// Others are at the drive, which serves them in its own order.
     in_company: bool,
+    /// What of these are reads.
+    beside: Vec<Extent>,
     /// Without a profile: share of late writes that took less than [`CACHED_WRITE`].
     quick_writes: f64,
     /// What a read lately took without copies, in ms.
@@ -44,19 +46,33 @@ impl Head {
             model: profile.map(|p| fs2_disk::Head::new(p, knowledge)),
             last: Sector(0),
             in_company: false,
+            beside: Vec::new(),
             quick_writes: 0.0,
             plain_ms: f64::INFINITY,
         }
     }
 
-    /// Whether the next access goes to a drive that has others to serve: then nobody knows from where it will be served.
-    pub fn goes_in_company(&mut self, others: bool) {
-        self.in_company = others;
+    /// Where the next access goes, the drive has these others to serve: with any, nobody knows from where it will be served.
+    pub fn goes_beside(&mut self, others: impl Iterator<Item = (Op, Extent)>) {
+        self.in_company = false;
+        self.beside.clear();
+        for (op, extent) in others {
+            self.in_company = true;
+            if op == Op::Read {
+                self.beside.push(extent);
+            }
+        }
     }
 
-    /// See [`Head::goes_in_company`].
+    /// See [`Head::goes_beside`].
     pub fn in_company(&self) -> bool {
         self.in_company
+    }
+
+    /// Whether one of the reads that the drive has to serve lies within so many bytes of `sector`.
+    pub fn joins(&self, sector: Sector, within: u64) -> bool {
+        let at = sector.0 * SECTOR_BYTES;
+        self.beside.iter().any(|read| at + within >= read.offset() && at <= read.end() + within)
     }
 
     /// One past the sector touched last.

@@ -53,6 +53,8 @@ parts! {
     Admission = "admission",
     /// Streams that the drive reads ahead of are left to it.
     Streams = "streams",
+    /// A read goes where others are read that the drive has not served yet.
+    Joins = "joins",
     /// In a crowd among the copies the nearest is read.
     Crowds = "crowds",
     /// Some more behind a jump is read to nowhere.

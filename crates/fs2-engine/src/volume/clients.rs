@@ -280,11 +280,15 @@ impl Volume {
             copies.retain(|copy| within(copy.sector(self.block_size)));
             let (original, first) = (request.extent, blocks.first());
             let only_copies = !within(original.sector());
-            let others = self.in_flight.values().any(|io| matches!(io.purpose, Purpose::Client { .. }));
-            self.head.goes_in_company(others);
-            let choice = match copies.is_empty() || arm == Arm::Home || !self.gate_open() {
-                true => None,
-                false => self.policy.choose(now, &self.head, original, first, &copies, only_copies),
+            let choice = if copies.is_empty() || arm == Arm::Home || !self.gate_open() {
+                None
+            } else {
+                let clients = self.in_flight.values().filter(|io| matches!(io.purpose, Purpose::Client { .. }));
+                self.head.goes_beside(clients.map(|io| {
+                    let op = if io.op == IoOp::Read { Op::Read } else { Op::Write };
+                    (op, io.extent)
+                }));
+                self.policy.choose(now, &self.head, original, first, &copies, only_copies)
             };
             self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {

@@ -260,6 +260,25 @@ impl Fs2 {
         (1.0 - goes_on) * onward - goes_on * going_on
     }
 
+    /// Of several places the one beside reads that the drive has to serve, so that it serves them at once: a copy, by its number, or the
+    /// original.
+    fn joined(
+        &self,
+        head: &Head,
+        original: Sector,
+        mut copies: impl Iterator<Item = Sector>,
+    ) -> Option<Option<usize>> {
+        if !head.in_company() || self.without.has(Part::Joins) {
+            return None;
+        }
+        let within = u64::from(READS_AHEAD) * u64::from(self.shape.block_bytes);
+        match (head.joins(original, within), copies.position(|copy| head.joins(copy, within))) {
+            (true, None) => Some(None),
+            (false, Some(i)) => Some(Some(i)),
+            _ => None,
+        }
+    }
+
     /// Whether reads go on where the ones before them ended.
     fn learn(&mut self, seen: &ReadSeen<'_>) {
         if let Some(last) = self.last_copy {
@@ -387,8 +406,8 @@ impl Policy for Fs2 {
     }
 
     /// What a read costs, less what the next one saves if it goes on from there, for copies and original alike, or what later ones do that
-    /// come back, for copies. Where the drive has others to serve, and most of them are among the copies, the nearest copy, unless reads
-    /// rather go on from the original.
+    /// come back, for copies. Where the drive has others to serve, what one of these lies beside; if there is no such place, or copies
+    /// and original both are, and most requests are among the copies, the nearest copy, unless reads rather go on from the original.
     fn choose(
         &mut self,
         now: Nanos,
@@ -413,7 +432,11 @@ impl Policy for Fs2 {
             self.returns.asked(first, copies);
         }
         let mut choice = None;
-        if head.in_company() && self.among_copies() {
+        if let Some(joined) = self.joined(head, original.sector(), copies.iter().map(|&c| sector(c)))
+            && (joined.is_some() || !only_copies)
+        {
+            choice = joined.map(|i| (i, cost(copies[i])));
+        } else if head.in_company() && self.among_copies() {
             let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));
             let nearest = nearest.filter(|&i| only_copies || self.prefers_copy(first, copies[i]));
             choice = nearest.map(|i| (i, cost(copies[i])));

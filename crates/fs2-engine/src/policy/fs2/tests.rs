@@ -34,6 +34,11 @@ impl Space for Ground {
 
 const BLOCK: u32 = 512;
 
+/// What the drive has to serve besides, far from all else.
+fn elsewhere() -> (Op, Extent) {
+    (Op::Read, Extent::new(1 << 40, 4096))
+}
+
 fn policy() -> Fs2 {
     let shape = Shape { blocks: 8000, group_blocks: 4000, first_block: 0, block_bytes: BLOCK, seed: 0 };
     let mut policy = Fs2::new(&shape);
@@ -248,7 +253,7 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_re
             (0..600).for_each(|_| policy.written(BlockRange::one(BlockNo(7_000_000)), &[]));
         }
         let mut head = Head::new(None);
-        head.goes_in_company(others);
+        head.goes_beside(others.then_some(elsewhere()).into_iter());
         // The original is somewhat nearer than the copy.
         head.completed(Op::Read, Sector(3_900_000 * 8), 4096, Nanos(0), Nanos::from_millis(1));
         policy.choose(Nanos(0), &head, original, BlockNo(1_000_000), &[BlockNo(7_000_000)], false)
@@ -289,7 +294,7 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
     let mut policy = policy();
     let mut asked = |policy: &mut Fs2, others: bool, only_copies: bool| {
-        head.goes_in_company(others);
+        head.goes_beside(others.then_some(elsewhere()).into_iter());
         policy.choose(Nanos(0), &head, original, BlockNo(320), &copies, only_copies)
     };
     // Where it is out of the arm's way a copy is read: the one that costs less.
@@ -329,6 +334,44 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     // Others write.
     (0..300).for_each(|_| policy.written(BlockRange::new(5000, 5001), &[]));
     assert_eq!(chosen(&mut policy, true), None);
+}
+
+#[test]
+fn a_read_goes_where_the_drive_has_to_read_anyway() {
+    let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(7000), BlockNo(2320)]);
+    let blocks = |first: u64, blocks: u64| Extent::new(first * u64::from(BLOCK), blocks * u64::from(BLOCK));
+    let policy = policy();
+    let asked = |policy: &Fs2, op: Op, beside: &[Extent], only_copies: bool| {
+        let mut head = Head::new(None);
+        // The head is right before the original, and one more is at the drive.
+        head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
+        head.goes_beside(beside.iter().map(|&e| (op, e)).chain([elsewhere()]));
+        policy.clone().choose(Nanos(0), &head, original, BlockNo(320), &copies, only_copies)
+    };
+    let chosen = |beside: &[Extent]| asked(&policy, Op::Read, beside, false);
+    let far = u64::from(READS_AHEAD);
+    assert_eq!(chosen(&[]), None, "it costs least");
+    // Before the copy and behind it; another copy.
+    assert_eq!(chosen(&[blocks(2320 - far - 4, 4)]), Some(1));
+    assert_eq!(chosen(&[blocks(2320 - far - 5, 4)]), None);
+    assert_eq!(chosen(&[blocks(2320 + far, 4)]), Some(1));
+    assert_eq!(chosen(&[blocks(2321 + far, 4)]), None);
+    assert_eq!(chosen(&[blocks(900, 4), blocks(7004, 4)]), Some(0));
+    // Where both are, what costs least.
+    assert_eq!(chosen(&[blocks(2324, 4), blocks(316, 4)]), None);
+    assert_eq!(asked(&policy, Op::Write, &[blocks(2324, 4)], false), None, "no read is saved a way by a write");
+    let without = policy.clone().without([Part::Joins].into_iter().collect());
+    assert_eq!(asked(&without, Op::Read, &[blocks(2324, 4)], false), None);
+
+    // A crowd among the copies reads the nearest of them, but for what lies beside what is read from its own place.
+    let mut policy = policy.clone();
+    let ground = Ground { twice: Vec::new(), room: 100 };
+    (0..150).for_each(|_| drop(after(&mut policy, &ground, &[(320, 2, 6), (900, 2, 6)])));
+    let chosen = |beside: &[Extent], only_copies| asked(&policy, Op::Read, beside, only_copies);
+    assert_eq!(chosen(&[], false), Some(1));
+    assert_eq!(chosen(&[blocks(316, 4)], false), None);
+    assert_eq!(chosen(&[blocks(316, 4)], true), Some(1), "the original is out of the arm's way");
+    assert_eq!(chosen(&[blocks(7004, 4)], false), Some(0));
 }
 
 #[test]
