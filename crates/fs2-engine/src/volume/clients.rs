@@ -283,7 +283,8 @@ impl Volume {
             let choice = if copies.is_empty() || arm == Arm::Home || !self.gate_open() {
                 None
             } else {
-                let clients = self.in_flight.values().filter(|io| matches!(io.purpose, Purpose::Client { .. }));
+                let clients =
+                    self.in_flight.values().filter(|io| matches!(io.purpose, Purpose::Client { .. }));
                 self.head.goes_beside(clients.map(|io| {
                     let op = if io.op == IoOp::Read { Op::Read } else { Op::Write };
                     (op, io.extent)

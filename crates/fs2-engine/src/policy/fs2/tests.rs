@@ -359,7 +359,11 @@ fn a_read_goes_where_the_drive_has_to_read_anyway() {
     assert_eq!(chosen(&[blocks(900, 4), blocks(7004, 4)]), Some(0));
     // Where both are, what costs least.
     assert_eq!(chosen(&[blocks(2324, 4), blocks(316, 4)]), None);
-    assert_eq!(asked(&policy, Op::Write, &[blocks(2324, 4)], false), None, "no read is saved a way by a write");
+    assert_eq!(
+        asked(&policy, Op::Write, &[blocks(2324, 4)], false),
+        None,
+        "no read is saved a way by a write"
+    );
     let without = policy.clone().without([Part::Joins].into_iter().collect());
     assert_eq!(asked(&without, Op::Read, &[blocks(2324, 4)], false), None);
 
