@@ -78,8 +78,8 @@ pub struct Serve {
 
     /// Seconds after which a client of the NBD frontend loses its connection that takes none of the answers it asked
     /// for, or sends no more of a write it began; 0: never. Who owes nothing may be silent for ever, but for a
-    /// client by TCP that is gone without a word, as one switched off: it loses its connection after three minutes, with 0
-    /// when the system finds out.
+    /// client by TCP that is gone without a word, as one switched off: it loses its connection after three minutes, or after
+    /// this time if that is longer, with 0 when the system finds out.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub nbd_patience: u32,
 

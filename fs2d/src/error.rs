@@ -20,7 +20,7 @@ fn how_to_begin(device: &str, source: &AttachError) -> String {
     let quoted = quoted(Path::new(device));
     match source {
         AttachError::Refused(Problem::TooShort { .. }) => format!(
-            "; check the path, and restore what it held; a new volume is made by truncate -s SIZE {quoted} and mke2fs -t ext2 {quoted}"
+            "; check the path, and restore what it held; a new volume of an image is made by truncate -s SIZE {quoted} and mke2fs -t ext2 {quoted}"
         ),
         _ => String::new(),
     }

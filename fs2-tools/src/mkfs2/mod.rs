@@ -357,7 +357,12 @@ fn little_room(made: &Created, marks: Watermarks) -> String {
     let low = f64::from(marks.low().get()) / 10.0;
     let (free, all) = (made.free_blocks, made.blocks_to_use);
     let held = match now {
-        0 => format!("none holds a replica until more than {low} % are free"),
+        0 => {
+            let high = f64::from(marks.high().get()) / 10.0;
+            format!(
+                "none holds a replica until more than {low} % are free at a mount, or {high} % while it is mounted"
+            )
+        }
         _ => format!("{now} of these may hold replicas ({:.1} %), {low} % stay free beside them", share(now)),
     };
     format!(

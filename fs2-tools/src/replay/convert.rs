@@ -65,7 +65,17 @@ const NOT_WRITTEN: [&str; 14] = [
 
 /// What to write: as asked for, or as the name says. It once was the container whatever that said.
 fn wanted(to: Option<To>, target: &Path) -> Result<To, Failure> {
-    let end = target.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    let ends = |name: &Path| name.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
+    // blktrace puts the processor behind.
+    let stem = target.with_extension("");
+    let end = match ends(target) {
+        Some(end)
+            if end.bytes().all(|b| b.is_ascii_digit()) && ends(&stem).as_deref() == Some("blktrace") =>
+        {
+            ends(&stem)
+        }
+        end => end,
+    };
     match (to, end.as_deref()) {
         (Some(to), _) => Ok(to),
         (None, Some("blkparse" | "txt")) => Ok(To::Blkparse),

@@ -152,7 +152,9 @@ fn a_full_volume_is_told_of() {
     let room = room.unwrap();
     assert!(now == 0 && room.contains(&format!("{free} of ")), "{room}");
     assert!(
-        room.contains("none holds a replica until more than 10 % are free (fs2 mount --watermarks)"),
+        room.contains(
+            "none holds a replica until more than 10 % are free at a mount, or 15 % while it is mounted (fs2 mount --watermarks)"
+        ),
         "{room}"
     );
 }

@@ -206,7 +206,7 @@ fn the_name_says_what_is_written() {
         ok(dir, &["convert", "--device", "0", "a.spc", name], b"");
         assert_eq!(written(name), format, "{name}");
     }
-    for name in ["c.csv", "c.SPC", "c.blkparse.zst"] {
+    for name in ["c.csv", "c.SPC", "c.blkparse.zst", "c.blktrace.0"] {
         let (code, _, err) = run(dir, &["convert", "--device", "0", "a.spc", name], b"");
         assert!(
             code == 1 && err.contains("no trace is written as .") && err.contains("--to container"),

@@ -67,6 +67,10 @@ pub struct Created {
 impl Created {
     /// Replicas that there is room for now, where by `marks` so much stays free beside them.
     pub fn replicas_now(&self, marks: Watermarks) -> u64 {
+        // As an attach weighs it, in whole thousandths.
+        if Permille::of(self.free_blocks, self.blocks_to_use) <= marks.low() {
+            return 0;
+        }
         let beside = marks.low().share_of(self.blocks_to_use);
         self.free_blocks.saturating_sub(beside).min(self.replicas_max)
     }

@@ -207,7 +207,7 @@ impl OfflineError {
                 format!("e2fsck -b {block} -B {block_bytes} {device}, then: chkfs2 -f -p{table} {device}")
             }
             OfflineError::Volume(Problem::TooShort { .. }) => format!(
-                "check the path, and restore what it held; to make a new volume: truncate -s SIZE {device}; mke2fs -t ext2 {device}"
+                "check the path, and restore what it held; to make a new volume of an image: truncate -s SIZE {device}; mke2fs -t ext2 {device}"
             ),
             OfflineError::Volume(Problem::Truncated { .. }) => {
                 format!("restore the missing part, or run e2fsck -f {device}")

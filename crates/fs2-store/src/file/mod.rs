@@ -122,6 +122,8 @@ pub struct FileStore {
     stripes: Stripes,
     /// On a file system that is memory, where no read or write waits for a device.
     in_memory: bool,
+    /// On a file system whose plain writes tell, once, of earlier ones that found no room.
+    tells_of_earlier: bool,
     /// The kernel tells what of a file is in memory, and takes its pages into a socket as they are.
     lends: bool,
     no_lending: AtomicBool,
@@ -186,6 +188,7 @@ impl FileStore {
             write: options.write,
             stripes: Stripes::new(),
             in_memory: false,
+            tells_of_earlier: false,
             lends: false,
             no_lending: AtomicBool::new(false),
             no_nowait: AtomicBool::new(false),
@@ -195,6 +198,7 @@ impl FileStore {
             no_zero_range: AtomicBool::new(false),
         };
         store.in_memory = !is_device && sys::is_memory(&store.file);
+        store.tells_of_earlier = !is_device && sys::tells_of_earlier(&store.file);
         let direct = match options.direct {
             // It would be the same copy, with rules of alignment.
             Direct::Auto if store.in_memory => Err("its file system is memory"),
@@ -332,6 +336,11 @@ impl FileStore {
         check_range(self.size, offset, len)
     }
 
+    /// The error of a write before a sync, which is the write's own but where the file system mixes them.
+    fn own(&self, e: io::Error) -> io::Error {
+        if self.tells_of_earlier { sync_failed(e) } else { e }
+    }
+
     fn put(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
         let raw = |dsync| sys::pwrite_all(&self.file, offset, buf, self.align, dsync);
         if !fua {
@@ -341,7 +350,7 @@ impl FileStore {
         // it is written by itself first. The page cache then takes the same bytes once more, and syncs no others; past
         // it the device would write them twice, and the sync is a call of its own.
         if !self.is_device {
-            raw(false)?;
+            raw(false).map_err(|e| self.own(e))?;
         }
         let by_write = self.is_device || !self.is_direct();
         if by_write && !self.no_dsync.load(Ordering::Relaxed) {
@@ -393,7 +402,7 @@ impl FileStore {
         while offset < end {
             // Up to a multiple of the buffer's size first, so that all but the ends are aligned.
             let n = (end - offset).min(zeros.len() as u64 - offset % zeros.len() as u64);
-            self.write_at(offset, &zeros[..n as usize], false)?;
+            self.write_at(offset, &zeros[..n as usize], false).map_err(|e| self.own(e))?;
             offset += n;
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::statfs::{FsType, TMPFS_MAGIC, fstatfs};
+use nix::sys::statfs::{FsType, NFS_SUPER_MAGIC, TMPFS_MAGIC, fstatfs};
 
 use crate::stamp::StampOf;
 
@@ -234,6 +234,11 @@ pub(super) fn pages_in_memory(file: &File, offset: u64, len: u64) -> io::Result<
 /// Whether the file system that holds a file keeps it in memory alone (swap aside).
 pub(super) fn is_memory(file: &File) -> bool {
     fstatfs(file).is_ok_and(|fs| matches!(fs.filesystem_type(), TMPFS_MAGIC | RAMFS_MAGIC))
+}
+
+/// Whether a write may be told of an earlier one's lack of room, which no sync is told of any more: NFS does so (`nfs_file_write`).
+pub(super) fn tells_of_earlier(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|fs| fs.filesystem_type() == NFS_SUPER_MAGIC)
 }
 
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);

@@ -387,3 +387,37 @@ fn full() -> Option<()> {
     assert_eq!((write(0, true), s.flush().is_ok()), (Ok(()), true), "it has its room");
     Some(())
 }
+
+/// What an earlier write found no room for is told by the sync of a later one, which must not pass for that one's own.
+#[test]
+fn a_sync_that_finds_no_room_for_an_earlier_write_is_told_apart() {
+    let _ = earlier();
+}
+
+fn earlier() -> Option<()> {
+    allowed()?;
+    let (below, above) = (scratch(), scratch());
+    let args = |line: &str| line.split(' ').map(std::ffi::OsString::from).collect::<Vec<_>>();
+    let on = |program: &str, line: &str, more: &[&Path]| {
+        let words = args(line);
+        let all: Vec<&OsStr> =
+            words.iter().map(|a| a.as_os_str()).chain(more.iter().map(|p| p.as_os_str())).collect();
+        run(program, &all)
+    };
+    on("mount", "-t tmpfs -o size=8m none", &[below.path()])?;
+    let _below = Mount(below.path().to_owned());
+    let image = file_of(below.path(), "image", 64 << 20);
+    on("mke2fs", "-q -t ext4 -O ^has_journal -E nodiscard", &[&image])?;
+    let dev = with(&image, &[])?;
+    on("mount", "-t ext4", &[dev.path(), above.path()])?;
+    let _above = Mount(above.path().to_owned());
+    let file = file_of(above.path(), "f", 0);
+    on("fallocate", "-l 16m", &[&file])?;
+    on("sync", "-f", &[&file])?;
+    // Room for the file there is above, and none for its blocks below.
+    let _ = std::fs::write(below.path().join("full"), vec![1; 8 << 20]);
+    let s = FileStore::open(&file, OpenOptions { direct: Direct::Off, ..RW }).unwrap();
+    let write = |at: u64, fua| s.write_at(at, &[2; 4096], fua).map_err(|e| e.raw_os_error());
+    assert_eq!((write(1 << 20, false), write(2 << 20, true)), (Ok(()), Err(None)));
+    Some(())
+}

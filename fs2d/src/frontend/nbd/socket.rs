@@ -19,7 +19,8 @@ use nix::sys::time::{TimeVal, TimeValLike};
 const SEND_BYTES: usize = 1 << 20;
 
 /// Seconds of silence after which the kernel asks a TCP client whether it is there; its own default is two hours. Who answers
-/// none of the questions keeps its place for three minutes. A guess, as the two below: a router that starts again takes
+/// none of the questions keeps its place for three minutes, or for a longer patience: [`TcpUserTimeout`] then goes before
+/// [`KEEP_COUNT`]. A guess, as the two below: a router that starts again takes
 /// less, and a client that connects anew every few minutes does not use up its 32 places.
 const KEEP_IDLE_S: u32 = 120;
 

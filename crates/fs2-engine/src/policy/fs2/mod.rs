@@ -261,18 +261,19 @@ impl Fs2 {
     }
 
     /// Of several places the one beside reads that the drive has to serve, so that it serves them at once: a copy, by its number, or the
-    /// original.
+    /// original. `None` where that is no place, or the original as well as a copy.
     fn joined(
         &self,
         head: &Head,
-        original: Sector,
+        original: Option<Sector>,
         mut copies: impl Iterator<Item = Sector>,
     ) -> Option<Option<usize>> {
         if !head.in_company() || self.without.has(Part::Joins) {
             return None;
         }
         let within = u64::from(READS_AHEAD) * u64::from(self.shape.block_bytes);
-        match (head.joins(original, within), copies.position(|copy| head.joins(copy, within))) {
+        let joins = |place| head.joins(place, within);
+        match (original.is_some_and(joins), copies.position(joins)) {
             (true, None) => Some(None),
             (false, Some(i)) => Some(Some(i)),
             _ => None,
@@ -432,9 +433,8 @@ impl Policy for Fs2 {
             self.returns.asked(first, copies);
         }
         let mut choice = None;
-        if let Some(joined) = self.joined(head, original.sector(), copies.iter().map(|&c| sector(c)))
-            && (joined.is_some() || !only_copies)
-        {
+        let home = Some(original.sector()).filter(|_| !only_copies);
+        if let Some(joined) = self.joined(head, home, copies.iter().map(|&c| sector(c))) {
             choice = joined.map(|i| (i, cost(copies[i])));
         } else if head.in_company() && self.among_copies() {
             let nearest = (0..copies.len()).min_by_key(|&i| head.distance(sector(copies[i])));

@@ -375,6 +375,7 @@ fn a_read_goes_where_the_drive_has_to_read_anyway() {
     assert_eq!(chosen(&[], false), Some(1));
     assert_eq!(chosen(&[blocks(316, 4)], false), None);
     assert_eq!(chosen(&[blocks(316, 4)], true), Some(1), "the original is out of the arm's way");
+    assert_eq!(chosen(&[blocks(316, 4), blocks(7004, 4)], true), Some(0), "so only a copy is beside one");
     assert_eq!(chosen(&[blocks(7004, 4)], false), Some(0));
 }
 
