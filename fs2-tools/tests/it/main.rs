@@ -21,6 +21,7 @@ mod mkfs2_support;
 mod replay_drive;
 mod replay_live;
 mod replay_paper;
+mod replay_report;
 mod replay_run;
 mod replay_sweep;
 mod replay_trace;
