@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use fs2_store::{Direct, FileStore, Lock, OpenError, OpenOptions, StampOf, Store};
 use proptest::strategy::{Strategy, ValueTree};
@@ -72,11 +73,20 @@ fn allowed() -> Option<()> {
     Some(())
 }
 
+/// Tried for as long as it finds a device in use: a child that another test is about to start has until then what was open here.
 fn run(program: &str, args: &[&std::ffi::OsStr]) -> Option<()> {
-    match Command::new(program).args(args).output() {
-        Ok(o) if o.status.success() => Some(()),
-        Ok(o) => skip(&format!("{program}: {}", String::from_utf8_lossy(&o.stderr).trim())),
-        Err(e) => skip(&format!("no {program}: {e}")),
+    let until = Instant::now() + PATIENT.lock_wait.unwrap();
+    loop {
+        let said = match Command::new(program).args(args).output() {
+            Ok(o) if o.status.success() => return Some(()),
+            Ok(o) => String::from_utf8_lossy(&o.stderr).trim().to_owned(),
+            Err(e) => return skip(&format!("no {program}: {e}")),
+        };
+        let in_use = said.contains("in use") || said.contains("busy");
+        if !in_use || Instant::now() >= until {
+            return skip(&format!("{program}: {said}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
