@@ -14,7 +14,7 @@ use fs2_block::{
     RequestId, Sector,
 };
 use fs2_disk::{Disk, DriveProfile};
-use fs2_engine::policy::{Fs2, Place, Policy, ReadSeen, Shape, Space};
+use fs2_engine::policy::{Asked, Behind, Fs2, Place, Policy, ReadSeen, Shape, Space};
 use fs2_engine::{
     AttachOptions, Brought, EngineConfig, Head, IoData, IoOp, Log, Outcome, PolicyKind, Times, Volume,
     Watermarks,
@@ -93,7 +93,7 @@ impl Policy for Everything {
         PolicyKind::None
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: &Asked<'_>) -> Option<usize> {
         None
     }
 
@@ -297,7 +297,7 @@ fn hooks(c: &mut Criterion) {
     });
     let mut group = c.benchmark_group("lookup, choice, metrics and trace hook of a 4 KiB read");
     let mut at = 0u32;
-    let mut copies = Vec::new();
+    let (mut copies, behind) = (Vec::new(), Behind::default());
     let mut tap = ring.tap();
     let mut one = |block: BlockNo| {
         let now = Nanos(u64::from(block.0));
@@ -306,14 +306,9 @@ fn hooks(c: &mut Criterion) {
         copies.clear();
         copies.extend(t.copy_of_run(range).map(|c| c.first));
         if !copies.is_empty() {
-            choice = policy.choose(
-                now,
-                &head,
-                Extent::new(u64::from(block.0) * 4096, 4096),
-                block,
-                &copies,
-                false,
-            );
+            let (original, only_copies) = (Extent::new(u64::from(block.0) * 4096, 4096), false);
+            let (first, copies, behind) = (block, &copies[..], &behind);
+            choice = policy.choose(now, &head, &Asked { original, first, copies, only_copies, behind });
         }
         times.add(Nanos(u64::from(block.0 & 0xffff)));
         let record = Record::new(now, Op::Read, Extent::new(u64::from(block.0) * 4096, 4096));

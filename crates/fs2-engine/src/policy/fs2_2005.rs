@@ -7,9 +7,9 @@
 
 use std::collections::VecDeque;
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Sector};
+use fs2_block::{BlockNo, BlockRange, Nanos, Sector};
 
-use super::{Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use super::{Asked, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
 use crate::log::{Log, RunId};
 
@@ -86,15 +86,8 @@ impl Policy for Fs2Of2005 {
         PolicyKind::Fs2Of2005
     }
 
-    fn choose(
-        &mut self,
-        _: Nanos,
-        head: &Head,
-        original: Extent,
-        _: BlockNo,
-        copies: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
+        let Asked { original, copies, only_copies, .. } = *asked;
         let per_block = self.shape.block_sectors();
         let at = |b: &BlockNo| head.distance(Sector(u64::from(b.0) * per_block));
         let nearest = (0..copies.len()).min_by_key(|&i| at(&copies[i]))?;
@@ -184,6 +177,7 @@ impl Policy for Fs2Of2005 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::Behind;
 
     struct AllFree(Shape);
     impl Space for AllFree {
@@ -287,7 +281,9 @@ mod tests {
         let original = BlockNo(901).extent(fs2_block::BlockSize::B1024);
         let pick = |p: &mut Fs2Of2005, c: &[u32]| {
             let c: Vec<_> = c.iter().map(|&b| BlockNo(b)).collect();
-            p.choose(Nanos(0), &head, original, BlockNo(901), &c, false)
+            let behind = Behind::default();
+            let (first, only_copies) = (BlockNo(901), false);
+            p.choose(Nanos(0), &head, &Asked { original, first, copies: &c, only_copies, behind: &behind })
         };
         assert_eq!(pick(&mut p, &[1200, 950]), Some(1));
         assert_eq!(pick(&mut p, &[1200]), None);

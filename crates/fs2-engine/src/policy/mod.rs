@@ -3,6 +3,7 @@
 //! A policy says which payloads of reads are worth a copy and in which order, where the next ones go,
 //! and which copy a read takes. It can do no harm to data: what it proposes the volume checks.
 
+mod asked;
 mod fs2;
 mod fs2_2005;
 mod none;
@@ -12,9 +13,10 @@ mod torture;
 use std::fmt;
 use std::str::FromStr;
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_block::{BlockNo, BlockRange, Nanos};
 use fs2_table::Replica;
 
+pub use asked::{Asked, Behind};
 pub use fs2::Fs2;
 pub use fs2_2005::Fs2Of2005;
 pub use none::NoCopies;
@@ -221,18 +223,8 @@ pub trait Policy: Send + Sync {
     /// Which one.
     fn kind(&self) -> PolicyKind;
 
-    /// Chooses a copy for a read of `original`: an index into `copies` (first blocks of whole,
-    /// contiguous, trusted copies of all its blocks; never empty), or `None` for the original. With `only_copies` the original is
-    /// out of the arm's way.
-    fn choose(
-        &mut self,
-        now: Nanos,
-        head: &Head,
-        original: Extent,
-        first: BlockNo,
-        copies: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize>;
+    /// Chooses a copy for a read: an index into [`Asked::copies`], or `None` for the original.
+    fn choose(&mut self, now: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize>;
 
     /// Whether a read of what begins at `first` rather goes to its copy than to the original, wherever the head is, because others'
     /// requests move it: what waits for the drive is then compared by its copies alone.

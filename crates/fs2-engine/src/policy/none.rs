@@ -1,8 +1,8 @@
 //! The baseline: no copies, originals only.
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_block::{BlockRange, Nanos};
 
-use super::{Place, Policy, PolicyKind, ReadSeen, Space};
+use super::{Asked, Place, Policy, PolicyKind, ReadSeen, Space};
 use crate::head::Head;
 use crate::log::Log;
 
@@ -15,7 +15,7 @@ impl Policy for NoCopies {
         PolicyKind::None
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: &Asked<'_>) -> Option<usize> {
         None
     }
 

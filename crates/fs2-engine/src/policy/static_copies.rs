@@ -1,8 +1,8 @@
 //! The paper's FS2-static: copies are the administrator's affair, reads take them by the paper's rule.
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_block::{BlockRange, Nanos};
 
-use super::{Fs2Of2005, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use super::{Asked, Fs2Of2005, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
 use crate::log::Log;
 
@@ -24,16 +24,8 @@ impl Policy for StaticCopies {
         PolicyKind::Static
     }
 
-    fn choose(
-        &mut self,
-        now: Nanos,
-        head: &Head,
-        original: Extent,
-        block: BlockNo,
-        copies: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize> {
-        self.rule.choose(now, head, original, block, copies, only_copies)
+    fn choose(&mut self, now: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
+        self.rule.choose(now, head, asked)
     }
 
     fn read_seen(&mut self, _: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {}

@@ -1,8 +1,8 @@
 //! For tests: makes as much happen to replicas as can.
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
+use fs2_block::{BlockRange, Nanos};
 
-use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use super::{Asked, Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::head::Head;
 use crate::io::Brought;
 use crate::log::Log;
@@ -59,16 +59,8 @@ impl Policy for Torture {
         PolicyKind::Torture
     }
 
-    fn choose(
-        &mut self,
-        _: Nanos,
-        _: &Head,
-        _: Extent,
-        _: BlockNo,
-        copies: &[BlockNo],
-        _: bool,
-    ) -> Option<usize> {
-        copies.len().checked_sub(1)
+    fn choose(&mut self, _: Nanos, _: &Head, asked: &Asked<'_>) -> Option<usize> {
+        asked.copies.len().checked_sub(1)
     }
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {

@@ -25,6 +25,7 @@ use crate::config::EngineConfig;
 use crate::head::Head;
 use crate::log::Log;
 use crate::plant::Plant;
+use crate::policy::Behind;
 use crate::policy::{Fs2, PolicyKind};
 use crate::seq_map::SeqMap;
 use crate::stats::{Parts, Stats};
@@ -302,6 +303,7 @@ impl Volume {
             contents: Contents::Bytes,
             hashes: Vec::new(),
             copies: Vec::new(),
+            behind: Behind::default(),
             last_copy: None,
             crowd: None,
             bytes,

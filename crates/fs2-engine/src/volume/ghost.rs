@@ -29,6 +29,11 @@ use crate::stats::ReplicaGate;
 /// with too little room lose 6 % of a pass, this 2 %.
 const LIMIT: f64 = 700.0;
 
+/// Or so many reads' time without copies, where that is less: where the drive's cache has most of them there is little to gain, and what is
+/// lost for nothing stands out sooner. Measured on recorded programs: without, a backup by hard links takes a quarter longer as it was
+/// recorded, with 350 a tenth; with 175 git gains a tenth less.
+const LIMIT_READS: f64 = 260.0;
+
 /// That many times as much may be lost as requests are outstanding, by so many: the model serves them in another order. Measured.
 const COMPANY: f64 = 5.0;
 
@@ -172,15 +177,15 @@ impl Gate {
         (self.company.min(COMPANY_MAX) / COMPANY).max(1.0)
     }
 
-    /// A request was answered, and so many were outstanding.
-    fn answered(&mut self, reads: bool, outstanding: f64) {
+    /// A request was answered, and so many were outstanding; a read without copies takes so many ms lately.
+    fn answered(&mut self, reads: bool, outstanding: f64, access: f64) {
         self.clean = self.clean.saturating_add(1);
         self.company += (outstanding - self.company) / LEARN.1;
         if reads {
             self.gained *= 1.0 - 1.0 / LEARN.2;
         }
         let credit = self.gained.max(0.0) * CREDIT;
-        let limit = LIMIT + credit / self.allowance();
+        let limit = LIMIT.min(LIMIT_READS * access) + credit / self.allowance();
         self.closed = self.closed.saturating_sub(u64::from(reads));
         if self.gained > GAINED * LIMIT * self.allowance() {
             self.next = CLOSED.0;
@@ -306,7 +311,7 @@ impl Ghost {
         let share = |reads: bool, took: Nanos| if reads { took.as_millis_f64() / outstanding } else { 0.0 };
         let model = share(next.op == Op::Read, self.clock.since(next.arrival));
         let saved = self.gate.add(share(reads, took), model);
-        self.gate.answered(reads, outstanding);
+        self.gate.answered(reads, outstanding, self.access.0 * self.gate.scale.value());
         saved * outstanding
     }
 
@@ -328,7 +333,7 @@ mod tests {
                 gate.clean = 0;
             }
             gate.add(real, model);
-            gate.answered(true, 1.0);
+            gate.answered(true, 1.0, 5.0);
         }
     }
 
@@ -362,6 +367,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn it_closes_sooner_where_the_drives_cache_has_most_reads() {
+        let lost = |access: f64| {
+            let mut gate = scaled();
+            for _ in 0..200 {
+                gate.clean = 0;
+                gate.add(6.0, 5.0);
+                gate.answered(true, 1.0, access);
+            }
+            gate.closings
+        };
+        // 190 ms are lost, less what is never known of the scale.
+        assert_eq!((lost(0.5), lost(1.0)), (1, 0));
+    }
+
     /// The chance of a dozen reads is no scale; but nobody has to read an original for ever to be stopped.
     #[test]
     fn few_reads_of_originals_say_little_of_the_scale() {
@@ -393,7 +413,7 @@ mod tests {
     fn what_copies_save_is_measured_against_what_the_drive_takes() {
         let mut gate = Gate::new();
         assert_eq!(gate.add(6.0, 4.0), 0.0, "no copy was read");
-        gate.answered(true, 1.0);
+        gate.answered(true, 1.0, 5.0);
         gate.clean = 0;
         assert!((gate.add(1.0, 4.0) - 5.0).abs() < 1e-9, "it takes half as long again as the model");
         assert!((gate.add(9.0, 4.0) + 3.0).abs() < 1e-9);
@@ -433,17 +453,17 @@ mod tests {
     #[test]
     fn a_crowd_is_given_more_time() {
         let mut gate = Gate::new();
-        (0..2000).for_each(|_| gate.answered(true, 32.0));
+        (0..2000).for_each(|_| gate.answered(true, 32.0, 5.0));
         for _ in 0..4000 {
             gate.clean = 0;
             gate.add(2.0, 1.0);
-            gate.answered(true, 32.0);
+            gate.answered(true, 32.0, 5.0);
         }
         assert_eq!(gate.closings, 0, "{gate:?}");
         (0..4000).for_each(|_| {
             gate.clean = 0;
             gate.add(2.0, 1.0);
-            gate.answered(true, 32.0);
+            gate.answered(true, 32.0, 5.0);
         });
         assert_eq!(gate.closings, 1);
     }

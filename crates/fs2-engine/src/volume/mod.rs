@@ -59,7 +59,7 @@ use crate::head::Head;
 use crate::io::{EINVAL, EIO, EOPNOTSUPP, ESHUTDOWN, Io, IoData, IoId, IoOp, Reply, Target};
 use crate::log::Log;
 use crate::plant::Plant;
-use crate::policy::{Policy, Shape};
+use crate::policy::{Behind, Policy, Shape};
 use crate::seq_map::SeqMap;
 use crate::stats::{Failure, PauseWork, Stats, WatermarkState};
 use control::Control;
@@ -195,6 +195,8 @@ pub struct Volume {
     hashes: Vec<u64>,
     /// Room for the copies a read may be served from, between one choice and the next.
     copies: Vec<BlockNo>,
+    /// Likewise: what goes to the drive behind it.
+    behind: Behind,
     /// The copy that the last read was served from, if it was from one.
     last_copy: Option<BlockRange>,
 }

@@ -1,7 +1,7 @@
 //! A policy that does as it is told.
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
-use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_block::{BlockNo, BlockRange, Nanos};
+use fs2_engine::policy::{Asked, Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
 use fs2_engine::{Brought, Head, Log};
 
 /// Captures what it is told to, copies it where it is told, reads what it is told.
@@ -49,15 +49,8 @@ impl Policy for Scripted {
         PolicyKind::None
     }
 
-    fn choose(
-        &mut self,
-        _: Nanos,
-        _: &Head,
-        _: Extent,
-        _: BlockNo,
-        copies: &[BlockNo],
-        _: bool,
-    ) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, asked: &Asked<'_>) -> Option<usize> {
+        let Asked { copies, .. } = *asked;
         if self.prefer { copies.len().checked_sub(1) } else { None }
     }
 

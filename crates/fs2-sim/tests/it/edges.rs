@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use fs2_block::{BlockNo, BlockRange, ConnectionId, Extent, Flags, Nanos, Op, Permille, Request, RequestId};
 use fs2_disk::Scheduler;
-use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::policy::{Asked, Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
 use fs2_engine::{
     Brought, EIO, EngineConfig, Head, Io, IoOp, Log, Standing, Volume, WatermarkState, Watermarks,
 };
@@ -308,7 +308,7 @@ impl Policy for Fetches {
     fn kind(&self) -> PolicyKind {
         PolicyKind::None
     }
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: &Asked<'_>) -> Option<usize> {
         None
     }
     fn read_seen(&mut self, _: &ReadSeen<'_>, _: &dyn Space, _: &mut Log) {}
@@ -536,6 +536,42 @@ fn a_sweep_passes_nobody_over_for_the_place_a_read_would_rather_have() {
         (order(true, 1110, 1200), order(false, 1110, 1200)),
         ([1200, 1303].into(), [1200, 1103].into())
     );
+}
+
+/// 1100 to 1103 have copies from 1300 on.
+#[test]
+fn what_goes_to_the_drive_behind_a_read_is_known_where_all_is_served_as_it_came() {
+    let behind = |scheduler, others: &[(Op, u32)], at_drive: bool| {
+        let mut s = Session::copied(EngineConfig { scheduler, ..config() });
+        s.idle(1000);
+        let probe = Probe::default();
+        let behind = probe.behind.clone();
+        s.volume.set_policy(Box::new(probe));
+        if at_drive {
+            s.submit(Op::Read, at(2900), BLOCK as u64, None);
+            s.dispatch().unwrap();
+        }
+        s.submit(Op::Read, at(1100), BLOCK as u64, None);
+        for &(op, block) in others {
+            s.submit(op, at(block), BLOCK as u64, (op == Op::Write).then_some(&[0; BLOCK]));
+        }
+        // Whichever goes first, it is told of the first that has a copy.
+        while behind.lock().unwrap().is_empty() {
+            s.dispatch().unwrap();
+        }
+        let told = behind.lock().unwrap();
+        told[0].iter().map(|(read, copies)| (read.start(), copies.iter().map(|c| c.0).collect())).collect()
+    };
+    let reads = [(Op::Read, 1103), (Op::Read, 2000)];
+    let known: Vec<(u32, Vec<u32>)> = behind(Scheduler::Fcfs, &reads, false);
+    assert_eq!(known, [(2000, vec![]), (1103, vec![1303])]);
+    assert_eq!(behind(Scheduler::Sptf, &reads, false), []);
+    assert_eq!(behind(Scheduler::Fcfs, &reads, true), [], "the drive has its own order");
+    let write = [reads[0], (Op::Write, 2500), reads[1]];
+    assert_eq!(behind(Scheduler::Fcfs, &write, false), [(1103, vec![1303])], "a write takes the arm away");
+    // As far as it matters.
+    let many: Vec<_> = (0..100).map(|n| (Op::Read, 2000 + n)).collect();
+    assert_eq!(behind(Scheduler::Fcfs, &many, false).len(), 8);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Originals that a policy has read for itself: whoever changes them waits for the read, and voids what it brought.
 
-use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt};
+use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Flags, Nanos, Op, Permille, ReadAt};
 use fs2_block::{Request, RequestId};
-use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::policy::{Asked, Fetch, Place, Policy, PolicyKind, ReadSeen, Space};
 use fs2_engine::{Brought, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Standing, Volume};
 use fs2_sim::replay::{FreeMap, Image};
 
@@ -15,7 +15,7 @@ impl Policy for Asks {
         PolicyKind::None
     }
 
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: &Asked<'_>) -> Option<usize> {
         None
     }
 

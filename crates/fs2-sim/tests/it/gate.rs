@@ -1,8 +1,8 @@
 //! Where copies make reads slower than plain ext2 they are soon read no more, whatever a policy thinks of them.
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, Permille};
+use fs2_block::{BlockRange, Extent, Nanos, Op, Permille};
 use fs2_disk::DriveProfile;
-use fs2_engine::policy::{Fetch, Place, Policy, ReadSeen, Shape, Space};
+use fs2_engine::policy::{Asked, Fetch, Place, Policy, ReadSeen, Shape, Space};
 use fs2_engine::{Brought, Head, Log, Part, PolicyKind};
 use fs2_sim::replay::{Belief, FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
@@ -17,7 +17,7 @@ impl Policy for AlwaysCopies {
     fn kind(&self) -> PolicyKind {
         self.0.kind()
     }
-    fn choose(&mut self, _: Nanos, _: &Head, _: Extent, _: BlockNo, _: &[BlockNo], _: bool) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, _: &Head, _: &Asked<'_>) -> Option<usize> {
         Some(0)
     }
     fn read_came(&mut self, touched: BlockRange) {

@@ -6,6 +6,7 @@
 
 mod admission;
 mod backlog;
+mod chain;
 mod chances;
 mod frontiers;
 mod onward;
@@ -20,11 +21,12 @@ mod trail;
 
 use std::collections::HashSet;
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, SECTOR_BYTES, Sector};
+use fs2_block::{BlockNo, BlockRange, Nanos, SECTOR_BYTES, Sector};
 use fs2_table::Replica;
 
 use self::admission::Admission;
 use self::backlog::Backlog;
+use self::chain::Chain;
 use self::chances::Chances;
 use self::onward::Onward;
 use self::placement::Placement;
@@ -33,7 +35,7 @@ use self::sightings::{Sighting, Sightings};
 use self::slow::SlowPlaces;
 use self::streams::{Stream, Streams, is_read_ahead};
 use self::trail::{Reading, Trails};
-use super::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use super::{Asked, Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use crate::config::COPY_BLOCKS_MAX;
 use crate::head::Head;
 use crate::io::Brought;
@@ -148,6 +150,7 @@ pub struct Fs2 {
     originals_go_on: Chances,
     returns: Returns,
     onward: Onward,
+    chain: Chain,
     /// The last read's first copy, if it had one, and the last read.
     last_copy: Option<Ended>,
     last_original: Option<Ended>,
@@ -191,6 +194,7 @@ impl Fs2 {
             originals_go_on: Chances::new(shape.blocks, 0),
             returns: Returns::new(shape.blocks),
             onward: Onward::new(shape),
+            chain: Chain::default(),
             last_copy: None,
             last_original: None,
             second_room: 0.0,
@@ -406,24 +410,18 @@ impl Policy for Fs2 {
         PolicyKind::Fs2
     }
 
-    /// What a read costs, less what the next one saves if it goes on from there, for copies and original alike, or what later ones do that
-    /// come back, for copies. Where the drive has others to serve, what one of these lies beside; if there is no such place, or copies
+    /// What a read costs, less what the next ones save that go on from there, if it is known which they are, or else if they do, for copies
+    /// and original alike, or what later ones do that come back, for copies. Where the drive has others to serve, what one of these lies beside; if there is no such place, or copies
     /// and original both are, and most requests are among the copies, the nearest copy, unless reads rather go on from the original.
-    fn choose(
-        &mut self,
-        now: Nanos,
-        head: &Head,
-        original: Extent,
-        first: BlockNo,
-        copies: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize> {
+    fn choose(&mut self, now: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
+        let Asked { original, first, copies, only_copies, behind } = *asked;
         let block_bytes = u64::from(self.shape.block_bytes);
         // Of a copy whole blocks are read.
         let whole = original.end().next_multiple_of(block_bytes) - u64::from(first.0) * block_bytes;
         let positioning = head.mean_positioning_ms();
         let going_on = positioning.min(head.plain_read_ms() * GOING_ON);
         self.onward.reckon(head);
+        let known = self.known_ahead(behind, going_on, positioning);
         let slow = !self.without.has(Part::SlowPlaces);
         let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
         let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
@@ -441,11 +439,16 @@ impl Policy for Fs2 {
             let nearest = nearest.filter(|&i| only_copies || self.prefers_copy(first, copies[i]));
             choice = nearest.map(|i| (i, cost(copies[i])));
         } else {
-            let original = plain + self.ahead(first, self.original_goes_on(first), going_on, head);
+            let blocks = (whole / block_bytes) as u32;
+            let ahead = |place: BlockNo, goes_on: f64| match known {
+                true => -self.chain.saves_ms(Ended::after(place, blocks), positioning),
+                false => self.ahead(place, goes_on, going_on, head),
+            };
+            let original = plain + ahead(first, self.original_goes_on(first));
             let mut best = if only_copies { f64::INFINITY } else { original };
             for (i, &copy) in copies.iter().enumerate() {
                 let cost = cost(copy);
-                let ahead = cost + self.ahead(copy, self.goes_on(copy), going_on, head);
+                let ahead = cost + ahead(copy, self.goes_on(copy));
                 if ahead < best {
                     (best, choice) = (ahead, Some((i, cost)));
                 }

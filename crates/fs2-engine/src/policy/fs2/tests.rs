@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::LONG_REST;
-use fs2_block::Op;
+use crate::policy::Behind;
+use fs2_block::{Extent, Op};
 
 /// Everything below 1,000 has a copy, 2,000 blocks further; `twice` has two.
 struct Ground {
@@ -33,6 +34,18 @@ impl Space for Ground {
 }
 
 const BLOCK: u32 = 512;
+
+/// What is chosen where nobody knows what is read next.
+fn choose(
+    policy: &mut Fs2,
+    head: &Head,
+    (original, first): (Extent, BlockNo),
+    copies: &[BlockNo],
+    only_copies: bool,
+) -> Option<usize> {
+    let behind = &Behind::default();
+    policy.choose(Nanos(0), head, &Asked { original, first, copies, only_copies, behind })
+}
 
 /// What the drive has to serve besides, far from all else.
 fn elsewhere() -> (Op, Extent) {
@@ -226,7 +239,7 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_reads_come_back_to_is_read()
             }
             (4..20).for_each(|other| policy.returns.read(BlockRange::at(BlockNo(other), 1), None));
         }
-        policy.choose(Nanos(0), &Head::new(None), original, BlockNo(320), &copies, false)
+        choose(&mut policy, &Head::new(None), (original, BlockNo(320)), &copies, false)
     };
     assert_eq!((chosen(&[]), chosen(&[Part::Returns])), (Some(1), None));
 }
@@ -256,7 +269,7 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_re
         head.goes_beside(others.then_some(elsewhere()).into_iter());
         // The original is somewhat nearer than the copy.
         head.completed(Op::Read, Sector(3_900_000 * 8), 4096, Nanos(0), Nanos::from_millis(1));
-        policy.choose(Nanos(0), &head, original, BlockNo(1_000_000), &[BlockNo(7_000_000)], false)
+        choose(&mut policy, &head, (original, BlockNo(1_000_000)), &[BlockNo(7_000_000)], false)
     };
     let returns = Part::Returns;
     for reads in [false, true] {
@@ -278,12 +291,45 @@ fn going_on_saves_little_where_reads_take_little_without_copies() {
     let mut head = Head::new(None);
     // The head is right before the original, and reads go on from the copy.
     head.completed(Op::Read, Sector(original.sector().0 - 8), 4096, Nanos(0), Nanos::from_millis(1));
-    let mut chosen = |head: &Head| policy.choose(Nanos(0), head, original, BlockNo(320), &copies, false);
+    let mut chosen = |head: &Head| choose(&mut policy, head, (original, BlockNo(320)), &copies, false);
     assert_eq!(chosen(&head), Some(0));
     head.takes_without_copies(2.0);
     assert_eq!(chosen(&head), Some(0), "no more than a positioning");
     head.takes_without_copies(0.5);
     assert_eq!(chosen(&head), None);
+}
+
+/// The head is right before the original; its copy is at 2,320, and 7,000 blocks lie between that and everything else.
+#[test]
+fn a_read_goes_where_those_behind_it_go_on() {
+    let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320)]);
+    let mut head = Head::new(None);
+    head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
+    let chosen = |without: &[Part], known: &[(u32, u32, &[u32])]| {
+        let mut policy = policy().without(without.iter().copied().collect());
+        policy.copies_go_on.learn(BlockNo(2320), false, 1.0);
+        policy.originals_go_on.learn(BlockNo(320), true, 1.0);
+        let mut behind = Behind::default();
+        for &(first, blocks, copies) in known {
+            behind.push(BlockRange::at(BlockNo(first), blocks), copies.iter().map(|&c| BlockNo(c)));
+        }
+        let (first, copies, only_copies) = (BlockNo(320), &copies[..], false);
+        policy.choose(Nanos(0), &head, &Asked { original, first, copies, only_copies, behind: &behind })
+    };
+    assert_eq!(chosen(&[], &[]), None);
+    // The next one has a copy right behind that, and lies elsewhere.
+    let next: (u32, u32, &[u32]) = (900, 2, &[2322]);
+    assert_eq!(chosen(&[], &[next]), Some(0));
+    assert_eq!(chosen(&[Part::Lookahead], &[next]), None);
+    assert_eq!(chosen(&[], &[(900, 2, &[2387])]), None, "too far behind");
+    // It goes on from both: what comes behind it decides.
+    let both: (u32, u32, &[u32]) = (322, 2, &[2322]);
+    assert_eq!(chosen(&[], &[both]), None);
+    assert_eq!(chosen(&[], &[both, (600, 2, &[2324])]), Some(0));
+    // As much is saved where the second is read at home, for then the third goes on.
+    assert_eq!(chosen(&[], &[both, (600, 2, &[2324]), (602, 2, &[])]), None, "the original is nearer");
+    assert_eq!(chosen(&[], &[both, (600, 2, &[2324]), (602, 2, &[2326])]), Some(0));
+    assert_eq!(chosen(&[], &[both, (324, 2, &[2324])]), None, "the original is nearer");
 }
 
 #[test]
@@ -295,7 +341,7 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     let mut policy = policy();
     let mut asked = |policy: &mut Fs2, others: bool, only_copies: bool| {
         head.goes_beside(others.then_some(elsewhere()).into_iter());
-        policy.choose(Nanos(0), &head, original, BlockNo(320), &copies, only_copies)
+        choose(policy, &head, (original, BlockNo(320)), &copies, only_copies)
     };
     // Where it is out of the arm's way a copy is read: the one that costs less.
     assert_eq!(asked(&mut policy, false, true), Some(0));
@@ -346,7 +392,7 @@ fn a_read_goes_where_the_drive_has_to_read_anyway() {
         // The head is right before the original, and one more is at the drive.
         head.completed(Op::Read, Sector(312), 4096, Nanos(0), Nanos::from_millis(1));
         head.goes_beside(beside.iter().map(|&e| (op, e)).chain([elsewhere()]));
-        policy.clone().choose(Nanos(0), &head, original, BlockNo(320), &copies, only_copies)
+        choose(&mut policy.clone(), &head, (original, BlockNo(320)), &copies, only_copies)
     };
     let chosen = |beside: &[Extent]| asked(&policy, Op::Read, beside, false);
     let far = u64::from(READS_AHEAD);
@@ -387,7 +433,7 @@ fn a_copy_where_reads_take_longer_is_not_read() {
     // The head is right before the copy.
     head.completed(Op::Read, Sector(2312), 4096, Nanos(0), Nanos::from_millis(1));
     let mut policy = policy();
-    let chosen = |policy: &mut Fs2| policy.choose(Nanos(0), &head, original, BlockNo(320), &copies, false);
+    let chosen = |policy: &mut Fs2| choose(policy, &head, (original, BlockNo(320)), &copies, false);
     assert_eq!(chosen(&mut policy), Some(0));
     // As long as predicted.
     after(&mut policy, &ground, &[(320, 2, 6)]);

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Sector};
-use fs2_engine::policy::{Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use fs2_block::{BlockNo, BlockRange, Nanos, Sector};
+use fs2_engine::policy::{Asked, Fetch, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use fs2_engine::{Brought, Head, Log, RunId};
 
 use super::area::{Around, Days, NIGHT, reserve, slots};
@@ -207,15 +207,8 @@ impl<P: Planner> Policy for Relayout<P> {
         PolicyKind::None
     }
 
-    fn choose(
-        &mut self,
-        _: Nanos,
-        head: &Head,
-        original: Extent,
-        _: BlockNo,
-        copies: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
+        let Asked { original, copies, only_copies, .. } = *asked;
         if !self.planner.nearest_only() {
             return (!copies.is_empty()).then_some(0);
         }

@@ -12,9 +12,9 @@
 
 use std::collections::BTreeMap;
 
-use fs2_block::{BlockNo, BlockRange, Extent, Nanos, Op, SECTOR_BYTES, Sector};
+use fs2_block::{BlockNo, BlockRange, Nanos, Op, SECTOR_BYTES, Sector};
 use fs2_disk::{Disk, DriveProfile};
-use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Shape, Space};
+use fs2_engine::policy::{Asked, Place, Policy, PolicyKind, ReadSeen, Shape, Space};
 use fs2_engine::{Head, Log};
 use fs2_table::Replica;
 
@@ -81,15 +81,8 @@ impl Policy for SrArray {
         PolicyKind::None
     }
 
-    fn choose(
-        &mut self,
-        now: Nanos,
-        head: &Head,
-        original: Extent,
-        first: BlockNo,
-        copies: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize> {
+    fn choose(&mut self, now: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
+        let Asked { original, first, copies, only_copies, .. } = *asked;
         let bytes = u64::from(self.shape.block_bytes);
         let within = original.offset() - u64::from(first.0) * bytes;
         let cost = |at: u64| head.read_cost_ms(now, Sector(at / SECTOR_BYTES), original.len());

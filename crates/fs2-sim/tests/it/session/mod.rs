@@ -7,7 +7,7 @@ use fs2_block::{
     WriteAt,
 };
 use fs2_engine::offline::{CreateOptions, Devices, ReplicateOptions, create, replicate};
-use fs2_engine::policy::{Place, Policy, PolicyKind, ReadSeen, Space};
+use fs2_engine::policy::{Asked, Place, Policy, PolicyKind, ReadSeen, Space};
 use fs2_engine::{
     AttachOptions, AttachReport, EngineConfig, Head, Io, IoData, IoOp, Log, Outcome, Target, Volume,
 };
@@ -299,6 +299,8 @@ fn bytes(block: u32, blocks: u32) -> (u64, u64) {
     (u64::from(block) * BLOCK as u64, u64::from(blocks) * BLOCK as u64)
 }
 
+type Behind = (BlockRange, Vec<BlockNo>);
+
 type Vacant = (Option<Vec<BlockRange>>, bool);
 
 /// Asks for free space and replicas as policies do, and remembers the answers.
@@ -310,6 +312,8 @@ pub(crate) struct Probe {
     pub(crate) captured: Arc<Mutex<Vec<bool>>>,
     /// Whether a read that has copies went to a drive with others to serve.
     pub(crate) in_company: Arc<Mutex<Vec<bool>>>,
+    /// What went to the drive behind such a read, from the last to the first, with its copies.
+    pub(crate) behind: Arc<Mutex<Vec<Vec<Behind>>>>,
     /// Originals whose copies are rather read.
     pub(crate) rather_copied: Vec<BlockNo>,
     /// Whether reads are served from copies, though originals are as good.
@@ -322,17 +326,11 @@ impl Policy for Probe {
     fn kind(&self) -> PolicyKind {
         PolicyKind::None
     }
-    fn choose(
-        &mut self,
-        _: Nanos,
-        head: &Head,
-        _: Extent,
-        _: BlockNo,
-        _: &[BlockNo],
-        only_copies: bool,
-    ) -> Option<usize> {
+    fn choose(&mut self, _: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
         self.in_company.lock().unwrap().push(head.in_company());
-        (self.reads_copies || only_copies).then_some(0)
+        let behind = asked.behind.backwards().map(|(read, copies)| (read, copies.to_vec()));
+        self.behind.lock().unwrap().push(behind.collect());
+        (self.reads_copies || asked.only_copies).then_some(0)
     }
     fn prefers_copy(&self, first: BlockNo, _: BlockNo) -> bool {
         self.rather_copied.contains(&first)
