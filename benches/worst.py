@@ -9,9 +9,9 @@ Of each pair and run: the mean response of all requests and of reads, and the 99
 behind copies, in per cent of `none`'s. What such a figure is worth, `none` says beside itself: its cells that differ in `space` alone,
 which it makes no use of, have the volume's table elsewhere and so another rotation at each access. A crowd of
 clients differs by more: whoever comes a little later makes another order. So `--again N` replays each pair that is above a target (1 % of a
-mean, 2 % of the 99th percentile) with N other seeds and shows the mean of the N differences and its standard error; a seed draws the mismatched drive and the free blocks that no
-listing says, and where neither is drawn every seed is the same. Only Python's own library
-is needed.
+mean, 2 % of the 99th percentile) with N other seeds and shows the mean of the N differences and its standard error. A seed draws the mismatched
+drive and the free blocks that no listing says; and it caps think time elsewhere, between 97 and 103 ms, so that requests find the platter at
+another angle where nothing is drawn. Only Python's own library is needed.
 """
 import argparse
 import json
@@ -42,10 +42,11 @@ def more(none, ours):
 
 
 def replay(a, traces, options, policy, seed):
-    """The runs of one cell with another seed."""
+    """The runs of one cell with another seed, and another cap of think time."""
     trace = traces[options["trace"]]
     at = a.sweep.parent
     command = [a.program, "run", *(at / f for f in trace["files"]), "--json", "--policy", policy, "--seed", str(seed)]
+    command += ["--think", f"5ms,{97000 + 1373 * seed % 6000}us"]
     for key, value in options.items():
         if key == "free-map" or key == "drive" and value.endswith(".toml"):
             value = at / value
