@@ -108,8 +108,8 @@ fn closes_where_copies_are_slower(belief: Belief) {
     // Read in the order of the originals, it does harm: for less than a second and three tenths of what was gained.
     let first = run(&mut gated, &ascending);
     let gate = gated.volume().replica_gate().expect("the drive turns");
-    assert_eq!(gate.closings, 1);
-    assert!((4096 - READS..4096 - READS + 700).contains(&gate.closed_for), "{gate:?}");
+    // Reads in this order take 0.2 ms, so that it is closed for some three hundred at first, and then for twice as many.
+    assert!((2..=4).contains(&gate.closings), "{gate:?}");
     let lost = (first - plain) * READS as f64;
     let allowed = 1000.0 + (without - with) * READS as f64 * 0.3;
     assert!((700.0..allowed).contains(&lost), "{first} ms beside {plain}, {lost} ms in all");
