@@ -275,6 +275,12 @@ impl Liveness {
         }
     }
 
+    /// `range` leaves F though nobody wrote it: copies there fail. Nothing brings it back but a write and a discard after that.
+    pub fn withdraw(&mut self, range: BlockRange) {
+        self.free_count -= self.free.remove_range(range.start()..range.end());
+        self.orphaned.insert_range(range.start()..range.end());
+    }
+
     /// The connection is gone: no discard over it can come any more.
     pub fn connection_gone(&mut self, connection: ConnectionId) {
         if let Some(set) = self.written.remove(&connection) {

@@ -441,16 +441,25 @@ impl Volume {
         }
         let home = self.home.as_ref()?;
         let (generation, volume_id) = (home.generation, home.volume_id);
+        // Onwards from the last: one that cannot be written keeps no other from it, and is tried again in the next round.
+        let Some(page) = self.table.next_dirty_page(self.page_written) else {
+            self.table_round_ends(now);
+            return None;
+        };
         // Pages written in a session are not trusted by the next: only a clean detach flags them.
-        let page = self.table.next_dirty_page(None)?;
         let encoded = self.table.encode_page(page, generation, volume_id, false);
         self.table.mark_written(page, &encoded);
-        if self.table.dirty_pages() == 0 {
-            self.looked_below = None;
-            self.next_table_flush = now + self.config.table_flush_every;
+        self.page_written = Some(page);
+        if self.table.next_dirty_page(Some(page)).is_none() {
+            self.table_round_ends(now);
         }
         let offset = self.home.as_ref()?.geometry.page_offset(page);
         self.table_write(now, offset, &encoded.bytes[..], || Purpose::TablePage { page })
+    }
+
+    fn table_round_ends(&mut self, now: Nanos) {
+        (self.page_written, self.looked_below) = (None, None);
+        self.next_table_flush = now + self.config.table_flush_every;
     }
 
     pub(super) fn has_looked_below(&self, now: Nanos) -> bool {
@@ -459,6 +468,9 @@ impl Volume {
 
     /// Reads the superblock, to see whether it is still what clients wrote last.
     pub(super) fn look_below(&mut self, now: Nanos) -> Option<Io> {
+        if now < self.next_look {
+            return None;
+        }
         let extent = self.live.as_ref()?.layout().superblock_extent();
         let wide = self.widened(extent);
         if !self.untouched(wide, false) {

@@ -380,6 +380,7 @@ impl Volume {
         if outcome.result.is_err() {
             self.stats.replica_errors += 1;
             self.table.remove_by_replica(range);
+            self.withdraw(range);
             return false;
         }
         if self.planted(Plant::ReplicaNotHashed) {
@@ -440,9 +441,11 @@ impl Volume {
         let void_before = self.stats.copies_void;
         if let Err(errno) = result {
             self.stats.copy_errors += 1;
-            self.vacated.add(job.target);
-            if errno == ENOSPC {
+            if matches!(errno, ENOSPC | EDQUOT) {
+                self.vacated.add(job.target);
                 self.copies_off = true;
+            } else {
+                self.withdraw(job.target);
             }
             return;
         }
@@ -474,6 +477,14 @@ impl Volume {
         }
         if !outdated.is_empty() {
             self.policy.outdated(&outdated);
+        }
+    }
+
+    /// The device fails in `range`, where no replica is: nothing is copied there any more in this session. The next place would be
+    /// the same one, and whoever reads would wait for it to fail again.
+    fn withdraw(&mut self, range: BlockRange) {
+        if let Some(live) = &mut self.live {
+            live.withdraw(range);
         }
     }
 
@@ -568,7 +579,11 @@ impl Volume {
         }
         let Some(live) = &self.live else { return };
         self.looked_below = outcome.result.is_ok().then_some(now);
-        if outcome.result.is_ok() && outcome.brought.bytes() != &live.superblock()[..] {
+        if outcome.result.is_err() {
+            // What wants to know asks again with the next round, not at once and for ever.
+            self.next_look = now + self.config.table_flush_every;
+            self.next_table_flush = self.next_look;
+        } else if outcome.brought.bytes() != &live.superblock()[..] {
             self.freeze(Freeze::ForeignWriter, true);
         }
     }

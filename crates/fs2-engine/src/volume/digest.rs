@@ -33,7 +33,8 @@ impl Volume {
         debug(&(&self.flush_waiting, &self.late_discards, &self.groups_wanted), h);
         debug(&(&self.punches, &self.alarm, &self.sweep_after, &self.detach), h);
         self.log.digest(h);
-        (self.looked_below, self.next_table_flush, self.last_activity).hash(h);
+        (self.looked_below, self.next_look, self.next_table_flush, self.page_written).hash(h);
+        self.last_activity.hash(h);
         if !self.policy.eager() {
             self.patience.hash(h);
         }

@@ -156,7 +156,11 @@ pub struct Volume {
     beside: bool,
     /// When the superblock was last found to be what clients wrote.
     looked_below: Option<Nanos>,
+    /// When that may be tried again, where it could not be read.
+    next_look: Nanos,
     next_table_flush: Nanos,
+    /// The page that was written last in this round.
+    page_written: Option<u32>,
     last_activity: Nanos,
     patience: Patience,
     pauses: Pauses,

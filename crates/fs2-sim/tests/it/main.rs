@@ -2,6 +2,7 @@
 
 mod allocation;
 mod backups;
+mod bad_sectors;
 mod baselines;
 mod beside;
 mod control;

@@ -176,19 +176,21 @@ fn failures_are_counted_and_stop_what_they_must() {
     let mut s = Session::plain(config());
     s.copying_to(1300).idle(1000);
     s.fail = |io| {
-        let copy = matches!(io.op, IoOp::Write { .. }) && io.extent.offset() == 1300 * BLOCK as u64;
+        let copy = matches!(io.op, IoOp::Write { .. })
+            && (1300..1310).contains(&(io.extent.offset() / BLOCK as u64));
         copy.then_some(EIO)
     };
     s.value(1100);
-    s.idle(1000).value(1101);
+    s.idle(1000).copying_to(1301).value(1101);
     s.idle(1000);
     assert_eq!((s.volume.stats().copy_errors, s.replicas()), (2, vec![]));
     // No space below: no more copies in this session.
     s.fail = |io| {
-        let copy = matches!(io.op, IoOp::Write { .. }) && io.extent.offset() == 1300 * BLOCK as u64;
+        let copy = matches!(io.op, IoOp::Write { .. })
+            && (1300..1310).contains(&(io.extent.offset() / BLOCK as u64));
         copy.then_some(ENOSPC)
     };
-    s.value(1102);
+    s.copying_to(1302).value(1102);
     s.idle(1000);
     assert_eq!(s.volume.stats().copy_errors, 3);
     s.fail = |_| None;
