@@ -135,6 +135,9 @@ pub enum Damage {
     /// Its checksum holds but no one who follows the format wrote it.
     #[error("against the format: {0}")]
     Malformed(&'static str),
+    /// The device failed there.
+    #[error("cannot be read")]
+    Unread,
 }
 
 /// Why a mark that is there is not trusted.
@@ -200,6 +203,21 @@ impl Recovered {
             Err(Damage::Version(version)) => Some(*version),
             _ => None,
         })
+    }
+
+    /// The same of a slot that could not be read, where what was handed in for it is no header.
+    #[must_use]
+    pub fn unread(mut self, slot: usize) -> Recovered {
+        self.report.slots[slot] = Err(Damage::Unread);
+        if self.report.mark_refused.is_some() {
+            self.report.mark_refused = Some(MarkRefused::OtherDamaged(Damage::Unread));
+        }
+        self
+    }
+
+    /// The slot that could not be read: it may hold a header with a higher generation than the one that counts.
+    pub fn unread_slot(&self) -> Option<usize> {
+        (0..2).find(|&slot| self.report.slots[slot] == Err(Damage::Unread))
     }
 }
 

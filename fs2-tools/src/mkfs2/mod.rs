@@ -294,8 +294,11 @@ pub(crate) fn half_done(e: OfflineError, device: &Path, table: Option<&Path>, ch
     }
     let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
     let mut refusal = Refusal::of(e, device, table);
-    if half && refusal.next.is_none() {
-        refusal.next = Some(format!("once it can be read and written: {check}"));
+    if half {
+        refusal.next = Some(match refusal.next {
+            Some(first) => format!("{first}, then: {check}"),
+            None => format!("once it can be read and written: {check}"),
+        });
     }
     refusal
 }

@@ -207,7 +207,7 @@ fn groups_of(layout: &Layout, blocks: &[BlockRange]) -> Vec<u32> {
 /// The first header of a table, in slot 0.
 fn fresh(place: &Place, volume_id: u64) -> Stands {
     let geometry = place.geometry;
-    Stands { header: Header::new(volume_id, geometry.block_size, geometry.pages()), slot: 0 }
+    Stands { header: Header::new(volume_id, geometry.block_size, geometry.pages()), slot: 0, unread: None }
 }
 
 fn create_apart(

@@ -133,8 +133,14 @@ pub fn unmark(devices: &mut Devices<'_>) -> Result<Option<Unmarked>, OfflineErro
     // Also one that does not fit its place: a session would look at the mark all the same.
     let Some(header) = found.header.clone() else { return Ok(None) };
     refuse_other_volume(devices, &found, &layout)?;
-    let mut stands = Stands { header, slot: found.slot };
-    let Some(mark) = stands.header.mark.clone() else { return Ok(None) };
+    let mut stands = Stands { header, slot: found.slot, unread: found.unread_slot() };
+    let Some(mark) = stands.header.mark.clone() else {
+        if stands.unread.is_some() {
+            // What is refused for a slot that cannot be read may be believed once it can be.
+            stands.erase_mark(&place, devices)?;
+        }
+        return Ok(None);
+    };
     let sums = match Stands::of(&found, &place) {
         Ok(stands) => marked_sums(devices, &place, &stands, &layout),
         Err(e) => Err(e.to_string()),

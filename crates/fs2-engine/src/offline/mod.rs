@@ -41,6 +41,8 @@ use fs2_block::{BlockNo, WriteAt};
 use fs2_ext2::Problem;
 use fs2_table::FORMAT_VERSION;
 
+use crate::io::EIO;
+
 pub use check::{CheckOptions, CheckReport, check};
 pub use create::{CreateOptions, Created, create, table_bytes};
 pub use mark::{Look, MarkFound, Unmarked, look, mark_again, unmark};
@@ -189,6 +191,32 @@ pub enum OfflineError {
     Newer(u32),
 }
 
+/// Whether an error says that the device fails there. A disk's bad sector is ENODATA to who reads it past the page cache.
+fn is_medium(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(EIO | ENODATA | EILSEQ))
+}
+
+const ENODATA: i32 = 61;
+const EILSEQ: i32 = 84;
+
+/// What helps where the device could not read or write what `what` names, as far as something does: e2fsck gives a bad block to no file any
+/// more, the table's neither. It takes the superblock and the descriptors from a copy, where it is told of one.
+pub fn medium_remedy(what: &str, e: &io::Error, device: &str) -> Option<String> {
+    let fails = "the device fails there, its kernel's log says how";
+    // What can be read and not written is found only by writing it.
+    let test = if ["writing", "zeroing", "scrubbing", "copying"].iter().any(|w| what.starts_with(w)) {
+        "-c -c"
+    } else {
+        "-c"
+    };
+    is_medium(e).then(|| match what.contains("superblock") || what.contains("descriptors") {
+        true => format!(
+            "{fails}; e2fsck -b BLOCK -B BYTES {device} takes a copy of it (mke2fs -n {device} writes nothing and tells where such are)"
+        ),
+        false => format!("{fails}; to leave bad sectors of a disk out: e2fsck -f {test} -y {device}"),
+    })
+}
+
 impl OfflineError {
     fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> OfflineError {
         let what = what.into();
@@ -200,6 +228,9 @@ impl OfflineError {
     pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
         let table = table.map_or(String::new(), |path| format!(" --table {path}"));
         Some(match self {
+            OfflineError::Io { what, source } | OfflineError::Volume(Problem::Io { what, source }) => {
+                return medium_remedy(what, source, device);
+            }
             OfflineError::Volume(Problem::NotExt2) => {
                 format!("check the path; to make an ext2 volume (this erases it): mke2fs -t ext2 {device}")
             }

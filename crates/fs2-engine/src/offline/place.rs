@@ -7,6 +7,7 @@ use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, 
 use super::undo::other_volume;
 use super::{Devices, OfflineError, Phase, Progress};
 use crate::backups;
+use crate::volume::UNREAD_JUMP;
 
 /// The largest single read or write, in bytes.
 pub(super) const IO_BYTES: usize = 1 << 20;
@@ -177,9 +178,15 @@ impl Place {
 
     /// What the two header slots hold.
     pub(super) fn slots(&self, dev: &mut dyn ReadAt) -> Result<Recovered, OfflineError> {
-        let [a, b] = [0, 1].map(|slot| self.geometry.header_slot_offset(slot));
-        let (a, b) = (self.read(&mut *dev, a, PAGE_BYTES)?, self.read(dev, b, PAGE_BYTES)?);
-        let found = Header::recover(&a, &b);
+        let none = [0xff; PAGE_BYTES];
+        let read =
+            [0, 1].map(|slot| self.read(&mut *dev, self.geometry.header_slot_offset(slot), PAGE_BYTES));
+        // As a session has it: one that cannot be read counts as damaged, and is what is written first.
+        let found = match read {
+            [Err(OfflineError::Io { .. }), Ok(b)] => Header::recover(&none, &b).unread(0),
+            [Ok(a), Err(OfflineError::Io { .. })] => Header::recover(&a, &none).unread(1),
+            [a, b] => Header::recover(&a?, &b?),
+        };
         // Another version is refused, not guessed at, in whichever slot it is.
         match found.other_version() {
             Some(version) => Err(OfflineError::Newer(version)),
@@ -210,6 +217,8 @@ pub(super) fn not_ours() -> Problem {
 pub(super) struct Stands {
     pub(super) header: Header,
     pub(super) slot: usize,
+    /// This slot could not be read: what is written there has a generation that is higher than any it may hold.
+    pub(super) unread: Option<usize>,
 }
 
 impl Stands {
@@ -227,7 +236,7 @@ impl Stands {
                 place.geometry.block_size.bytes(),
             )));
         }
-        Ok(Stands { header, slot: found.slot })
+        Ok(Stands { header, slot: found.slot, unread: found.unread_slot() })
     }
 
     fn write_next(
@@ -236,10 +245,11 @@ impl Stands {
         devices: &mut Devices<'_>,
         mark: Option<Box<Mark>>,
     ) -> Result<(), OfflineError> {
-        let (header, slot) = (self.header.next(mark), 1 - self.slot);
+        let (mut header, slot) = (self.header.next(mark), 1 - self.slot);
+        header.generation += if self.unread == Some(slot) { UNREAD_JUMP } else { 0 };
         place.write(devices, place.geometry.header_slot_offset(slot), &header.encode())?;
         devices.flush()?;
-        *self = Stands { header, slot };
+        (self.header, self.slot) = (header, slot);
         Ok(())
     }
 
@@ -265,7 +275,12 @@ impl Stands {
         devices.flush()?;
         let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes(), &copies);
         let mark = Mark { token, bitmap_checksums_hash: sums.hash(self.header.volume_id) };
-        self.write_next(place, devices, Some(Box::new(mark)))
+        self.write_next(place, devices, Some(Box::new(mark)))?;
+        if let Some(slot) = self.unread {
+            // A drive may mend what it is given anew. Where it does not, no session believes a mark beside it.
+            place.read(devices.home(), place.geometry.header_slot_offset(slot), PAGE_BYTES)?;
+        }
+        Ok(())
     }
 }
 

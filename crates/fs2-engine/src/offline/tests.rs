@@ -1,5 +1,6 @@
 //! On an image made by hand, in memory. What e2fsck says of it all is asked in fs2-tools' tests.
 
+mod bad_sectors;
 mod checked;
 mod others;
 
@@ -7,7 +8,7 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, Permille, ReadAt, WriteAt};
 use fs2_ext2::{Layout, Liveness, Problem, TableFile};
-use fs2_table::{Replica, Trust, content_hash};
+use fs2_table::{Header, Replica, Trust, content_hash};
 
 use super::check::Fix;
 use super::place::{Place, Stands};

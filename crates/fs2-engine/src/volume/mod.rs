@@ -53,6 +53,7 @@ pub use detach::DetachReport;
 pub use hand_over::HandOver;
 pub use inactive::Inactive;
 pub(crate) use inactive::NO_MARK;
+pub(crate) use recovery::UNREAD_JUMP;
 
 use crate::config::{EngineConfig, LONG_REST};
 use crate::head::Head;

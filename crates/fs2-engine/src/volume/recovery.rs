@@ -13,7 +13,10 @@ use crate::config::EngineConfig;
 use crate::offline::other_volume;
 
 /// More than the generations of two headers are ever apart: each try to write one takes one.
-const UNREAD_JUMP: u64 = 1 << 10;
+pub(crate) const UNREAD_JUMP: u64 = 1 << 10;
+
+/// Pages that cannot be read of one read of the table; behind them the rest of it is given up. A guess: a bad sector or two, not a bad disk.
+const UNREAD_PAGES_MAX: u32 = 4;
 
 /// Bytes of one read of the table: with the pieces that indirect blocks cut it into, less than a read for each MiB.
 const READ_BYTES: usize = 2 << 20;
@@ -100,14 +103,13 @@ impl Volume {
             return Err(damaged("it is too small for a header".into()));
         }
         // One that cannot be read counts as damaged, and is what an erasure overwrites first.
-        let (a, b) = match [0, 1].map(|s| read_file(backings.home(), &home, slot(s), page)) {
+        let found = match [0, 1].map(|s| read_file(backings.home(), &home, slot(s), page)) {
             [Err(e), Err(_)] => return Err(NotFound::Unread(e)),
-            [a, b] => {
-                home.jump = if a.is_err() || b.is_err() { UNREAD_JUMP } else { 0 };
-                (a.unwrap_or(vec![0xff; page]), b.unwrap_or(vec![0xff; page]))
-            }
+            [Err(_), Ok(b)] => Header::recover(&vec![0xff; page], &b).unread(0),
+            [Ok(a), Err(_)] => Header::recover(&a, &vec![0xff; page]).unread(1),
+            [Ok(a), Ok(b)] => Header::recover(&a, &b),
         };
-        let found = Header::recover(&a, &b);
+        home.jump = if found.unread_slot().is_some() { UNREAD_JUMP } else { 0 };
         // Nothing of it is touched, its mark not either: how one is erased in that format is not known. That program
         // compares its mark with the superblock, which every mount changes.
         if let Some(version) = found.other_version() {
@@ -126,9 +128,7 @@ impl Volume {
         // A file that grew since has pages nobody emptied: those of the header count.
         home.pages = header.pages;
         (home.volume_id, home.generation, home.slot) = (header.volume_id, header.generation, found.slot);
-        // What was read there, that is.
-        let foreign = found.report.slots[1 - found.slot] == Err(fs2_table::Damage::NotAHeader);
-        home.sole = foreign && home.jump == 0;
+        home.sole = found.report.slots[1 - found.slot] == Err(fs2_table::Damage::NotAHeader);
         Ok(Found { home, header, file })
     }
 
@@ -173,9 +173,22 @@ impl Volume {
         while page < pages {
             let n = (pages - page).min((READ_BYTES / fs2_table::PAGE_BYTES) as u32);
             let len = n as usize * fs2_table::PAGE_BYTES;
-            // An unreadable stretch costs its entries, nothing else.
-            if let Ok(bytes) = read_file(backings.home(), home, home.geometry.page_offset(page), len) {
-                recovery.feed(page, &bytes);
+            match read_file(backings.home(), home, home.geometry.page_offset(page), len) {
+                Ok(bytes) => recovery.feed(page, &bytes),
+                // Page by page: one that cannot be read costs its own entries only. Each of them takes a drive seconds, and somebody waits.
+                Err(_) => {
+                    let mut failed = 0;
+                    for page in page..page + n {
+                        let at = home.geometry.page_offset(page);
+                        match read_file(backings.home(), home, at, fs2_table::PAGE_BYTES) {
+                            Ok(bytes) => recovery.feed(page, &bytes),
+                            Err(_) => failed += 1,
+                        }
+                        if failed == UNREAD_PAGES_MAX {
+                            break;
+                        }
+                    }
+                }
             }
             page += n;
         }

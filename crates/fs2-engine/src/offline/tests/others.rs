@@ -13,7 +13,7 @@ fn another_volumes_table_is_left_alone_whether_or_not_it_fits() {
     create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
     let layout = Layout::read(&mut image).unwrap();
     let place = Place::apart(table.len() as u64, &layout);
-    let Stands { header, slot } = Stands::of(&place.slots(&mut table).unwrap(), &place).unwrap();
+    let Stands { header, slot, .. } = Stands::of(&place.slots(&mut table).unwrap(), &place).unwrap();
     for (size, marked, uuid) in [(4096, true, 0xFF), (1024, true, 0xFF), (4096, false, 0)] {
         let (mut table, mut header) = (table.clone(), header.clone());
         header.block_size = fs2_block::BlockSize::new(size).unwrap();
