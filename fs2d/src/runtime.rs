@@ -170,7 +170,24 @@ fn since(file: &Path, now: &Stamp) -> Since {
         (StampOf::Device { diskseq: then, .. }, StampOf::Device { diskseq: now, .. }) if then != now => {
             Since::OtherDisk
         }
+        // That one is gone, and this one has its number: a copy of an image, say. Nothing is known of it.
+        (StampOf::File { made_ns: then, .. }, StampOf::File { made_ns: now, .. })
+            if then != now && then.min(now) != 0 =>
+        {
+            Since::Unknown
+        }
+        // As an FS2 noted it that did not look when a file was made.
+        (then @ StampOf::File { made_ns: 0, .. }, now) if then == without_made(now) => Since::Same,
         _ => Since::Written,
+    }
+}
+
+fn without_made(of: StampOf) -> StampOf {
+    match of {
+        StampOf::File { dev, ino, size, ctime_ns, mtime_ns, .. } => {
+            StampOf::File { dev, ino, size, ctime_ns, mtime_ns, made_ns: 0 }
+        }
+        device => device,
     }
 }
 
@@ -395,6 +412,29 @@ mod tests {
             assert!(keep(&file, &now).is_err() && since(&file, &now) == Since::Written, "{before:?}");
             std::fs::remove_dir(&in_the_way).unwrap();
         }
+    }
+
+    /// On ext4 and xfs the next file often has the number of the last that was deleted: a copy of an image was taken for that one, written
+    /// by others, and lost its mark.
+    #[test]
+    fn another_file_of_the_same_number_is_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file-1-2.stamp");
+        let stamp = |size: u64, made: &str| {
+            let line = format!("stamp1 boot=a kind=file dev=1 ino=2 size={size} ctime_ns=4 mtime_ns=5{made}");
+            Stamp::parse(&line).unwrap()
+        };
+        keep(&file, &stamp(3, " made_ns=9")).unwrap();
+        let said =
+            [(3, " made_ns=9"), (4, " made_ns=9"), (3, " made_ns=8"), (4, " made_ns=8"), (3, ""), (4, "")];
+        let said = said.map(|(size, made)| since(&file, &stamp(size, made)));
+        use Since::{Same, Unknown, Written};
+        assert_eq!(said, [Same, Written, Unknown, Unknown, Written, Written]);
+        // What an FS2 of before has kept does not say when it was made.
+        keep(&file, &stamp(3, "")).unwrap();
+        let said =
+            [(3, " made_ns=9"), (4, " made_ns=9")].map(|(size, made)| since(&file, &stamp(size, made)));
+        assert_eq!(said, [Same, Written]);
     }
 
     #[test]

@@ -235,9 +235,10 @@ impl FileStore {
         }
         if self.size > 0 {
             let mut probe = AlignedBuf::zeroed(align);
-            // At the last block: a first block read ahead by whoever looked at it says nothing.
-            sys::pread_exact(&self.file, self.size - align as u64, &mut probe, align)
-                .map_err(|_| "a direct read fails")?;
+            sys::reads_somewhere(self.size, align as u64, |at| {
+                sys::pread_exact(&self.file, at, &mut probe, align)
+            })
+            .map_err(|_| "a direct read fails")?;
         }
         (self.align, self.memory_align) = (align, memory);
         Ok(())

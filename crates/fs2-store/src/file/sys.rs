@@ -142,6 +142,26 @@ pub(super) fn direct_alignment(file: &File) -> Option<(u32, u32)> {
     (out.stx_mask & libc::STATX_DIOALIGN != 0).then_some((out.stx_dio_offset_align, out.stx_dio_mem_align))
 }
 
+/// Tries a read at the last block: a first block read ahead by whoever looked at it says nothing. A sector there that is bad says nothing
+/// either, and others are tried.
+pub(super) fn reads_somewhere(
+    size: u64,
+    align: u64,
+    mut read: impl FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let quarter = |n: u64| size / 4 * n / align * align;
+    let mut failed = None;
+    for at in [size - align, quarter(3), quarter(2), quarter(1)] {
+        match read(at) {
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::ENODATA | libc::EILSEQ)) => {
+                failed = Some(e)
+            }
+            done => return done,
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
 /// Reads until `buf` is full. `granule` is what a direct file's offsets are multiples of, 1 otherwise.
 pub(super) fn pread_exact(
     file: &File,
@@ -339,8 +359,13 @@ pub(super) fn identity_of(file: &File) -> io::Result<String> {
     if m.rdev() != 0 {
         return Ok(format!("dev-{}-{}", m.rdev(), diskseq(file)));
     }
+    Ok(format!("file-{}-{}-{}", m.dev(), m.ino(), made_ns(&m)))
+}
+
+/// When a file was made, nanoseconds since 1970; 0 where its file system does not say.
+fn made_ns(m: &fs::Metadata) -> u64 {
     let made = m.created().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-    Ok(format!("file-{}-{}-{}", m.dev(), m.ino(), made.map_or(0, |d| d.as_nanos())))
+    made.and_then(|d| u64::try_from(d.as_nanos()).ok()).unwrap_or(0)
 }
 
 /// What a foreign writer would move.
@@ -354,6 +379,7 @@ pub(super) fn stamp_of(file: &File, is_device: bool) -> Option<StampOf> {
             size: m.size(),
             ctime_ns: ns(m.ctime(), m.ctime_nsec()),
             mtime_ns: ns(m.mtime(), m.mtime_nsec()),
+            made_ns: made_ns(&m),
         });
     }
     // With iostats off the counters stand still: no stamp rather than one that never differs.
@@ -428,5 +454,31 @@ mod tests {
         assert_eq!(depths.map(|d| d.unwrap_or(0)), [32, 32, 1, 32, 32, 1, 32, 1]);
         let unsaid = ["vda", "vda/vda1", "odd", "dm-4", "none"].map(|d| queue_depth(&at(d)));
         assert_eq!(unsaid, [None; 5]);
+    }
+
+    #[test]
+    fn a_bad_sector_does_not_say_that_direct_reads_fail() {
+        let error = |errno| Err(io::Error::from_raw_os_error(errno));
+        let mut read = Vec::new();
+        // Past the page cache the kernel calls a bad sector ENODATA.
+        let found = reads_somewhere(1 << 20, 512, |at| {
+            read.push(at);
+            if at == (1 << 20) - 512 { error(libc::ENODATA) } else { Ok(()) }
+        });
+        assert!(found.is_ok());
+        assert_eq!(read, [(1 << 20) - 512, 768 << 10]);
+        assert!(
+            reads_somewhere(4096, 4096, |at| {
+                assert_eq!(at, 0);
+                error(libc::EIO)
+            })
+            .is_err()
+        );
+        let mut tries = 0;
+        let refused = reads_somewhere(1 << 20, 512, |_| {
+            tries += 1;
+            error(libc::EINVAL)
+        });
+        assert!(refused.is_err() && tries == 1);
     }
 }
