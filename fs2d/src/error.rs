@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use fs2_control::quoted;
 use fs2_engine::AttachError;
-use fs2_engine::offline::medium_remedy;
+use fs2_engine::offline::below_remedy;
 use fs2_ext2::Problem;
 
 /// Only where there is nothing that a new file system would destroy.
@@ -24,8 +24,7 @@ fn how_to_begin(device: &str, source: &AttachError) -> String {
             "; check the path, and restore what it held; a new volume of an image is made by truncate -s SIZE {quoted} and mke2fs -t ext2 {quoted}"
         ),
         AttachError::Io { what, source } => {
-            let remedy = medium_remedy(what, source, &quoted);
-            remedy.map_or(String::new(), |remedy| format!("; {remedy}, then: chkfs2 -f -p {quoted}"))
+            below_remedy(what, source, &quoted, None).map_or(String::new(), |remedy| format!("; {remedy}"))
         }
         _ => String::new(),
     }

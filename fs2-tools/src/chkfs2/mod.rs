@@ -246,11 +246,7 @@ impl<'a> Session<'a> {
             | OfflineError::Newer(_) => OPERATIONAL,
             _ => UNCORRECTED,
         };
-        let fails = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
         let mut refusal = Refusal::of(e, &self.args.device, self.args.table.as_deref());
-        if fails && let Some(next) = &mut refusal.next {
-            *next += &format!(", then: {}", self.again("-f -p"));
-        }
         if self.args.no && refusal.next.is_none() {
             refusal.next = Some(format!("to correct it: {}", self.again("-p")));
         }

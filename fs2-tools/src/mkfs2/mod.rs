@@ -293,12 +293,12 @@ pub(crate) fn half_done(e: OfflineError, device: &Path, table: Option<&Path>, ch
         return Refusal { what, next: Some(format!("to go on: {check}")) };
     }
     let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
+    let leaves_out = e.leaves_out(&quoted(device));
     let mut refusal = Refusal::of(e, device, table);
     if half {
-        refusal.next = Some(match refusal.next {
-            Some(first) => format!("{first}, then: {check}"),
-            None => format!("once it can be read and written: {check}"),
-        });
+        let how =
+            leaves_out.map_or(String::new(), |command| format!(" (bad sectors are left out by: {command})"));
+        refusal.next = Some(format!("once it can be read and written{how}: {check}"));
     }
     refusal
 }

@@ -41,7 +41,7 @@ use fs2_block::{BlockNo, WriteAt};
 use fs2_ext2::Problem;
 use fs2_table::FORMAT_VERSION;
 
-use crate::io::EIO;
+use crate::io::{EDQUOT, EIO, ENOSPC};
 
 pub use check::{CheckOptions, CheckReport, check};
 pub use create::{CreateOptions, Created, create, table_bytes};
@@ -191,30 +191,38 @@ pub enum OfflineError {
     Newer(u32),
 }
 
+const ENODATA: i32 = 61;
+const EILSEQ: i32 = 84;
+
 /// Whether an error says that the device fails there. A disk's bad sector is ENODATA to who reads it past the page cache.
 fn is_medium(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(EIO | ENODATA | EILSEQ))
 }
 
-const ENODATA: i32 = 61;
-const EILSEQ: i32 = 84;
-
-/// What helps where the device could not read or write what `what` names, as far as something does: e2fsck gives a bad block to no file any
-/// more, the table's neither. It takes the superblock and the descriptors from a copy, where it is told of one.
-pub fn medium_remedy(what: &str, e: &io::Error, device: &str) -> Option<String> {
-    let fails = "the device fails there, its kernel's log says how";
+/// The command by which e2fsck finds blocks that fail as `what` did, and gives them to no file any more, the table's neither.
+fn leave_out(what: &str, device: &str) -> String {
     // What can be read and not written is found only by writing it.
-    let test = if ["writing", "zeroing", "scrubbing", "copying"].iter().any(|w| what.starts_with(w)) {
-        "-c -c"
-    } else {
-        "-c"
-    };
-    is_medium(e).then(|| match what.contains("superblock") || what.contains("descriptors") {
-        true => format!(
-            "{fails}; e2fsck -b BLOCK -B BYTES {device} takes a copy of it (mke2fs -n {device} writes nothing and tells where such are)"
-        ),
-        false => format!("{fails}; to leave bad sectors of a disk out: e2fsck -f {test} -y {device}"),
-    })
+    let writes = ["writing", "zeroing", "scrubbing", "copying"].iter().any(|w| what.starts_with(w));
+    format!("e2fsck -f {} -y {device}", if writes { "-c -c" } else { "-c" })
+}
+
+/// What helps where `what` could not be read or written, as far as something does.
+pub fn below_remedy(what: &str, e: &io::Error, device: &str, table: Option<&str>) -> Option<String> {
+    let table = table.map_or(String::new(), |path| format!(" --table {path}"));
+    let check = format!("chkfs2 -f -p{table} {device}");
+    let fails = "the device fails there, its kernel's log says how";
+    match e.raw_os_error() {
+        Some(ENOSPC | EDQUOT) => Some(format!("make room in the file system that holds it, then: {check}")),
+        _ if !is_medium(e) => None,
+        // No program mends these in place: what e2fsck takes from a copy of them it cannot write.
+        _ if what.contains("superblock") || what.contains("descriptors") => Some(format!(
+            "{fails}; copy what can be read to another disk (ddrescue), and check that: chkfs2 says how its superblock is had back"
+        )),
+        _ => Some(format!(
+            "{fails}; to leave bad sectors of a disk out: {}, then: {check}",
+            leave_out(what, device)
+        )),
+    }
 }
 
 impl OfflineError {
@@ -223,13 +231,24 @@ impl OfflineError {
         move |source| OfflineError::Io { what, source }
     }
 
+    /// The command that leaves out of use what the device fails at, if that is what happened.
+    pub fn leaves_out(&self, device: &str) -> Option<String> {
+        match self {
+            OfflineError::Io { what, source } | OfflineError::Volume(Problem::Io { what, source }) => {
+                is_medium(source).then(|| leave_out(what, device))
+            }
+            _ => None,
+        }
+    }
+
     /// What to do next where the message does not say it, given the device's name and, where the table
     /// lives apart, its option.
     pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
+        let path = table;
         let table = table.map_or(String::new(), |path| format!(" --table {path}"));
         Some(match self {
             OfflineError::Io { what, source } | OfflineError::Volume(Problem::Io { what, source }) => {
-                return medium_remedy(what, source, device);
+                return below_remedy(what, source, device, path);
             }
             OfflineError::Volume(Problem::NotExt2) => {
                 format!("check the path; to make an ext2 volume (this erases it): mke2fs -t ext2 {device}")

@@ -98,7 +98,7 @@ fn no_mark_is_told_of_beside_a_slot_that_stays_bad() {
         let failed = failed.unwrap_err();
         let remedy = failed.remedy("/dev/sdb1", None).unwrap_or_default();
         assert!(matches!(failed, OfflineError::Io { .. }), "{failed:?}");
-        assert!(remedy.ends_with("e2fsck -f -c -y /dev/sdb1"), "{remedy}");
+        assert!(remedy.ends_with("e2fsck -f -c -y /dev/sdb1, then: chkfs2 -f -p /dev/sdb1"), "{remedy}");
         // Undone it can be: nobody needs what is there.
         undo(&mut Devices::new(&mut device, None), &mut |_| {}).unwrap();
         let layout = Layout::read(&mut device.image).unwrap();
@@ -132,4 +132,25 @@ fn a_page_that_cannot_be_read_costs_a_session_its_own_entries() {
     let lost = [0, 1, 2].map(|page| lost(first + page));
     assert_eq!((all, lost.iter().sum::<usize>()), (400, 400), "{lost:?}");
     assert!(lost[0] > 0 && lost[1] > 0, "{lost:?}");
+}
+
+#[test]
+fn what_could_not_be_read_or_written_is_told_with_what_helps() {
+    let of = |what: &str, errno| {
+        let e = io::Error::from_raw_os_error(errno);
+        below_remedy(what, &e, "/dev/sdb1", Some("/table")).unwrap_or_default()
+    };
+    // To who reads past the page cache a bad sector is ENODATA.
+    for errno in [crate::EIO, 61] {
+        let read = of("reading the replica table at byte 4096", errno);
+        assert!(
+            read.ends_with("e2fsck -f -c -y /dev/sdb1, then: chkfs2 -f -p --table /table /dev/sdb1"),
+            "{read}"
+        );
+        assert!(of("writing block 7, block bitmap of group 0", errno).contains("e2fsck -f -c -c -y"));
+        // e2fsck cannot open what has no superblock.
+        assert!(!of("the superblock", errno).contains("e2fsck"));
+    }
+    assert!(of("writing the replica table at byte 4096", crate::ENOSPC).starts_with("make room"));
+    assert_eq!(of("reading the replica table at byte 4096", 13), "");
 }
