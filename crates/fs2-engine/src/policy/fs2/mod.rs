@@ -410,9 +410,10 @@ impl Policy for Fs2 {
         PolicyKind::Fs2
     }
 
-    /// What a read costs, less what the next ones save that go on from there, if it is known which they are, or else if they do, for copies
-    /// and original alike, or what later ones do that come back, for copies. Where the drive has others to serve, what one of these lies beside; if there is no such place, or copies
-    /// and original both are, and most requests are among the copies, the nearest copy, unless reads rather go on from the original.
+    /// What a read costs, less what the next ones save that go on from there, if it is known which they are, or else if they do, for
+    /// copies and original alike, or what later ones do that come back, for copies. Where the drive has others to serve, what one of
+    /// these lies beside; if there is no such place, or copies and original both are, and most requests are among the copies, the
+    /// nearest copy, unless reads rather go on from the original.
     fn choose(&mut self, now: Nanos, head: &Head, asked: &Asked<'_>) -> Option<usize> {
         let Asked { original, first, copies, only_copies, behind } = *asked;
         let block_bytes = u64::from(self.shape.block_bytes);

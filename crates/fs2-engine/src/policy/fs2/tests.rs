@@ -299,7 +299,7 @@ fn going_on_saves_little_where_reads_take_little_without_copies() {
     assert_eq!(chosen(&head), None);
 }
 
-/// The head is right before the original; its copy is at 2,320, and 7,000 blocks lie between that and everything else.
+/// The head is right before the original, from which reads go on; from its copy they never did.
 #[test]
 fn a_read_goes_where_those_behind_it_go_on() {
     let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(2320)]);
