@@ -30,7 +30,7 @@ pub use exposition::{Exposition, Family, Sample};
 pub use guest::{Guest, Left};
 pub use image::{Dump, debugfs, digest, dump, e2fsck_clean, file_digest, mke2fs};
 pub use loop_dev::LoopDev;
-pub use mounted::{Mounted, PlainMount, loops_below, mounts_below};
+pub use mounted::{Mounted, PlainMount, is_busy, loops_below, mounts_below, unless_busy};
 pub use nbd::{Ask, NbdClient};
 pub use needs::{Need, missing, needs, setting};
 pub use private::{PRIVATE, privately};

@@ -15,6 +15,24 @@ use crate::{Done, Scratch, run, run_within};
 /// A FUSE request may wait this long while nothing else gets done either.
 const STALL: Duration = Duration::from_secs(60);
 
+/// Tries again for five seconds while `busy`: another test's child, between its fork and its exec, holds what this
+/// process had open.
+pub fn unless_busy<T>(mut act: impl FnMut() -> T, busy: impl Fn(&T) -> bool) -> T {
+    for _ in 0..50 {
+        let done = act();
+        if !busy(&done) {
+            return done;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    act()
+}
+
+/// An umount that ended with that.
+pub fn is_busy(done: &Done) -> bool {
+    done.code == 32 && done.err.contains("busy")
+}
+
 /// What is mounted at or below `dir`.
 ///
 /// # Panics
@@ -132,17 +150,7 @@ impl<'a> Mounted<'a> {
         let options = if at.has_option("discard") { "noatime,discard" } else { "noatime" };
         // Held open, or the loop device would go with the mount.
         let _open = File::open(&self.block_device).expect("the loop device");
-        // Another test's child, between its fork and its exec, holds what this process has open.
-        let umount = || run(Command::new("umount").arg(&self.dir));
-        let mut done = umount();
-        for _ in 0..50 {
-            if !done.err.contains("busy") {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            done = umount();
-        }
-        done.ended(0);
+        unless_busy(|| run(Command::new("umount").arg(&self.dir)), is_busy).ended(0);
         run(Command::new("blockdev").arg("--flushbufs").arg(&self.block_device)).ended(0);
         run(Command::new("mount").args(["-t", "ext2", "-o", options]).args([&self.block_device, &self.dir]))
             .ended(0);
@@ -156,7 +164,7 @@ impl<'a> Mounted<'a> {
 
     /// `fs2 umount`, whatever comes of it.
     pub fn umount(mut self) -> Done {
-        let done = self.scratch.run("fs2", [Path::new("umount"), &self.dir]);
+        let done = unless_busy(|| self.scratch.run("fs2", [Path::new("umount"), &self.dir]), is_busy);
         self.ended = mount_at(&self.dir).expect("the mount table").is_none() && self.is_gone();
         done
     }
@@ -245,7 +253,7 @@ impl PlainMount {
 
 impl Drop for PlainMount {
     fn drop(&mut self) {
-        if unmount(&self.dir, false).is_err() {
+        if unless_busy(|| unmount(&self.dir, false), Result::is_err).is_err() {
             let _ = unmount(&self.dir, true);
         }
     }

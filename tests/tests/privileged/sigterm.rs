@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use fs2_store::{FileStore, Lock, OpenOptions};
-use fs2_tests::{KERNEL, Mounted, Rng, Scratch, mke2fs, needs, run};
+use fs2_tests::{KERNEL, Mounted, Rng, Scratch, is_busy, mke2fs, needs, run, unless_busy};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -131,7 +131,7 @@ fn who_is_unmounted_after_sigterm_ends_in_order() {
     kill(mounted.pid(), Signal::SIGTERM).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     fs::write(mnt.join("after"), "after").unwrap();
-    run(Command::new("umount").arg("-i").arg(&mnt)).ended(0);
+    unless_busy(|| run(Command::new("umount").arg("-i").arg(&mnt)), is_busy).ended(0);
     ends(&mounted);
     let said = scratch.run("fs2", ["status"]).ended(0);
     assert!(said.out.contains("no volume is mounted") && said.err.is_empty(), "{said:?}");
