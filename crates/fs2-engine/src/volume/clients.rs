@@ -140,7 +140,6 @@ impl Volume {
             }
             let Some((_, seq)) = best else { break None };
             if let Some(io) = self.start(now, seq, reach) {
-                self.swept = Sector(io.extent.sector().0 + io.extent.sectors());
                 break Some(io);
             }
         };

@@ -1,6 +1,6 @@
 //! What goes to the device next, and what I/O in flight keeps others from.
 
-use fs2_block::{Extent, Nanos, Op};
+use fs2_block::{Extent, Nanos, Op, Sector};
 
 use super::Volume;
 use super::state::{Hold, InFlight, Kind, Purpose};
@@ -106,6 +106,9 @@ impl Volume {
                 _ => None,
             };
             self.disturbance.client_begins(&self.head, now, op, extent, alone);
+        }
+        if target == Target::Volume && op != IoOp::Flush {
+            self.swept = Sector(extent.sector().0 + extent.sectors());
         }
         let id = IoId(self.next_io);
         self.next_io += 1;

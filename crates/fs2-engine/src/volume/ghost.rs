@@ -11,8 +11,8 @@
 //! - G2: waits behind the engine's own work are not the copies' doing and are left out; `disturbance` has them.
 //! - G3: the sum never falls below nothing (CUSUM; Page, Continuous inspection schemes, 1954); of what was gained lately three tenths
 //!   may be lost again.
-//! - G4: a gate that closed opens again, each time after twice as many reads, unless much was gained meanwhile; sooner where little had to
-//!   be lost for it.
+//! - G4: a gate that closed opens again, each time after twice as many reads and for half as much to lose, unless much was gained meanwhile;
+//!   sooner where little had to be lost for it.
 //! - G5: while copies gain, no request at the drive is passed over for longer than the slowest hundredth would have been without
 //!   copies ([`Ghost::longest_wait`]): the drive serves what is near, and copies are near each other. One in sixteen, at most, goes
 //!   first for that ([`Overdue`](fs2_disk::Overdue)): in a burst all are older, and copies are not in order of arrival.
@@ -63,6 +63,11 @@ const SHARE_MAX: f64 = 50.0;
 /// Reads for which the gate is closed at first, and at the most; for fewer where less was lost ([`LIMIT_READS`]). Measured on made-up mixtures beside 1,024, 2,048 and 8,192: with less, what
 /// loses is tried too often; with more, what would gain waits for too long.
 const CLOSED: (u64, u64) = (4096, 1 << 20);
+
+/// Each further trial may lose half as much as the one before, and no less than this share of the first, until much was gained: who never
+/// wins pays for every opening. Measured on recorded programs: what is lost above 1 % is two fifths less than without, and all of them
+/// together win alike.
+const BELIEVED: f64 = 0.25;
 
 /// So many times its limit was gained: the gate was closed for nothing. Guess.
 const GAINED: f64 = 4.0;
@@ -130,6 +135,8 @@ struct Gate {
     /// Reads for which it is closed, and for which it will be next.
     closed: u64,
     next: u64,
+    /// How much of its limit may be lost until then.
+    believed: f64,
     closings: u64,
 }
 
@@ -146,6 +153,7 @@ impl Gate {
             gained: 0.0,
             closed: 0,
             next: CLOSED.0,
+            believed: 1.0,
             closings: 0,
         }
     }
@@ -187,15 +195,16 @@ impl Gate {
         }
         let credit = self.gained.max(0.0) * CREDIT;
         let least = LIMIT.min(LIMIT_READS * access);
-        let limit = least + credit / self.allowance();
+        let limit = least * self.believed + credit / self.allowance();
         self.closed = self.closed.saturating_sub(u64::from(reads));
         if self.gained > GAINED * LIMIT * self.allowance() {
-            self.next = CLOSED.0;
+            (self.next, self.believed) = (CLOSED.0, 1.0);
         }
         if self.lost > limit {
             // Keeps G4.
             self.closed = (self.next as f64 * least / LIMIT) as u64;
             self.next = (self.next * 2).min(CLOSED.1);
+            self.believed = (self.believed / 2.0).max(BELIEVED);
             (self.lost, self.gained) = (0.0, 0.0);
             self.closings += 1;
         }
@@ -355,17 +364,22 @@ mod tests {
         assert!((4046..4096).contains(&gate.closed) && gate.closings == 1, "{gate:?}");
         reads(&mut gate, 4096, (5.0, 5.0), false);
         assert_eq!(gate.closed, 0);
-        reads(&mut gate, 850, (6.0, 5.0), true);
-        assert!((8092..8192).contains(&gate.closed) && gate.closings == 2, "{gate:?}");
+        // Each further trial may lose half as much, and no less than a quarter.
+        for (less, closed, closings) in [(330, 8192, 2), (140, 16_384, 3), (140, 32_768, 4)] {
+            reads(&mut gate, less, (6.0, 5.0), true);
+            assert_eq!((gate.closed, gate.closings), (0, closings - 1));
+            reads(&mut gate, 70, (6.0, 5.0), true);
+            assert!((closed - 70..closed).contains(&gate.closed) && gate.closings == closings, "{gate:?}");
+            reads(&mut gate, closed, (5.0, 5.0), false);
+        }
         // Much is gained, 8 s of which three tenths may be lost.
-        reads(&mut gate, 8192, (5.0, 5.0), false);
         reads(&mut gate, 2000, (1.0, 5.0), true);
         reads(&mut gate, 2000, (6.0, 5.0), true);
-        assert_eq!((gate.closed, gate.closings), (0, 2));
-        reads(&mut gate, 600, (6.0, 5.0), true);
+        assert_eq!((gate.closed, gate.closings), (0, 4));
+        reads(&mut gate, 300, (6.0, 5.0), true);
         assert!(
-            (3496..4096).contains(&gate.closed) && gate.closings == 3,
-            "no longer than at first: {gate:?}"
+            (3796..4096).contains(&gate.closed) && gate.closings == 5,
+            "no longer and for no less than at first: {gate:?}"
         );
     }
 
@@ -393,7 +407,7 @@ mod tests {
         gate.clean = 0;
         reads(&mut gate, 10_000, (5.1, 5.0), true);
         assert_eq!(gate.closings, 0, "{gate:?}");
-        reads(&mut gate, 1000, (6.5, 5.0), true);
+        reads(&mut gate, 700, (6.5, 5.0), true);
         assert_eq!(gate.closings, 1, "{gate:?}");
     }
 

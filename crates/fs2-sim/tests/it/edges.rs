@@ -482,15 +482,16 @@ fn the_nearest_goes_first_or_the_next_upwards() {
         (Scheduler::CLook, [1110, 2900, 1090, 1100]),
     ] {
         let mut s = scheduled(scheduler);
-        // The head ends behind 1103; with two waiting, also what was swept last.
+        // The head ends behind 1103.
         order(&mut s, &[1100, 1103]);
         let order = order(&mut s, &[2900, 1090, 1110, 1100]);
         assert_eq!(order, expected, "{scheduler:?}");
     }
-    // Where the sweep left off is where it goes on.
+    // Where the drive is the sweep goes on, also behind one that waited alone.
     let mut s = scheduled(Scheduler::CLook);
-    order(&mut s, &[1100, 1102]);
-    assert_eq!(order(&mut s, &[1100, 2900, 1101]), [1101, 2900, 1100]);
+    order(&mut s, &[1100, 2900]);
+    order(&mut s, &[1150]);
+    assert_eq!(order(&mut s, &[1100, 2900, 1200]), [1200, 2900, 1100]);
 }
 
 /// 1100 to 1103 have copies from 1300 on.
