@@ -122,6 +122,7 @@ pub(crate) fn status_of(served: &Served, frontend: &str, detach: Option<&DetachR
             copies_void: s.copies_void,
             hash_mismatches: s.hash_mismatches,
             replica_errors: s.replica_errors,
+            original_errors: s.original_errors,
             table_pages_written: s.table_pages_written,
             table_errors: s.table_errors,
             clients_cut: served.server.clients_cut(),

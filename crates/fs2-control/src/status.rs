@@ -386,6 +386,8 @@ pub struct Status {
     pub hash_mismatches: u64,
     /// Replica reads that failed below and were served from the original.
     pub replica_errors: u64,
+    /// Reads whose original failed below and that were answered from a replica.
+    pub original_errors: u64,
     /// Table pages written.
     pub table_pages_written: u64,
     /// Table or mark writes that failed.
@@ -517,6 +519,7 @@ pub(crate) mod tests {
                     replica_gate: ReplicaGate { closed_for: n[13], closings: n[14] },
                     hash_mismatches: n[12],
                     replica_errors: n[13],
+                    original_errors: n[15],
                     table_pages_written: n[14],
                     table_errors: n[15],
                     clients_cut: n[9],
@@ -584,7 +587,7 @@ pub(crate) mod tests {
             "invalidated": 0, "reclaimed": 0, "copies_waiting": 0, "copies_written": 0, "copies_void": 0,
             "copy_errors": 0, "pause_work": { "allowed": false, "cost_ms": 0.0, "limit_ms": 0.0 },
             "replica_gate": { "closed_for": 0, "closings": 0 },
-            "hash_mismatches": 0, "replica_errors": 0, "table_pages_written": 0, "table_errors": 0, "clients_cut": 0,
+            "hash_mismatches": 0, "replica_errors": 0, "original_errors": 0, "table_pages_written": 0, "table_errors": 0, "clients_cut": 0,
             "access_ms": { "mean": 5.5, "p99": null, "wait": null, "seek": null, "rotation": null, "transfer": null,
                 "accesses": 0, "source": "modelled by profile wd800-repaired" },
             "total_s": { "reads": 0, "read": 0.0, "read_wait": 0.0, "writes": 0, "write": 0.0, "accesses": 0,

@@ -450,6 +450,11 @@ impl Status {
             (self.failed.flushes, "flush request", "of clients failed"),
             (self.hash_mismatches, "replica", "held other bytes than its hash says; the original was read"),
             (self.replica_errors, "replica read", "failed below; the original was read"),
+            (
+                self.original_errors,
+                "read",
+                "of an original failed below; a replica answered: copy the files elsewhere",
+            ),
             (self.copy_errors, "attempt", "to write a copy failed"),
             (self.table_errors, "write", "of the table or the mark failed"),
             (self.clients_cut, "client", "took no answers, or sent half a write, and was sent away"),

@@ -285,6 +285,8 @@ pub struct Stats {
     pub hash_mismatches: u64,
     /// Replica reads that failed below and were served from the original.
     pub replica_errors: u64,
+    /// Reads whose original failed below and that were answered from a replica.
+    pub original_errors: u64,
     /// Entries verified against their original in this session.
     pub verified: u64,
     /// Unverified entries whose original had another hash.

@@ -242,6 +242,7 @@ fn state(rows: &mut Rows<'_>, s: &Status) {
         (s.failed.flushes, "failed flushes"),
         (s.hash_mismatches, "hash mismatches"),
         (s.replica_errors, "replica read errors"),
+        (s.original_errors, "reads of originals failed, answered from replicas"),
         (s.copy_errors, "copy errors"),
         (s.table_errors, "table errors"),
     ];

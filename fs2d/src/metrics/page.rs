@@ -237,6 +237,7 @@ fn replicas(p: &mut Page, s: &Status) {
     p.metric(Counter, "fs2_errors_total", "What failed below, by kind; clients saw none of it.")
         .whole(&[("kind", "hash_mismatch")], s.hash_mismatches)
         .whole(&[("kind", "replica_read")], s.replica_errors)
+        .whole(&[("kind", "original_read")], s.original_errors)
         .whole(&[("kind", "copy_write")], s.copy_errors)
         .whole(&[("kind", "table_write")], s.table_errors);
 }

@@ -1,5 +1,6 @@
 //! The tests of the daemon that bear others beside them in their process, in one program, so that they run beside each other.
 
+mod bad_sectors;
 mod cli;
 mod fuse;
 mod fuse_begun;

@@ -370,6 +370,7 @@ impl Volume {
             leaving: false,
             policy,
             head: Head::with_knowledge(config.drive.clone(), config.knowledge),
+            unreadable: Default::default(),
             swept: fs2_block::Sector(0),
             earlier: Earlier::default(),
             rush: Rush::default(),

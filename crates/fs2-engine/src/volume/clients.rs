@@ -2,6 +2,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Op, Sector};
 use fs2_table::Trust;
+use fs2_table::value::VALUE_MAX;
 use smallvec::SmallVec;
 
 use super::control::Arm;
@@ -172,7 +173,7 @@ impl Volume {
     /// where the device is larger.
     fn may_read_copy(&self, p: &Pending) -> bool {
         p.kind == Kind::Read
-            && !p.original_only
+            && !p.tried.wants_original()
             && !p.blocks.is_empty()
             && p.lock == p.blocks.extent(self.block_size)
     }
@@ -273,6 +274,9 @@ impl Volume {
     }
 
     fn start_read(&mut self, now: Nanos, seq: u64, reach: Option<u64>) -> Io {
+        if let Some(first) = self.copy_of_unreadable(seq) {
+            return self.start_copy(now, seq, first);
+        }
         let p = &self.requests[seq];
         let (request, lock, blocks) = (p.request, p.lock, p.blocks);
         if self.may_read_copy(p) {
@@ -300,9 +304,6 @@ impl Volume {
             };
             self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {
-                if let Some(ghost) = &mut self.ghost {
-                    ghost.redirected();
-                }
                 let saving = self.policy.saving();
                 // Whoever waits is served as much sooner.
                 self.disturbance.saved(saving, self.requests.len());
@@ -311,33 +312,62 @@ impl Volume {
             let first = choice.and_then(|i| copies.get(i).copied());
             self.copies = copies;
             if let Some(first) = first {
-                let target = BlockRange::at(first, blocks.len());
-                let mut hashes = SmallVec::from_elem(0, target.len() as usize);
-                for (from, part) in self.table.hashes_in(target) {
-                    hashes[(from.0 - first.0) as usize..][..part.len()].copy_from_slice(part);
-                }
-                self.used(target);
-                let extent = target.extent(self.block_size);
-                let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
-                // A copy is read whole, or it could not be hashed (R8).
-                let data = if lock == request.extent {
-                    IoData::Client(request.id)
-                } else {
-                    let lead = (request.extent.offset() - lock.offset()) as u32;
-                    IoData::Around { request: request.id, lead }
-                };
-                let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, data, purpose);
-                self.hold(io.id, lock, false);
-                // R6: the copy is pinned from its choice to the completion.
-                if !self.planted(Plant::NoPin) {
-                    self.hold(io.id, extent, false);
-                }
-                self.goes(seq);
-                return io;
+                self.used(BlockRange::at(first, blocks.len()));
+                return self.start_copy(now, seq, first);
             }
         }
         self.last_copy = None;
         self.start_on(now, seq, IoOp::Read, request.extent, IoData::Client(request.id), lock)
+    }
+
+    /// Reads the copy of all its blocks that begins at `first`.
+    fn start_copy(&mut self, now: Nanos, seq: u64, first: BlockNo) -> Io {
+        let p = &self.requests[seq];
+        let (request, lock, target) = (p.request, p.lock, BlockRange::at(first, p.blocks.len()));
+        if let Some(ghost) = &mut self.ghost {
+            ghost.redirected();
+        }
+        if self.is_unreadable(seq) {
+            // It is all that is left: nothing is to take its place.
+            self.table.touch_run(target, VALUE_MAX);
+        }
+        let mut hashes = SmallVec::from_elem(0, target.len() as usize);
+        for (from, part) in self.table.hashes_in(target) {
+            hashes[(from.0 - first.0) as usize..][..part.len()].copy_from_slice(part);
+        }
+        let extent = target.extent(self.block_size);
+        let purpose = Purpose::Client { seq, source: Source::Copy { first, hashes } };
+        // A copy is read whole, or it could not be hashed (R8).
+        let data = if lock == request.extent {
+            IoData::Client(request.id)
+        } else {
+            let lead = (request.extent.offset() - lock.offset()) as u32;
+            IoData::Around { request: request.id, lead }
+        };
+        let io = self.dispatch(now, Target::Volume, IoOp::Read, extent, data, purpose);
+        self.hold(io.id, lock, false);
+        // R6: the copy is pinned from its choice to the completion.
+        if !self.planted(Plant::NoPin) {
+            self.hold(io.id, extent, false);
+        }
+        self.goes(seq);
+        io
+    }
+
+    /// Whether the original of a read failed, this time or the last.
+    pub(super) fn is_unreadable(&self, seq: u64) -> bool {
+        let p = &self.requests[seq];
+        let remembered = || self.unreadable.range_cardinality(p.blocks.start()..p.blocks.end()) > 0;
+        p.tried.original.is_some() || (!self.unreadable.is_empty() && remembered())
+    }
+
+    /// A trusted copy of all that a read asks for, where the original cannot be read and the copy was not tried.
+    pub(super) fn copy_of_unreadable(&self, seq: u64) -> Option<BlockNo> {
+        let p = &self.requests[seq];
+        if !self.may_read_copy(p) || !self.is_unreadable(seq) {
+            return None;
+        }
+        self.copies_of(p.blocks).find(|first| !p.tried.copies.contains(first))
     }
 
     /// A copy is read: what it saves it is worth, and so is the one right before it that was read just now. Without either the arm would have
@@ -352,7 +382,6 @@ impl Volume {
         }
     }
 
-    /// First blocks of the contiguous, trusted copies of all of `blocks`.
     /// Which reads go to the drive behind this one, as far as that is known: those that wait, where they are served as they came and the drive
     /// has nothing else to choose from.
     fn look_behind(&mut self, seq: u64) {
@@ -368,6 +397,7 @@ impl Volume {
         self.behind = behind;
     }
 
+    /// First blocks of the contiguous, trusted copies of all of `blocks`.
     fn copies_of(&self, blocks: BlockRange) -> impl Iterator<Item = BlockNo> {
         let unverified = self.planted(Plant::UnverifiedServed);
         self.table

@@ -12,7 +12,7 @@ use super::{
     Waiter,
 };
 use crate::config::DiscardMode;
-use crate::io::{Brought, EDQUOT, ENOSPC, Ended, Outcome};
+use crate::io::{Brought, EDQUOT, EIO, ENOSPC, Ended, Outcome};
 use crate::log::{Captured, Log};
 use crate::policy::{NoCopies, ReadSeen};
 use crate::stats::AccessKind;
@@ -235,13 +235,19 @@ impl Volume {
     }
 
     fn read_done(&mut self, now: Nanos, seq: u64, source: &Source, io: &InFlight, outcome: Ended<'_>) {
-        if let Source::Copy { first, hashes } = source
-            && !self.copy_is_good(*first, hashes, outcome)
-        {
-            // Unseen by the client: the original answers.
-            let p = self.requests.get_mut(seq).expect("a request lives until it is answered");
-            (p.active, p.original_only) = (false, true);
-            self.waiting.insert(seq, ());
+        let failed = match source {
+            Source::Copy { first, hashes } => self.copy_failed(seq, *first, hashes, outcome),
+            Source::Original => self.original_failed(seq, outcome.result),
+        };
+        if failed {
+            if self.requests[seq].tried.wants_original() || self.copy_of_unreadable(seq).is_some() {
+                // Unseen by the client: another place answers.
+                self.requests.get_mut(seq).expect("a request lives until it is answered").active = false;
+                self.waiting.insert(seq, ());
+            } else {
+                let errno = self.requests[seq].tried.original.unwrap_or(EIO);
+                self.finish(now, seq, Err(errno));
+            }
             return;
         }
         let p = &self.requests[seq];
@@ -252,7 +258,8 @@ impl Volume {
             Source::Original => (None, p.covered),
         };
         self.stats.reads_from_replica += u64::from(copy.is_some());
-        if outcome.result.is_ok() && !blocks.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
+        self.stats.original_errors += u64::from(p.tried.original.is_some());
+        if !blocks.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
             let data = if tainted { Brought::NOTHING } else { self.part(io, covered, outcome.brought) };
             if copy.is_none() && !tainted && !covered.is_empty() {
                 self.originals_seen(covered, data);
@@ -261,7 +268,33 @@ impl Volume {
                 self.show_policy((arrived, io.dispatched, now), covered, blocks, data, copy);
             }
         }
-        self.finish(now, seq, outcome.result);
+        self.finish(now, seq, Ok(()));
+    }
+
+    /// The original of a read was tried; whether it could not be read.
+    fn original_failed(&mut self, seq: u64, result: Result<(), i32>) -> bool {
+        let Err(errno) = result else { return false };
+        let p = self.requests.get_mut(seq).expect("a request lives until it is answered");
+        p.tried.original = Some(errno);
+        let blocks = p.blocks;
+        if self.copy_of_unreadable(seq).is_some() {
+            self.unreadable.insert_range(blocks.start()..blocks.end());
+        }
+        true
+    }
+
+    /// A copy was read for a request, and has to be what the original was (R8); whether it is not.
+    fn copy_failed(&mut self, seq: u64, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
+        let good = self.copy_is_good(seq, first, hashes, outcome);
+        if !good {
+            self.requests
+                .get_mut(seq)
+                .expect("a request lives until it is answered")
+                .tried
+                .copies
+                .push(first);
+        }
+        !good
     }
 
     /// The bytes of a read that lie in `covered`.
@@ -374,13 +407,16 @@ impl Volume {
         self.may_copy() && self.detach.is_none() && !self.leaving
     }
 
-    /// Hashes what a replica read brought; entries that fail it go (R8).
-    fn copy_is_good(&mut self, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
+    /// Hashes what a replica read brought; entries that fail it go (R8), and those that could not be read.
+    fn copy_is_good(&mut self, seq: u64, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
         let range = BlockRange::at(first, hashes.len() as u32);
         if outcome.result.is_err() {
             self.stats.replica_errors += 1;
-            self.table.remove_by_replica(range);
-            self.withdraw(range);
+            // What the original does not bring either may be brought by it the next time.
+            if !self.is_unreadable(seq) {
+                self.table.remove_by_replica(range);
+                self.withdraw(range);
+            }
             return false;
         }
         if self.planted(Plant::ReplicaNotHashed) {
@@ -402,6 +438,9 @@ impl Volume {
 
     /// Originals were read: entries are verified against them, or refuted.
     fn originals_seen(&mut self, blocks: BlockRange, data: Brought<'_>) {
+        if !self.unreadable.is_empty() {
+            self.unreadable.remove_range(blocks.start()..blocks.end());
+        }
         // Nearly always every entry is verified and as it should be: that is seen in one pass.
         let as_it_should_be = |s: &Stretch<'_>| {
             let from = s.original.0 - blocks.start();

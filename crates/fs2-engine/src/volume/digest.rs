@@ -33,6 +33,7 @@ impl Volume {
         debug(&(&self.flush_waiting, &self.late_discards, &self.groups_wanted), h);
         debug(&(&self.punches, &self.alarm, &self.sweep_after, &self.detach), h);
         self.log.digest(h);
+        self.unreadable.iter().for_each(|block| block.hash(h));
         (self.looked_below, self.next_look, self.next_table_flush, self.page_written).hash(h);
         self.last_activity.hash(h);
         if !self.policy.eager() {
@@ -65,7 +66,7 @@ impl Volume {
 
     fn digest_requests(&self, h: &mut DefaultHasher) {
         for p in self.requests.values() {
-            debug(&(&p.request, p.kind, p.active, p.original_only, p.tainted), h);
+            debug(&(&p.request, p.kind, p.active, &p.tried, p.tainted), h);
             debug(&(&p.overwritten, &p.groups), h);
             self.digest_ids(&p.ack_after, h);
         }

@@ -47,6 +47,7 @@ use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent, Nanos, Op,
 use fs2_disk::Overdue;
 use fs2_ext2::{Freeze, Layout, Liveness};
 use fs2_table::{ReplicaTable, Vacated};
+use roaring::RoaringBitmap;
 
 pub use attach::{AttachError, AttachOptions, AttachReport};
 pub use detach::DetachReport;
@@ -118,6 +119,8 @@ pub struct Volume {
 
     next_seq: u64,
     requests: SeqMap<Pending>,
+    /// Blocks of originals that could not be read and have a copy, until they are read.
+    unreadable: RoaringBitmap,
     /// Where many requests are outstanding.
     crowd: Option<Crowd>,
     waiting: SeqMap<()>,

@@ -36,8 +36,8 @@ pub(super) struct Pending {
     pub(super) charged: Waits,
     /// A read that has a copy and counts in the control sample: served how.
     pub(super) sampled: Option<Arm>,
-    /// A read: the original only (its copy failed).
-    pub(super) original_only: bool,
+    /// A read: where it failed already.
+    pub(super) tried: Tried,
     /// A read: a write of what it reads arrived before it ended.
     pub(super) tainted: bool,
     /// A discard: what was written or claimed since it arrived.
@@ -69,12 +69,28 @@ impl Pending {
             behind_own: Nanos(0),
             charged: Waits::default(),
             sampled: None,
-            original_only: false,
+            tried: Tried::default(),
             tainted: false,
             overwritten: Vec::new(),
             groups: Vec::new(),
             ack_after: Vec::new(),
         }
+    }
+}
+
+/// Places of a read that did not bring what they hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tried {
+    /// The original, and its error.
+    pub(super) original: Option<i32>,
+    /// Copies, by their first blocks.
+    pub(super) copies: SmallVec<[BlockNo; 2]>,
+}
+
+impl Tried {
+    /// Whether nothing is left but the original.
+    pub(super) fn wants_original(&self) -> bool {
+        self.original.is_none() && !self.copies.is_empty()
     }
 }
 

@@ -25,6 +25,7 @@ pub const REQUIRED: &[&str] = &[
     "table pages written",
     "fallbacks: replica unreadable",
     "fallbacks: replica changed",
+    "fallbacks: original unreadable",
     "kills",
     "power losses",
     "clean detaches with a mark",

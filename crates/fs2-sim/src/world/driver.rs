@@ -529,6 +529,7 @@ impl World {
             ("replicas reclaimed", s.reclaimed),
             ("fallbacks: replica changed", s.hash_mismatches),
             ("fallbacks: replica unreadable", s.replica_errors),
+            ("fallbacks: original unreadable", s.original_errors),
             ("entries verified", s.verified),
             ("entries refuted", s.refuted),
             ("table pages written", s.table_pages_written),

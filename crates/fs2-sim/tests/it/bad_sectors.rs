@@ -1,7 +1,7 @@
 //! A disk with a bad sector here and there: what the engine does of its own does not stand before it for ever, and the rest is done.
 
 use fs2_block::{BlockNo, BlockSize, Nanos, Op};
-use fs2_engine::{EDQUOT, EIO, ENOSPC, Io, IoOp, Target};
+use fs2_engine::{EDQUOT, EIO, ENOSPC, EngineConfig, Io, IoOp, Target};
 use fs2_sim::glue::Scripted;
 use fs2_table::PAGE_BYTES;
 
@@ -102,5 +102,109 @@ fn where_a_copy_could_not_be_read_no_other_is_made() {
         // It was nobody's write: the mark may be left.
         let (marked, _) = s.detach();
         assert!(marked);
+    }
+}
+
+fn reads(io: &Io, block: u32) -> bool {
+    io.op == IoOp::Read && io.extent.overlaps(BlockNo(block).extent(BS))
+}
+
+/// 1100 to 1103 have copies from 1300 on.
+fn copied(config: EngineConfig) -> Session {
+    let mut s = Session::copied(config);
+    // Rather from where it is.
+    s.policy(Scripted::default());
+    s
+}
+
+/// So often did I/O touch a block.
+fn touched(s: &Session, block: u32) -> usize {
+    s.done.iter().filter(|(_, extent)| extent.overlaps(BlockNo(block).extent(BS))).count()
+}
+
+#[test]
+fn what_cannot_be_read_is_answered_from_its_copy() {
+    let mut s = copied(config());
+    s.fail = |io| reads(io, 1101).then_some(EIO);
+    // Unseen by the client, and whatever the policy prefers.
+    assert_eq!((s.value(1101), touched(&s, 1101)), (0x12, 1));
+    // The drive would try it for seconds each time.
+    assert_eq!((s.value(1101), touched(&s, 1101)), (0x12, 1));
+    assert_eq!(&s.read(1100, 3).unwrap()[BLOCK..][..2], [0x12, 0]);
+    assert_eq!(touched(&s, 1101), 1, "nor with others");
+    let stats = s.volume.stats();
+    assert_eq!((stats.original_errors, stats.reads_from_replica, stats.failed.reads), (1, 3, 0));
+    // A part of a block, from a copy that is read whole.
+    let id = s.submit(Op::Read, at(1101) + 512, 512, None);
+    assert_eq!(s.run(), [(id, Ok([0x12, 0].repeat(256)))]);
+    // What is written may be read again, and is.
+    s.fail = |_| None;
+    s.write(1101, 1, 0x77).unwrap();
+    assert_eq!((s.value(1101), touched(&s, 1101)), (0x7777, 3));
+    assert_eq!(s.replicas(), [(1100, 1300), (1102, 1302), (1103, 1303)]);
+}
+
+#[test]
+fn a_sector_that_is_read_after_all_is_no_bad_one() {
+    let mut s = copied(config());
+    s.fail = |io| reads(io, 1101).then_some(EIO);
+    assert_eq!(&s.read(1101, 2).unwrap()[..2], [0x12, 0]);
+    s.fail = |_| None;
+    // With a block that has no copy it comes from where it is.
+    assert_eq!(s.read(1101, 4).unwrap()[..2], [0x12, 0]);
+    assert_eq!((s.value(1101), touched(&s, 1301)), (0x12, 1), "{:?}", s.done);
+}
+
+#[test]
+fn an_error_stays_one_where_no_copy_has_all_that_was_asked_for() {
+    let mut s = copied(config());
+    s.fail = |io| reads(io, 1103).then_some(EIO);
+    assert_eq!(s.read(1103, 2), Err(EIO));
+    assert_eq!((s.value(1103), s.value(1104)), (0x14, 0x15), "one by one they are read");
+    let stats = s.volume.stats();
+    assert_eq!((stats.original_errors, stats.failed.reads), (1, 1));
+    // Neither does one that nobody has verified answer.
+    let mut s = copied(EngineConfig { distrust: true, ..config() });
+    s.fail = |io| reads(io, 1101).then_some(EIO);
+    assert_eq!(s.read(1101, 1), Err(EIO));
+    assert_eq!((touched(&s, 1301), s.volume.stats().original_errors), (0, 0));
+}
+
+#[test]
+fn where_neither_is_read_the_copy_stays_for_another_try() {
+    let mut s = copied(config());
+    s.fail = |io| (reads(io, 1101) || reads(io, 1301)).then_some(if reads(io, 1101) { EIO } else { ENOSPC });
+    for tries in 1..=2 {
+        assert_eq!(s.read(1101, 1), Err(EIO), "the original's error");
+        assert_eq!((touched(&s, 1101), touched(&s, 1301)), (tries, tries));
+    }
+    assert_eq!(s.replicas().len(), 4);
+    s.fail = |io| reads(io, 1101).then_some(EIO);
+    assert_eq!(s.value(1101), 0x12);
+    // One that holds other bytes is none (R8).
+    s.device[1301 * BLOCK] ^= 1;
+    assert_eq!(s.read(1101, 1), Err(EIO));
+    assert_eq!((s.replicas().len(), s.volume.stats().hash_mismatches), (3, 1));
+}
+
+#[test]
+fn a_write_that_comes_meanwhile_leaves_no_copy_to_answer() {
+    for (offset, len) in [(at(1101), BLOCK), (at(1101) + 512, 512)] {
+        // While the original is read, and before the copy is.
+        for first_done in [false, true] {
+            let mut s = copied(config());
+            s.fail = |io| reads(io, 1101).then_some(EIO);
+            let read = s.submit(Op::Read, at(1101), BLOCK as u64, None);
+            let mut io = s.dispatch();
+            if first_done {
+                s.complete(io.take().unwrap());
+            }
+            let write = s.submit(Op::Write, offset, len as u64, Some(&vec![7; len]));
+            io.into_iter().for_each(|io| s.complete(io));
+            let mut ends: Vec<_> = s.run().into_iter().map(|(id, answer)| (id, answer.err())).collect();
+            ends.sort_unstable();
+            assert_eq!(ends, [(read, Some(EIO)), (write, None)]);
+            assert_eq!(touched(&s, 1301), 0);
+        }
     }
 }

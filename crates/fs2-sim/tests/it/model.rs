@@ -102,6 +102,7 @@ scenarios! {
     foreign_table "foreign-table",
     flush "flush",
     errors "errors",
+    unreadable "unreadable",
     large_blocks "large-blocks",
     large_blocks_parts "large-blocks-parts",
     large_blocks_copy "large-blocks-copy",

@@ -455,5 +455,21 @@ pub(super) fn all() -> Vec<Scenario> {
                 (Action::Evict(R), 1),
             ],
         },
+        Scenario {
+            name: "unreadable",
+            about: "the original of a copy, the copy or both cannot be read while both are written",
+            setup: memory(),
+            before: &[FRESH, LOAD, MOUNT, COPY],
+            menu: &[
+                (READ, 2),
+                (Action::Fail(0), 3),
+                (Action::Write(O), 1),
+                (Action::WritePart(O, 0), 1),
+                (Action::Alloc(R), 1),
+                (Action::Write(R), 1),
+                (Action::Evict(R), 1),
+                (BG, 1),
+            ],
+        },
     ]
 }
