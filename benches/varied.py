@@ -3,16 +3,21 @@
 
     benches/varied.py [--policies none,fs2,borg,alis-run,hot-files] [--kinds web,mail] [--seeds 1:2] [--program target/release/fs2-replay] [--jobs 2]
     benches/varied.py --policies none,fs2 --kinds streams -- --without streams        # options behind -- are for every policy
+    benches/varied.py --policies none,fs2 --burst 8 --seeds 1:5                       # at their own times
 
 Five passes with a minute between them, of 3,000 requests or as many as the kind has, on a volume of 40 GiB of which 60 % are in use; the mean response of each
 pass in ms, and its 99th percentile. Each kind on wd800-repaired with a true belief, on nearline-hc310 with a mismatched one, and on wd800-repaired, mismatched, with four clients.
-Only Python's own library is needed.
+With --burst N requests come at their own times, N at once in the mean, whether those before them were answered or not, and the drive is busy for half of the time; the third
+setting is a drive that takes eight and orders them then. Only Python's own library is needed. In the end, of all seeds together, what the second policy has of
+the first's mean response, and where it has more by twice the error of the mean.
 """
 import argparse
 import bisect
 import itertools
 import json
+import math
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,12 +25,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PASSES, REQUESTS, GIB, GAP_S, REST_S = 5, 3000, 40, 0.02, 60
+# Of requests that come at once, from one to the next.
+TOGETHER_S = 0.0001
 BLOCK, GROUP = 4096, 32768
 BLOCKS = GIB * (1 << 30) // BLOCK
 SETTINGS = {
     "wd800-repaired": ["--drive", "wd800-repaired"],
     "nearline-hc310, mismatched": ["--drive", "nearline-hc310", "--belief", "mismatched"],
     "by four": ["--drive", "wd800-repaired", "--belief", "mismatched", "--clients", 4, "--depth", 8, "--scheduler", "sptf"],
+}
+
+
+# Where requests come at their own times.
+OPEN = {
+    "wd800-repaired": ["--drive", "wd800-repaired"],
+    "nearline-hc310, mismatched": ["--drive", "nearline-hc310", "--belief", "mismatched"],
+    "eight at the drive": ["--drive", "wd800-repaired", "--belief", "mismatched", "--depth", 8, "--scheduler", "sptf"],
 }
 
 
@@ -258,6 +273,27 @@ def update(draw):
         yield requests
 
 
+def sources(draw):
+    """Directories of a tree, each with all of its files in the order of their addresses."""
+    volume = Volume(draw)
+    directories = []
+    for _ in range(120):
+        group = volume.group()
+        files = [part for _ in range(draw.randint(20, 400)) for part in volume.file(group, draw.choice([1, 1, 2, 4, 8]))]
+        directories.append(sorted(files))
+    pick, _ = popular(draw, 120, 0.5)
+    return passes(lambda: reads(directories[pick()]))
+
+
+def downloads(draw):
+    """Popular files of one to four MiB, each from its beginning to its end."""
+    volume = Volume(draw)
+    files = [volume.file(volume.group(), 256 * draw.choice([1, 1, 2, 4])) for _ in range(400)]
+    pick, _ = popular(draw, 400, 0.9)
+    pieces = lambda at, n: [("R", at + i, min(32, n - i)) for i in range(0, n, 32)]
+    return passes(lambda: [piece for part in files[pick()] for piece in pieces(*part)])
+
+
 def cold(draw):
     """What never comes again."""
     volume = Volume(draw)
@@ -279,11 +315,13 @@ KINDS = {
     "scan": scan,
     "parts": parts,
     "update": update,
+    "sources": sources,
+    "downloads": downloads,
     "cold": cold,
 }
 
 
-def write(kind, seed, path):
+def write(kind, seed, burst, path):
     """As an SPC trace; says where its passes begin."""
     draw, now, begin = random.Random(f"{kind} {seed}"), 0.0, []
     with open(path, "w") as out:
@@ -291,9 +329,24 @@ def write(kind, seed, path):
             begin.append(max(0.0, now - 0.5))
             for op, block, blocks in requests:
                 out.write(f"0,{block * BLOCK // 512},{blocks * BLOCK},{op},{now:.6f}\n")
-                now += draw.expovariate(1 / GAP_S)
+                together = draw.random() >= 1 / burst
+                now += TOGETHER_S if together else draw.expovariate(1 / (GAP_S * burst))
             now += REST_S
     return ",".join(f"{at:.3f}" for at in begin)
+
+
+def summary(shares):
+    """Of the second policy's responses in the first's, by kind and setting a list of each seed's passes."""
+    if not shares:
+        return
+    every = [share for seeds in shares.values() for runs in seeds for share in runs]
+    print(f"all together x{math.exp(statistics.fmean(map(math.log, every))):.3f}; more than the first:")
+    for (kind, setting), seeds in shares.items():
+        for number, shares_of in enumerate(zip(*seeds), 1):
+            more = 100 * (statistics.fmean(shares_of) - 1)
+            error = 100 * statistics.stdev(shares_of) / math.sqrt(len(seeds)) if len(seeds) > 1 else 0.0
+            if more > max(1, 2 * error):
+                print(f"  {kind}, {setting}, pass {number}: {more:+.1f} +- {error:.1f} %")
 
 
 def main():
@@ -302,6 +355,7 @@ def main():
     p.add_argument("--policies", default="none,fs2,borg,alis-run,hot-files")
     p.add_argument("--kinds", default=",".join(KINDS))
     p.add_argument("--seeds", default="1:2", metavar="FROM:TO")
+    p.add_argument("--burst", type=int, metavar="N", help="at their own times, so many at once in the mean")
     p.add_argument("--jobs", type=int, default=2)
     p.add_argument("more", nargs="*", help=argparse.SUPPRESS)
     a = p.parse_args()
@@ -313,22 +367,29 @@ def main():
         for kind in a.kinds.split(","):
             for seed in range(*map(int, a.seeds.split(":"))):
                 trace = Path(scratch) / f"{kind}-{seed}.spc"
-                traces.append((kind, seed, trace, write(kind, seed, trace)))
+                traces.append((kind, seed, trace, write(kind, seed, a.burst or 1, trace)))
+        settings = OPEN if a.burst else SETTINGS
+        pace = [] if a.burst else ["--closed-loop"]
+        shares = {}
 
         def replay(job):
             (kind, seed, trace, split), setting = job
-            options = ["--used", "60%", "--closed-loop", "--split", split, "--policy", a.policies, *SETTINGS[setting], *a.more]
+            options = ["--used", "60%", *pace, "--split", split, "--policy", a.policies, *settings[setting], *a.more]
             ended = subprocess.run([a.program, "run", trace, "--json", *map(str, options)], capture_output=True, text=True)
             if ended.returncode != 0:
                 sys.exit(f"{a.program} run {kind}, seed {seed}: {ended.stderr.strip()}")
-            return f"{kind}, seed {seed}, {setting}", json.loads(ended.stdout)["policies"]
+            return kind, seed, setting, json.loads(ended.stdout)["policies"]
 
         with ThreadPoolExecutor(a.jobs) as jobs:
-            for what, policies in jobs.map(replay, [(trace, setting) for trace in traces for setting in SETTINGS]):
-                print(what)
+            for kind, seed, setting, policies in jobs.map(replay, [(trace, setting) for trace in traces for setting in settings]):
+                print(f"{kind}, seed {seed}, {setting}")
                 for policy in policies:
                     figures = [" ".join(f"{run[f]:6.2f}" for run in policy["runs"]) for f in ("response_ms", "p99_response_ms", "copy_percent")]
                     print(f"  {policy['name']:10} mean {figures[0]}  p99 {figures[1]}  copied, % {figures[2]}", flush=True)
+                if len(policies) > 1:
+                    runs = [[run["response_ms"] for run in policy["runs"]] for policy in policies[:2]]
+                    shares.setdefault((kind, setting), []).append([b / a for a, b in zip(*runs)])
+    summary(shares)
 
 
 if __name__ == "__main__":
