@@ -196,6 +196,12 @@ impl Head {
         })
     }
 
+    /// What so many bytes take to pass them there; 0 where nothing is known of it.
+    pub fn transfer(&self, bytes: u64) -> Nanos {
+        let rate = self.media_bytes_a_ms();
+        if rate > 0.0 { Nanos::from_millis_f64(bytes as f64 / rate) } else { Nanos(0) }
+    }
+
     /// What the drive needs to write what it has cached of one write, in ms: what positioning took lately, and a turn at the least, for
     /// appends with gaps between them lose one each.
     pub fn write_back_ms(&self) -> f64 {

@@ -183,6 +183,8 @@ pub struct Log {
     spare: Vec<Box<[u8]>>,
     /// The block that was pushed last.
     last: BlockNo,
+    /// The row of which blocks were taken last: where it began, and the block behind.
+    row: (u32, u32),
 }
 
 /// See [`Log::next_rows`].
@@ -210,6 +212,7 @@ impl Log {
             gathering: None,
             spare: Vec::new(),
             last: BlockNo(0),
+            row: (0, 0),
         }
     }
 
@@ -461,6 +464,26 @@ impl Log {
         blocks.windows(2).rposition(|pair| pair[1] != pair[0] + 1).map_or(0, |i| i + 1)
     }
 
+    /// The most of the blocks that [`Log::take`] would take next, up to `n`, behind which hardly any read goes on: where a row ends, or a
+    /// multiple of `piece` blocks of it. 0 where already the first such part is longer.
+    pub fn next_pieces(&self, n: usize, piece: u32) -> usize {
+        let blocks = self.runs.iter().filter(|r| !r.open).flat_map(|r| &r.blocks);
+        let mut blocks = blocks.filter(|b| b.data.is_some() || b.outdated).map(|b| b.original.0);
+        let (mut start, mut next) = self.row;
+        let mut most = 0;
+        for len in 0..=n {
+            let Some(block) = blocks.next() else { return len };
+            if block != next {
+                start = block;
+            }
+            next = block.wrapping_add(1);
+            if (block - start).is_multiple_of(piece) {
+                most = len;
+            }
+        }
+        most
+    }
+
     /// What is left of the first closed run.
     fn next_of_first(&self) -> impl Iterator<Item = &LogBlock> {
         let first = self.runs.iter().find(|r| r.is_ready());
@@ -546,6 +569,8 @@ impl Log {
                 continue;
             };
             run.live -= 1;
+            let start = if self.row.1 == original.0 { self.row.0 } else { original.0 };
+            self.row = (start, original.0.wrapping_add(1));
             self.bytes -= data.len();
             self.index.remove(&original.0);
             batch.blocks.push(Captured { original, hash, worth });
@@ -608,7 +633,7 @@ impl Log {
         self.forget_turns();
     }
 
-    /// Feeds what waits here, in order, without the runs' names.
+    /// Feeds what waits here, in order, without the runs' names; what was taken matters only for rows longer than a piece.
     pub(crate) fn digest(&self, h: &mut impl Hasher) {
         for run in &self.runs {
             (run.open, run.blocks.len()).hash(h);

@@ -33,6 +33,8 @@ parts! {
     Updates = "updates",
     /// Several runs are written at once.
     Merging = "merging",
+    /// What is copied goes on elsewhere where a read ends, not in the middle of it.
+    Pieces = "pieces",
     /// Copies lie near the heat; without it, from the volume's beginning on.
     Heat = "heat",
     /// Nothing is placed where the file system is about to allocate.

@@ -42,6 +42,30 @@ fn what_was_read_in_a_row_stays_together() {
     assert_eq!(log.next_whole(1), 1);
 }
 
+#[test]
+fn a_row_is_cut_where_reads_of_it_end() {
+    let mut log = Log::new(1000);
+    let (a, b, c) = (log.open(), log.open(), log.open());
+    for n in [1, 2, 3].into_iter().chain(10..20) {
+        assert!(log.push(a, BlockNo(n), 0, &[0; 10]));
+    }
+    (20..22).for_each(|n| assert!(log.push(b, BlockNo(n), 0, &[0; 10])));
+    log.push(c, BlockNo(40), 0, &[0; 10]);
+    log.close(a);
+    log.close(b);
+    let next = |log: &Log| (0..=16).map(|most| log.next_pieces(most, 4)).collect::<Vec<_>>();
+    // Rows of three blocks and, through two runs, of twelve; the open one is not taken.
+    assert_eq!(next(&log), [0, 0, 0, 3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15]);
+    // It is a row's beginning that counts, though it was taken before.
+    log.take(5);
+    assert_eq!(next(&log)[..8], [0, 0, 2, 2, 2, 2, 6, 6]);
+    // A place that is kept counts as well.
+    log.outdate(BlockRange::new(12, 13));
+    assert_eq!(next(&log)[..8], [0, 0, 2, 2, 2, 2, 6, 6]);
+    log.kill(BlockRange::new(13, 14));
+    assert_eq!(next(&log)[..8], [0, 1, 1, 1, 1, 5, 5, 5], "14 begins a row");
+}
+
 /// A block is read and written in turns while nothing closes its run: what was killed is not remembered for ever.
 #[test]
 fn blocks_that_are_gone_are_forgotten() {

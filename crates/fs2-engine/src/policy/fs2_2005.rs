@@ -231,6 +231,7 @@ mod tests {
             served: measured,
             expected: None,
             positioning: Nanos::from_millis(6),
+            transfer: Nanos(0),
             alone: true,
             at_once: true,
         };

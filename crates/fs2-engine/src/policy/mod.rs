@@ -157,6 +157,8 @@ pub struct ReadSeen<'a> {
     pub expected: Option<Nanos>,
     /// What positioning takes lately where the arm moves.
     pub positioning: Nanos,
+    /// What passing the drive's heads takes what it touches, at the volume's beginning; 0 where nothing is known of the drive.
+    pub transfer: Nanos,
     /// Whether no other request was under way or waited when it ended.
     pub alone: bool,
     /// Whether the drive had nothing else to serve before, so that it was known from where its arm would come.
@@ -201,6 +203,8 @@ pub trait Space {
 pub enum Place {
     /// Into these blocks, all vacant when asked; as many of the log's next as fit.
     At(BlockRange),
+    /// The same, where a vacant run ends with them and there are others: no read is to be torn for them.
+    Ends(BlockRange),
     /// The group's bitmap is needed first.
     NeedsGroup(u32),
     /// Nowhere: the volume has no room that would do.
@@ -262,6 +266,11 @@ pub trait Policy: Send + Sync {
     /// Whether blocks that are written while they wait to be copied keep their turn: copies around them leave room, which
     /// [`Policy::outdated`] tells of.
     fn keeps_turns(&self) -> bool {
+        false
+    }
+
+    /// Whether copies end, and go on elsewhere, where reads end.
+    fn keeps_reads_whole(&self) -> bool {
         false
     }
 

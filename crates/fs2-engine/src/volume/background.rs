@@ -17,6 +17,10 @@ use crate::policy::{Fetch, NoCopies, Place};
 /// For so long at the most table pages are written, and copies made beside requests, after a look for a foreign writer. A guess.
 const LOOK_EVERY: Nanos = Nanos::from_millis(60_000);
 
+/// What is read in a row is read in pieces of so much, from its beginning: what Linux reads ahead of a file. Measured on real traces: with 32 and
+/// 64 KiB half and three quarters are gained of what 128 gain, with 256 and 1,024 as much.
+const PIECE_BYTES: u32 = 128 << 10;
+
 /// Rows of evicted copies that wait to be punched: on a volume that never rests, the oldest of more keep their space. So much is
 /// 16 GiB of blocks of 4 KiB where all lie in rows as long as copies are written in, and half a MiB of memory. A guess.
 const PUNCHES_MAX: usize = 1 << 16;
@@ -262,16 +266,36 @@ impl Volume {
             self.copies_off = true;
             return None;
         }
-        let want = self.admit(want)?;
-        let place = self.with_policy(|policy, _, v| policy.place(want, &v.head, &View::of(v)));
+        let whole = self.policy.keeps_reads_whole();
+        let ends = if whole { self.next_pieces(want) } else { None };
+        let want = self.admit(ends.unwrap_or(want))?;
+        let mut place = self.place(want);
+        if let Place::Ends(run) = place
+            && whole
+        {
+            place = match self.next_pieces(run.len()) {
+                Some(len) => Place::At(BlockRange::at(run.first(), len)),
+                None => self.place(want),
+            };
+        }
         match place {
-            Place::At(target) => self.copy_into(now, target),
+            Place::At(target) | Place::Ends(target) => self.copy_into(now, target),
             Place::NeedsGroup(group) => self.load(now, group),
             Place::Nowhere => {
                 self.log.clear();
                 None
             }
         }
+    }
+
+    fn place(&mut self, want: u32) -> Place {
+        self.with_policy(|policy, _, v| policy.place(want, &v.head, &View::of(v)))
+    }
+
+    /// The most of the log's next blocks, up to so many, that end where reads do; `None` where already the first read is longer.
+    fn next_pieces(&self, most: u32) -> Option<u32> {
+        let piece = (PIECE_BYTES / self.block_size.bytes()).max(1);
+        Some(self.log.next_pieces(most as usize, piece) as u32).filter(|&len| len > 0)
     }
 
     /// The next originals that the policy wants read for itself.

@@ -339,6 +339,7 @@ impl Volume {
             served: now.since(dispatched.max(self.accessed)),
             expected: self.expected,
             positioning: Nanos::from_millis_f64(self.head.mean_positioning_ms()),
+            transfer: self.head.transfer(self.block_size.bytes_of(blocks.len())),
             alone: self.requests.len() == 1,
             at_once: self.accessed <= dispatched,
         };

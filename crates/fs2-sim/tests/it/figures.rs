@@ -184,8 +184,14 @@ fn what_is_left_out_shows() {
     let (cvs, pausing) = (cvs(5), cvs(18));
     let zipf = generate(Workload::Zipf { files: 40, write_permille: 100 }, 400, 5);
     let cases = [
-        (&cvs, 1, 64, &[Part::Merging, Part::Heat, Part::Lookahead, Part::Trails, Part::Trials][..]),
-        (&cvs, 8, 64, &[Part::Joins, Part::Crowds, Part::SecondCopies, Part::SlowPlaces]),
+        (
+            &cvs,
+            1,
+            64,
+            &[Part::Merging, Part::Pieces, Part::Heat, Part::Lookahead, Part::Trails, Part::Trials][..],
+        ),
+        (&cvs, 8, 64, &[Part::Joins, Part::SecondCopies, Part::SlowPlaces]),
+        (&pausing, 8, 64, &[Part::Crowds]),
         (&pausing, 1, 64, &[Part::Pauses, Part::Disturbance, Part::Slowest, Part::Returns, Part::Onward]),
         (&zipf, 1, 64, &[Part::Updates]),
         (&cvs, 1, 1, &[Part::Backlog]),

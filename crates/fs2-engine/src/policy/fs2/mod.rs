@@ -107,6 +107,8 @@ struct OpenRun {
     late: Vec<BlockRange>,
     /// What its reads took that no copy served, and the blocks they brought that have none.
     took: Nanos,
+    /// What of that passing the drive's heads takes, at the volume's beginning.
+    transfer: Nanos,
     captured: u32,
     /// All that these brought.
     brought: u32,
@@ -319,6 +321,7 @@ impl Fs2 {
             end,
             late: Vec::new(),
             took: Nanos(0),
+            transfer: Nanos(0),
             captured: 0,
             brought: 0,
             known: HashSet::new(),
@@ -525,6 +528,7 @@ impl Policy for Fs2 {
         if seen.copy.is_none() {
             // In a crowd nine tenths of the rest are others' accesses, which copies of these would not save.
             run.took += seen.served;
+            run.transfer += seen.transfer;
             run.brought = run.brought.saturating_add(seen.touched.len());
             if last_run.is_some() && !seen.alone && seen.measured > self.miss {
                 run.apart += Nanos((seen.served.min(seen.positioning).0 as f64 * APART) as u64);
@@ -536,7 +540,7 @@ impl Policy for Fs2 {
             &mut run.left,
             bytes(run.end - run.start) > RUN_BYTES_MAX
                 || !self.without.has(Part::Streams)
-                    && is_read_ahead(bytes(run.brought), run.took, seen.positioning),
+                    && is_read_ahead(bytes(run.brought), run.took, run.transfer, seen.positioning),
         );
         if run.left {
             // Sequential reading: what was captured goes, nothing more comes.
@@ -583,6 +587,10 @@ impl Policy for Fs2 {
 
     fn keeps_turns(&self) -> bool {
         !self.without.has(Part::Updates)
+    }
+
+    fn keeps_reads_whole(&self) -> bool {
+        !self.without.has(Part::Pieces)
     }
 
     fn outdated(&mut self, places: &[Replica]) {

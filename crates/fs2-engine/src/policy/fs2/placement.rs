@@ -176,7 +176,9 @@ impl Placement {
             if let Some(run) = begun.or_else(|| self.long_run(group, rest, space)) {
                 let len = run.len().min(want);
                 self.cursor = Some((run.start() + len, end));
-                return Some(Place::At(BlockRange::new(run.start(), run.start() + len)));
+                let place = BlockRange::new(run.start(), run.start() + len);
+                let ends = len < want && want < self.free_run;
+                return Some(if ends { Place::Ends(place) } else { Place::At(place) });
             }
             group += 1;
         }
@@ -288,6 +290,20 @@ mod tests {
         p.allocated(at(380, 389));
         p.allocated(at(389, 390));
         assert_eq!(place(&mut p, at(0, 467)), Place::At(at(647, 747)));
+    }
+
+    #[test]
+    fn where_a_run_ends_is_told_but_not_where_all_are_short() {
+        let (mut p, head) = (placement(), Head::new(None));
+        // 300 blocks are free, then 100 are taken.
+        let place =
+            |p: &mut Placement, from: u32| p.place(120, &head, &Ground { taken: at(from, from + 100) });
+        assert_eq!(place(&mut p, 300), Place::At(at(0, 120)));
+        assert_eq!(place(&mut p, 300), Place::At(at(120, 240)));
+        assert_eq!(place(&mut p, 300), Place::Ends(at(240, 300)));
+        assert_eq!(place(&mut p, 300), Place::At(at(400, 520)));
+        p.free_run = 120;
+        assert_eq!(place(&mut p, 580), Place::At(at(520, 580)));
     }
 
     /// A thousand groups, in each of which 300 blocks are free in a row, and which bitmaps were read.

@@ -125,6 +125,7 @@ fn see(
                 at_once: others != Others::AtDrive,
                 expected: None,
                 positioning: Nanos::from_millis(6),
+                transfer: Nanos(0),
             },
             ground,
             log,
@@ -605,6 +606,7 @@ fn a_copy_at_the_end_of_the_largest_volume_is_followed_by_nothing() {
             at_once: true,
             expected: None,
             positioning: Nanos::from_millis(6),
+            transfer: Nanos(0),
         };
         policy.read_seen(&seen, &Ground { twice: Vec::new(), room: 1000 }, &mut log);
     }
