@@ -294,7 +294,8 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
     args.read.place(&[&args.traces, &args.train], limit(args))?;
     let (map, seen) = free_map(args, err)?;
     let stretch = stretch_of(args.stretch, &map, &drive)?;
-    let extended = drive.fit(map.bytes() * u64::from(stretch) / 512);
+    let volume_bytes = map.stretched_bytes(stretch);
+    let extended = drive.fit(volume_bytes / 512);
     if let Some(extended) = &extended {
         let instead = "take a larger --drive, put devices side by side (--pack), or choose one (--device)";
         writeln!(err, "fs2-replay: {}: {}; {instead}", drive.name(), told(extended))?;
@@ -304,7 +305,7 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         power: drive.power(),
         extended,
         block_size: map.block_size,
-        volume_bytes: map.bytes() * u64::from(stretch),
+        volume_bytes,
         stretch,
         skipped: 0,
         out_of_order: 0,
@@ -431,9 +432,11 @@ fn stretch_of(asked: Option<u32>, map: &FreeMap, drive: &DriveProfile) -> Result
     match asked {
         None => Ok(1),
         Some(0) => {
-            let fits = drive.capacity_sectors() * 512 / map.bytes().max(1);
-            // A drive may be larger than ext2.
+            // Stretched, the last group is a whole one.
             let whole = map.groups.len() as u64 * u64::from(map.blocks_per_group);
+            let bytes = whole * u64::from(map.block_size.bytes());
+            let fits = drive.capacity_sectors() * 512 / bytes.max(1);
+            // A drive may be larger than ext2.
             let most = u64::from(u32::MAX - map.first_block()) / whole.max(1);
             Ok(u32::try_from(fits.min(most)).unwrap_or(u32::MAX).max(1))
         }
@@ -539,7 +542,7 @@ fn bounds(
     let fresh = || -> Result<Bounds, Failure> {
         // The drive that judges, which is not always the one that was named.
         let judge = args.belief.drive(drive.clone());
-        let mut bounds = Bounds::new(&judge, map.block_size, pace(args));
+        let mut bounds = Bounds::new(&judge, map, results.stretch, pace(args));
         if !args.train.is_empty() {
             let mut records = open(args, &args.train)?.take(limit(args));
             in_time(args, &mut records, |records| bounds.run(records).map(drop).map_err(bad_trace))?;

@@ -313,9 +313,10 @@ fn addresses_are_moved_to_where_blocks_begin() {
     assert!(told.contains("of device 0 are moved up by 3 sectors"), "{told}");
 }
 
-/// Found: bounds of a drive with a write cache were those of the drive without.
+/// Found: bounds of a drive with a write cache were those of the drive without, and of a stretched volume those of the
+/// volume as recorded.
 #[test]
-fn bounds_are_of_the_drive_that_judges() {
+fn bounds_are_of_the_drive_that_judges_and_of_what_it_serves() {
     let dir = tempfile::tempdir().expect("a scratch directory");
     let trace = dir.path().join("t");
     // What was written is read at once, from the cache, where there is one for writes.
@@ -325,18 +326,20 @@ fn bounds_are_of_the_drive_that_judges() {
     };
     std::fs::write(&trace, (0..100).map(line).collect::<String>()).expect("written");
     let trace = trace.to_str().expect("a name in text");
-    let run = |belief: &str| -> [f64; 2] {
-        let (_, out, _) = replay(&[trace, "--belief", belief, "--policy", "none", "--runs", "1", "--json"]);
+    let run = |belief: &str, stretch: &str| -> [f64; 2] {
+        let how = ["--belief", belief, "--stretch", stretch, "--policy", "none", "--runs", "1", "--json"];
+        let (_, out, _) = replay(&[&[trace], &how[..]].concat());
         let json: Value = serde_json::from_str(&out).expect("JSON");
         let (none, bound) = (&json["policies"][0]["runs"][0]["t_a_reads_ms"], &json["bounds"]["b2_order"]);
         [none, bound].map(|x| x.as_f64().expect("a number"))
     };
     // Nothing is read twice, so that the bound is the drive itself.
-    for belief in ["equal", "write-cache"] {
-        let [none, bound] = run(belief);
-        assert!((none - bound).abs() < none / 50.0, "{belief}: {none} and {bound}");
+    for (belief, stretch) in [("equal", "1"), ("write-cache", "1"), ("equal", "9")] {
+        let [none, bound] = run(belief, stretch);
+        assert!((none - bound).abs() < none / 50.0, "{belief}, {stretch}: {none} and {bound}");
     }
-    assert!((run("equal")[0] - run("write-cache")[0]).abs() > 0.2, "another drive");
+    assert!((run("equal", "1")[0] - run("write-cache", "1")[0]).abs() > 0.2, "another drive");
+    assert!(run("equal", "9")[0] > run("equal", "1")[0] + 1.0, "further apart");
 }
 
 #[test]

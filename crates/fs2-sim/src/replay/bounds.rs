@@ -15,16 +15,18 @@
 //! is. The strict form of B2 prices what follows a free read from the nearest possible head position: the
 //! shortest seek and no wait for the platter.
 //!
-//! Memory: a number for each block touched, in pages, and two sets of blocks.
+//! Requests are where a replay has them, on the stretched volume; those beyond its end, which it refuses, are in no bound.
+//!
+//! Memory: a number for each block touched, in pages, two sets of blocks, and the volume's map.
 
 use std::ops::Range;
 
-use fs2_block::{BlockRange, BlockSize, Nanos, Op, Sector};
+use fs2_block::{BlockRange, Nanos, Op, Sector};
 use fs2_disk::{Disk, DriveProfile};
 use fs2_trace::Record;
 use roaring::RoaringBitmap;
 
-use super::Pace;
+use super::{FreeMap, Pace};
 
 /// So many reads later than the predecessor still counts as following it. From the method that the bound
 /// comes from.
@@ -143,7 +145,9 @@ impl Lane {
 
 /// The bounds of a trace, run after run. See the module.
 pub struct Bounds {
-    block_size: BlockSize,
+    map: FreeMap,
+    stretch: u32,
+    end_bytes: u64,
     pace: Pace,
     /// Never serves: what an access to the platters costs beside positioning.
     blank: Disk,
@@ -163,12 +167,14 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Nothing seen yet, over a drive at rest.
-    pub fn new(drive: &DriveProfile, block_size: BlockSize, pace: Pace) -> Bounds {
+    /// Nothing seen yet of this volume, stretched so many times, over a drive at rest.
+    pub fn new(drive: &DriveProfile, map: &FreeMap, stretch: u32, pace: Pace) -> Bounds {
         let blank = Disk::new(drive.clone());
         let lane = Lane { disk: blank.clone(), now: Nanos(0), after_free: false };
         Bounds {
-            block_size,
+            map: map.clone(),
+            stretch,
+            end_bytes: map.stretched_bytes(stretch),
             pace,
             hit: hit_cost(&blank),
             blank,
@@ -208,6 +214,11 @@ impl Bounds {
                 }
             }
             self.last = Some(record);
+            let extent = self.map.stretch_extent(record.extent, self.stretch);
+            if extent.end() > self.end_bytes {
+                continue;
+            }
+            let record = Record { extent, ..record };
             match record.op {
                 Op::Read if !record.extent.is_empty() => self.read(&record, &mut bound),
                 Op::Write | Op::WriteZeroes if !record.extent.is_empty() => self.write(&record),
@@ -222,7 +233,7 @@ impl Bounds {
     }
 
     fn write(&mut self, r: &Record) {
-        let blocks = r.extent.blocks_touched(self.block_size);
+        let blocks = r.extent.blocks_touched(self.map.block_size);
         self.seen.set(blocks, 0);
         self.touched.insert_range(blocks.start()..blocks.end());
         let shortest = self.shortest;
@@ -233,7 +244,7 @@ impl Bounds {
 
     fn read(&mut self, r: &Record, bound: &mut Bound) {
         self.number += 1;
-        let blocks = r.extent.blocks_touched(self.block_size);
+        let blocks = r.extent.blocks_touched(self.map.block_size);
         let last = u64::from(self.seen.get(blocks.start()));
         let reused = self.seen.all(blocks);
         let reused_w = self.touched.contains_range(blocks.start()..blocks.end());

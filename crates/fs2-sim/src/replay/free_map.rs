@@ -293,8 +293,8 @@ impl FreeMap {
     /// Where ext2 has no room for that many blocks.
     pub fn stretched(&self, factor: u32) -> Result<FreeMap, FreeMapError> {
         let groups = self.groups.len() as u32 * factor.max(1);
-        let whole = u64::from(groups) * u64::from(self.blocks_per_group) + u64::from(self.first_block());
-        let blocks = u32::try_from(whole).map_err(|_| wrong(0, "too large when stretched"))?;
+        let blocks = self.stretched_blocks(factor);
+        let blocks = u32::try_from(blocks).map_err(|_| wrong(0, "too large when stretched"))?;
         let mut out = FreeMap {
             blocks,
             reserved_gdt: 0,
@@ -332,6 +332,31 @@ impl FreeMap {
         }
         out.take_metadata();
         Ok(out)
+    }
+
+    /// Blocks of the stretched volume: its last group is a whole one, too.
+    fn stretched_blocks(&self, factor: u32) -> u64 {
+        let groups = self.groups.len() as u64 * u64::from(factor.max(1));
+        groups * u64::from(self.blocks_per_group) + u64::from(self.first_block())
+    }
+
+    /// Bytes of the volume `factor` times as large.
+    pub fn stretched_bytes(&self, factor: u32) -> u64 {
+        match factor {
+            0 | 1 => self.bytes(),
+            _ => self.stretched_blocks(factor) * u64::from(self.block_size.bytes()),
+        }
+    }
+
+    /// Where a request goes on the stretched volume: its first block says by how much it moves.
+    pub(super) fn stretch_extent(&self, extent: Extent, factor: u32) -> Extent {
+        if factor <= 1 {
+            return extent;
+        }
+        let bs = self.block_size;
+        let first = BlockNo(u32::try_from(extent.offset() / u64::from(bs.bytes())).unwrap_or(u32::MAX - 1));
+        let moved = bs.bytes_of(self.stretch_block(first, factor).0) - bs.bytes_of(first.0);
+        Extent::checked(extent.offset() + moved, extent.len()).unwrap_or(extent)
     }
 
     /// Where a block of the volume lies in the stretched one.

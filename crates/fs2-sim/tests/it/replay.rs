@@ -2,7 +2,7 @@
 
 use std::io::BufReader;
 
-use fs2_block::{BlockNo, BlockSize, Extent, Nanos, Op, Permille, ReadAt, Sector};
+use fs2_block::{BlockNo, Extent, Nanos, Op, Permille, ReadAt, Sector};
 use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::PolicyKind;
 use fs2_ext2::Layout;
@@ -267,10 +267,37 @@ fn quantiles_are_near_and_never_below() {
     h.add(Nanos(u64::MAX));
 }
 
+/// Found: bounds of a stretched volume were those of the volume as recorded, and had the reads beyond its end, which no
+/// policy serves.
+#[test]
+fn bounds_are_of_what_is_replayed() {
+    let pace = Pace::Closed { clients: 1, think_min: Nanos(0), think_max: Nanos(0) };
+    let map = aged(4 << 30);
+    let end = map.bytes() / 512;
+    let mut trace: Vec<Record> = (1..400u64).map(|i| read(0, i * 4_999_999 % end / 8 * 8, 8)).collect();
+    trace.insert(200, read(0, end, 16));
+    for stretch in [1, 7] {
+        let mut bounds = Bounds::new(&drive(), &map, stretch, pace);
+        let Ok(bound) = bounds.run(trace.iter().map(|r| Ok::<_, ()>(*r))) else {
+            unreachable!("all are good")
+        };
+        let mut settings = Settings::new(drive()).with_policy(PolicyKind::None);
+        (settings.pace, settings.stretch) = (pace, stretch);
+        let mut replay = Replay::new(&map, settings).expect("a volume");
+        replay.idle(Nanos::from_millis(60_000));
+        let got = run(&mut replay, &trace);
+        assert_eq!((map.stretched_bytes(stretch), got.failed), (replay.bytes(), 1));
+        // Nothing is read twice: the bound is the drive itself, which begins at another angle.
+        let (ours, theirs) = (bound.mean_ms(bound.b2_order), got.t_a_reads_ms());
+        assert_eq!(bound.reads, got.reads_split.count);
+        assert!((ours - theirs).abs() < theirs / 50.0, "stretched {stretch} times: {ours} and {theirs} ms");
+    }
+}
+
 #[test]
 fn bounds_by_hand() {
     let pace = Pace::Closed { clients: 1, think_min: Nanos(0), think_max: Nanos(0) };
-    let mut bounds = Bounds::new(&drive(), BlockSize::B4096, pace);
+    let mut bounds = Bounds::new(&drive(), &aged(20 << 30), 1, pace);
     let mut run = |trace: &[Record]| match bounds.run(trace.iter().map(|r| Ok::<_, ()>(*r))) {
         Ok(bound) => bound,
         Err(()) => unreachable!("this trace has no bad lines"),

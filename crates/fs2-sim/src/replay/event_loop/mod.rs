@@ -13,8 +13,7 @@ mod sums;
 use std::sync::Arc;
 
 use fs2_block::{
-    BlockNo, ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, SECTOR_BYTES,
-    Sector,
+    ConnectionId, Extent, Flags, Nanos, Op, Permille, ReadAt, Request, RequestId, SECTOR_BYTES, Sector,
 };
 use fs2_disk::{Activity, Disk, Energy, Queue, Scheduler, Service};
 use fs2_engine::policy::Shape;
@@ -311,13 +310,9 @@ impl Replay {
         self.pump();
     }
 
-    /// Where a request goes on a stretched volume: its first block says by how much it moves.
+    /// Where a request goes on a stretched volume.
     fn place(&self, extent: Extent) -> Extent {
-        let Some((map, factor)) = &self.map else { return extent };
-        let bs = map.block_size;
-        let first = BlockNo(u32::try_from(extent.offset() / u64::from(bs.bytes())).unwrap_or(u32::MAX - 1));
-        let moved = bs.bytes_of(map.stretch_block(first, *factor).0) - bs.bytes_of(first.0);
-        Extent::checked(extent.offset() + moved, extent.len()).unwrap_or(extent)
+        self.map.as_ref().map_or(extent, |(map, factor)| map.stretch_extent(extent, *factor))
     }
 
     /// Time goes on to `until`.
