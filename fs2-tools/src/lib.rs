@@ -14,6 +14,7 @@ pub mod kernel;
 pub mod live_report;
 pub mod mkfs2;
 mod new_file;
+mod outputs;
 pub mod replay;
 pub mod report;
 mod signals;

@@ -6,7 +6,7 @@ mod device;
 mod words;
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use fs2_block::Nanos;
@@ -14,6 +14,7 @@ use fs2_disk::calibrate::{self, Options, Refused, Verdict};
 
 use crate::new_file::NewFile;
 use crate::output::quoted;
+use crate::outputs;
 use crate::replay::Failure;
 use crate::report::render_calibration;
 use device::Device;
@@ -87,7 +88,11 @@ fn profile_named(name: &str) -> Result<fs2_disk::DriveProfile, Failure> {
 /// # Errors
 /// Why it could not be measured or written.
 pub(crate) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<u8, Failure> {
-    // What cannot be written is told before a minute was spent.
+    // What cannot be written, or is read, is told before a minute was spent.
+    let written: Vec<&Path> =
+        [&args.output, &args.html].into_iter().flatten().map(PathBuf::as_path).collect();
+    let named = [&args.drive, &args.check].into_iter().flatten().map(Path::new);
+    outputs::refuse_same(&written, named.chain([args.device.as_path()]))?;
     let create = |path: &Option<PathBuf>| path.as_deref().map(NewFile::create).transpose();
     let (profile_file, page_file) = (create(&args.output)?, create(&args.html)?);
     let drive = args.drive.as_deref().map(profile_named).transpose()?;

@@ -111,6 +111,20 @@ fn what_it_refuses() {
         assert!(error.contains(said), "{args:?}: {error}");
         assert_eq!(out, "");
     }
+    // Found: the image was replaced by its profile of 4 KB.
+    let other = |name: &str| dir.path().join(name).display().to_string();
+    std::os::unix::fs::symlink("small.img", other("link")).unwrap();
+    std::fs::hard_link(&small, other("hard")).unwrap();
+    for name in [small.clone(), other("link"), other("hard")] {
+        for option in ["-o", "--html"] {
+            let error = calibrate(&[&small, option, &name, "--drive", "ssd-sata"]).0.unwrap_err();
+            assert!(error.starts_with(&name) && error.contains("give the output another name"), "{error}");
+        }
+    }
+    let page = other("page");
+    let error = calibrate(&[&small, "-o", &page, "--html", &page]).0.unwrap_err();
+    assert!(error.contains("two outputs are the same file") && !Path::new(&page).exists(), "{error}");
+    assert_eq!(std::fs::metadata(&small).unwrap().len(), 1 << 20);
     // Somebody else holds it for writing.
     let options = fs2_store::OpenOptions { write: true, ..fs2_store::OpenOptions::default() };
     let held = fs2_store::FileStore::open(&small, options).unwrap();

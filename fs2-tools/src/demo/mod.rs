@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::new_file::NewFile;
 use crate::output::is_lost;
+use crate::outputs;
 use crate::report::{self, AddressSeries, DemoReport, ImageFacts, RunRow, render_html, render_table};
 use crate::signals;
 
@@ -158,6 +159,7 @@ fn run(options: &Options) -> Result<(), DemoError> {
     fs2d::daemon::profile(&options.drive).map_err(|e| DemoError::Step(e.to_string()))?;
     let (plain, fs2) = (settings(options, true)?, settings(options, false)?);
     let place = place(options)?;
+    outputs::refuse_same(&[&place], [Path::new(&options.drive)]).map_err(|e| DemoError::Step(e.0))?;
     let page = NewFile::create(&place).map_err(|e| DemoError::Step(e.0))?;
     let root = nix::unistd::geteuid().is_root() && !options.in_process;
     let dir =

@@ -178,6 +178,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
     super::preflight::directory(&args.a)?;
+    output::refuse_same([&args.measure.json], args.measure.meter.as_deref())?;
     let json = Output::of(args.measure.json.as_deref())?;
     let below = match same {
         true => Some((Below::new(&args.a, BELOW[0])?, Below::new(&args.a, BELOW[1])?)),

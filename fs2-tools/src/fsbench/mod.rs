@@ -393,6 +393,11 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
         reuse: args.reuse,
     };
     preflight::directory(&plan.dir)?;
+    let script_read = script.then(|| std::path::Path::new(&args.name));
+    output::refuse_same(
+        [&args.measure.json, &args.measure.interval, &args.record],
+        args.measure.meter.as_deref().into_iter().chain(script_read),
+    )?;
     let json = Output::of(args.measure.json.as_deref())?;
     let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
     let workload = if script {

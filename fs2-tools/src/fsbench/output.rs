@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::BenchError;
 use crate::new_file::NewFile;
+use crate::outputs;
 
 /// A place for a document.
 #[derive(Debug)]
@@ -48,6 +49,18 @@ impl Output {
             Output::File(path) => write_file(path, text),
         }
     }
+}
+
+/// Refuses an output that is another one, or is read.
+///
+/// # Errors
+/// Which two are the same.
+pub(super) fn refuse_same<'a>(
+    outputs: impl IntoIterator<Item = &'a Option<PathBuf>>,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), BenchError> {
+    let outputs: Vec<&Path> = outputs.into_iter().flatten().map(PathBuf::as_path).collect();
+    outputs::refuse_same(&outputs, inputs).map_err(|e| BenchError::Refused(e.0))
 }
 
 /// Writes a file, all of it or nothing.

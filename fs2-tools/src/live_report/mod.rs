@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::new_file::NewFile;
 use crate::output::quoted;
+use crate::outputs;
 use crate::volume::{Found, VolumeError};
 use crate::{signals, top};
 use accesses::Accesses;
@@ -73,6 +74,8 @@ pub fn main(options: &Options) -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<String, String> {
+    let named = [&options.place, &options.trace, &options.control].into_iter().flatten();
+    outputs::refuse_same(&[&options.output], named.map(PathBuf::as_path)).map_err(|e| e.0)?;
     // Not after ten minutes of looking.
     let output = NewFile::create(&options.output).map_err(|e| e.0)?;
     let (html, seen, ended) = match &options.trace {

@@ -9,9 +9,9 @@ use fs2_trace::{BlkparseWriter, Header, Record, Stream, Writer};
 use super::Failure;
 use super::info::{refuse_nothing, tell_skipped, thousands};
 use super::input::ReadArgs;
-use super::outputs;
 use crate::fsbench::measure::attach::parse_bytes;
 use crate::new_file::NewFile;
+use crate::outputs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -8,11 +8,12 @@ use fs2_block::{BlockSize, Nanos, Op, Permille};
 use fs2_trace::synth::{Shape, Synth, Workload};
 use fs2_trace::{Header, Writer};
 
+use super::Failure;
 use super::info::thousands;
 use super::run::parse_time;
-use super::{Failure, outputs};
 use crate::mkfs2::parse_share;
 use crate::new_file::NewFile;
+use crate::outputs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -22,9 +22,10 @@ use fs2_sim::replay::Histogram;
 use fs2_store::{AlignedBuf, Direct, FileStore, OpenError, OpenOptions, Store};
 use fs2_trace::Record;
 
+use super::Failure;
 use super::input::{ReadArgs, refuse_once};
-use super::{Failure, outputs};
 use crate::output::quoted;
+use crate::outputs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,7 +11,6 @@ pub(crate) mod html;
 mod info;
 mod input;
 mod live;
-mod outputs;
 pub(crate) mod paper;
 mod profile;
 mod run;

@@ -26,10 +26,10 @@ use super::Failure;
 use super::html;
 use super::info::{refuse_nothing, thousands};
 use super::input::{MEASURED_BYTES_MAX, ReadArgs, refuse_once};
-use super::outputs;
 use super::profile::{load, told};
 use crate::mkfs2::parse_percent;
 use crate::new_file::NewFile;
+use crate::outputs;
 use passes::{Passes, in_time};
 
 const EXAMPLES: &str = "\

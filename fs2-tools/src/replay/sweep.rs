@@ -17,9 +17,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use self::plan::{Cell, Name, Plan};
 use self::results::{Done, Shard};
+use super::Failure;
 use super::digest::Digests;
-use super::{Failure, outputs};
 use crate::new_file::NewFile;
+use crate::outputs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,9 +10,10 @@ use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::{Disk, Split};
 use fs2d::text::AtMost;
 
+use super::Failure;
 use super::input::MEASURED_BYTES_MAX;
 use super::profile::{load, told};
-use super::{Failure, outputs};
+use crate::outputs;
 
 const EXAMPLES: &str = "\
 Examples:

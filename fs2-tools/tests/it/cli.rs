@@ -112,6 +112,20 @@ fn what_mkfs2_and_chkfs2_cannot_write_they_tell_of() {
     }
 }
 
+/// Found: the trace, or the image, was replaced by the page.
+#[test]
+fn a_report_does_not_replace_what_it_is_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.fs2trace");
+    std::fs::write(&file, "kept").unwrap();
+    let file = file.to_str().unwrap();
+    for args in [&["report", "--trace", file, "-o", file][..], &["report", file, "-o", file]] {
+        let (code, _, err) = run(FS2, args);
+        assert!(code == 2 && err.contains("it is read") && err.contains("another name"), "{args:?}: {err}");
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "kept");
+}
+
 /// It trimmed whatever file system lay below the path.
 #[test]
 fn what_fs2_did_not_mount_is_not_trimmed() {

@@ -92,6 +92,40 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     }
 }
 
+/// Found: the document replaced the table of seconds, or what a meter had recorded.
+#[test]
+fn one_file_is_not_two_outputs_nor_an_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let out_dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| out_dir.path().join(name).to_str().unwrap().to_owned();
+    let (one, link) = (at("one"), at("link"));
+    std::fs::write(&one, "1,2\n").unwrap();
+    std::os::unix::fs::symlink("one", &link).unwrap();
+    let script = at("script.f");
+    std::fs::write(&script, "").unwrap();
+    for (args, says) in [
+        (["run", "cvs-update", "--json", &one, "--interval", &link], "two outputs are the same file"),
+        (["run", "cvs-update", "--json", &one, "--meter", &link], "which is read"),
+        (["run", "cvs-update", "--interval", &link, "--meter", &one], "which is read"),
+        (["run", &script, "--json", &script, "--interval", &one], "it is read"),
+        (["compare", "cvs-update", "--json", &one, "--meter", &link], "which is read"),
+    ] {
+        let more: &[&str] = if args[0] == "compare" { &["--b", "touch=5"] } else { &[] };
+        let (code, _, err) = fsbench(&[&args, more].concat(), dir.path());
+        assert!(code == 1 && err.contains(says) && err.contains("another name"), "{args:?}: {code} {err}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+    let plan = at("plan.toml");
+    std::fs::write(
+        &plan,
+        "size = '2g'\ndrives = ['wd800-repaired']\nsystems = ['ext2']\n[[workload]]\nname = 'cvs-update'\n",
+    )
+    .unwrap();
+    let (code, _, err) = fsbench(&["sweep", "--html", &plan], Path::new(&plan));
+    assert!(code == 1 && err.contains("it is read"), "{code} {err}");
+    assert_eq!(std::fs::read_to_string(&one).unwrap(), "1,2\n");
+}
+
 #[test]
 fn files_that_fit_into_memory_are_told_before_the_run() {
     let dir = tempfile::tempdir().unwrap();

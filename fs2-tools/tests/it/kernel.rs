@@ -39,6 +39,27 @@ fn mke2fs(device: &Path) {
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
+/// Found: the image below the device that was measured was replaced by its profile.
+#[test]
+fn what_lies_below_a_device_is_not_written_over() {
+    if !loops_are_here() {
+        return;
+    }
+    let (_dir, image, _) = workshop();
+    let device = LoopDevice::attach(&image, &LoopOptions::default()).unwrap();
+    let calibrate = Command::new(env!("CARGO_BIN_EXE_fs2"))
+        .args(["calibrate", "--drive", "ssd-sata", "--seconds", "5"])
+        .arg(device.path())
+        .arg("-o")
+        .arg(&image)
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&calibrate.stderr);
+    assert_eq!(calibrate.status.code(), Some(2), "{err}");
+    assert!(err.contains("the same file as /dev/loop") && err.contains("another name"), "{err}");
+    assert_eq!(fs::metadata(&image).unwrap().len(), 16 * MIB);
+}
+
 #[test]
 fn a_file_becomes_a_device_and_is_let_go() {
     if !loops_are_here() {

@@ -150,6 +150,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     if matches!((&json_to, &html), (Some(Output::Stdout), Some(Output::Stdout))) {
         return Err(BenchError::Usage("--json and --html cannot both be standard output".into()));
     }
+    output::refuse_same([&args.json, &args.html], [])?;
     let to_stdout = [&json_to, &html].into_iter().flatten().find(|to| matches!(to, Output::Stdout));
     if let Some(missing) = missing() {
         return Err(BenchError::Refused(format!("fsbench paper needs {missing}")));

@@ -94,6 +94,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         }
         return Ok(());
     }
+    let results: Vec<_> = cells.iter().map(|cell| Some(cell.file(&args.out))).collect();
+    output::refuse_same(results.iter().chain([&args.html]), [args.plan.as_path()])?;
     let html = Output::of(args.html.as_deref())?;
     let found = cells.iter().map(|c| done(c, &args.out)).collect::<Result<Vec<_>, _>>()?;
     if found.iter().any(Option::is_none) {

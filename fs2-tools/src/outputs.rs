@@ -4,16 +4,19 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
-use super::Failure;
+use crate::replay::Failure;
 
 /// A file, by whatever name.
 #[derive(PartialEq, Eq)]
 enum Place {
     /// One that is there: device and inode.
     There(u64, u64),
+    /// A block device, by its number.
+    Device(u64),
     /// One that is not: the same of its directory, and its name there.
     Not(u64, u64, OsString),
 }
@@ -25,29 +28,67 @@ fn about(path: &Path, standard: BorrowedFd<'_>) -> Option<Metadata> {
     std::fs::metadata(path).ok()
 }
 
-/// Where a path leads, through links; `None` for what is no file, such as a terminal or a pipe.
-fn place(path: &Path, standard: BorrowedFd<'_>) -> Option<Place> {
-    if let Some(about) = about(path, standard) {
-        return about.is_file().then(|| Place::There(about.dev(), about.ino()));
+/// The file below a loop device, or a partition of one.
+fn backing(device: &Metadata) -> Option<PathBuf> {
+    let (major, minor) = (libc::major(device.rdev()), libc::minor(device.rdev()));
+    let sysfs = Path::new("/sys/dev/block").join(format!("{major}:{minor}"));
+    // A partition's directory lies in its device's.
+    let mut name =
+        ["loop", "../loop"].iter().find_map(|at| std::fs::read(sysfs.join(at).join("backing_file")).ok())?;
+    name.pop_if(|last| *last == b'\n');
+    Some(OsString::from_vec(name).into())
+}
+
+/// Loop devices one over another that are looked through. A guess: nobody has as many.
+const LOOPS_MAX: usize = 8;
+
+/// Where a path leads, through links, and what lies below it where that is a loop device; nothing for what is no file,
+/// such as a terminal or a pipe.
+fn places(path: &Path, standard: BorrowedFd<'_>) -> Vec<Place> {
+    let Some(mut about) = about(path, standard) else { return not_there(path).into_iter().collect() };
+    let mut all = Vec::new();
+    for _ in 0..LOOPS_MAX {
+        if about.is_file() {
+            all.push(Place::There(about.dev(), about.ino()));
+        }
+        if !about.file_type().is_block_device() {
+            break;
+        }
+        all.push(Place::Device(about.rdev()));
+        match backing(&about).and_then(|below| std::fs::metadata(below).ok()) {
+            Some(below) => about = below,
+            None => break,
+        }
     }
+    all
+}
+
+fn not_there(path: &Path) -> Option<Place> {
     let dir = path.parent().filter(|d| *d != Path::new("")).unwrap_or(Path::new("."));
     let about = std::fs::metadata(dir).ok()?;
     Some(Place::Not(about.dev(), about.ino(), path.file_name().map(OsStr::to_owned)?))
+}
+
+/// Whether two paths lead to the same file or device.
+fn meet(a: &[Place], b: &[Place]) -> bool {
+    a.iter().any(|place| b.contains(place))
 }
 
 /// Refuses an output that is an input, or another output, under whatever name. `-` is standard input and output.
 ///
 /// # Errors
 /// Which two are the same.
-pub(super) fn refuse_same<'a>(
+pub(crate) fn refuse_same<'a>(
     outputs: &[&Path],
     inputs: impl IntoIterator<Item = &'a Path>,
 ) -> Result<(), Failure> {
-    let places: Vec<_> = outputs.iter().map(|path| place(path, stdout().as_fd())).collect();
+    let places_of: Vec<_> = outputs.iter().map(|path| places(path, stdout().as_fd())).collect();
     for input in inputs {
-        let read = place(input, stdin().as_fd());
-        for (output, written) in outputs.iter().zip(&places) {
-            if read.is_some() && read == *written {
+        let mut read = places(input, stdin().as_fd());
+        // Not read either: it may be the name of a built-in drive.
+        read.retain(|place| !matches!(place, Place::Not(..)));
+        for (output, written) in outputs.iter().zip(&places_of) {
+            if meet(&read, written) {
                 let what = match *output == input {
                     true => "it is read, so it cannot be written too".to_owned(),
                     false => format!("the same file as {}, which is read", input.display()),
@@ -57,9 +98,9 @@ pub(super) fn refuse_same<'a>(
         }
     }
     for (i, output) in outputs.iter().enumerate() {
-        if let Some(j) = (0..i).find(|j| places[i].is_some() && places[i] == places[*j]) {
+        if let Some(j) = (0..i).find(|j| meet(&places_of[i], &places_of[*j])) {
             let what = format!("two outputs are the same file, this and {}", outputs[j].display());
-            return Err(Failure::at(output, what));
+            return Err(Failure::at(output, format!("{what}; give one of them another name")));
         }
     }
     Ok(())
@@ -70,7 +111,7 @@ pub(super) fn refuse_same<'a>(
 ///
 /// # Errors
 /// What is there.
-pub(super) fn refuse_there(output: &Path, force: bool) -> Result<(), Failure> {
+pub(crate) fn refuse_there(output: &Path, force: bool) -> Result<(), Failure> {
     match std::fs::metadata(output) {
         Ok(about) if !force && output != Path::new("-") && about.is_file() && about.len() > 0 => {
             let what = format!("there already, with {} bytes", about.len());
@@ -84,7 +125,6 @@ pub(super) fn refuse_there(output: &Path, force: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     #[test]
     fn files_are_the_same_by_any_name() {
@@ -109,6 +149,8 @@ mod tests {
         assert!(why.contains("two outputs"), "{why}");
         let null = PathBuf::from("/dev/null");
         assert_eq!(same(&[null.clone(), null.clone()], &[null]), Ok(()));
+        // A built-in drive has a name and no file.
+        assert_eq!(same(&[at("new")], &[at("new")]), Ok(()));
     }
 
     #[test]
