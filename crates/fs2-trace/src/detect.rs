@@ -37,7 +37,6 @@ pub(crate) fn detect(head: &[u8]) -> Result<Format, TraceError> {
     }
     match candidates[..] {
         [format] => Ok(format),
-        [] if head.is_empty() => Err(TraceError::Unfit("the input is empty, expected a trace".to_owned())),
         [] => Err(TraceError::Unrecognised {
             what: format!("no trace format fits what begins with {:?}", first_line(head)),
         }),

@@ -228,22 +228,26 @@ fn behind_mark(mut head: Vec<u8>, mut all: BoxRead) -> io::Result<(Vec<u8>, BoxR
 }
 
 /// Opens a trace: one input, or several of the same format that are parts of one trace, such as
-/// blktrace's files for each processor. They are merged by time.
+/// blktrace's files for each processor. They are merged by time; empty ones are passed over.
 ///
 /// # Errors
-/// Where an input cannot be read, or is no trace of a format that is known or named.
+/// Where an input cannot be read, or is no trace of a format that is known or named, or all are empty.
 pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stream, TraceError> {
     let mut sources: Vec<(String, Box<dyn Source>)> = Vec::new();
     let mut first: Option<(Format, Compression)> = None;
+    let mut empty = Vec::new();
     for (name, input) in inputs {
         let io = |source| TraceError::Io { offset: 0, source };
         let (compression, plain) = unpack(input).map_err(|e| io(e).in_input(&name))?;
         let (head, plain) = peek(plain, HEAD_BYTES).map_err(|e| io(e).in_input(&name))?;
         let (head, plain) = behind_mark(head, plain).map_err(|e| io(e).in_input(&name))?;
+        // A processor that saw nothing leaves an empty file.
+        if head.is_empty() {
+            empty.push(name);
+            continue;
+        }
         let format = match options.format {
             Some(format) => format,
-            // A processor that saw nothing leaves an empty file.
-            None if head.is_empty() && first.is_some() => continue,
             None => detect(&head).map_err(|e| e.in_input(&name))?,
         };
         if let Some((other, _)) = first
@@ -258,7 +262,14 @@ pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stre
         sources.push((name, reader));
     }
     let Some((format, compression)) = first else {
-        return Err(TraceError::Unfit("no trace was named".to_owned()));
+        return Err(match &empty[..] {
+            [] => TraceError::Unfit("no trace was named".to_owned()),
+            [name] => TraceError::Unfit("the input is empty, expected a trace".to_owned()).in_input(name),
+            [first, .., last] => TraceError::Unfit(format!(
+                "all {} inputs are empty, {first} to {last}, expected a trace in one of them at least",
+                empty.len()
+            )),
+        });
     };
     Ok(Stream {
         merge: Merge::new(sources),

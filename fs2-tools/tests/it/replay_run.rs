@@ -384,7 +384,7 @@ fn what_is_refused_says_why() {
     for (args, code, said) in [
         (vec!["-"], 1, "not standard input"),
         (vec!["/nowhere"], 1, "/nowhere"),
-        (vec!["/dev/null", "--format", "spc"], 1, "/dev/null: no request in it"),
+        (vec!["/dev/null", "--format", "spc"], 1, "/dev/null: the input is empty, expected a trace"),
         (vec![trace, "--split", "100,200"], 1, "no request of the trace lies in any"),
         (vec![trace, "--used", "0.6"], 2, "0.6 may be 0.6% or 60%"),
         (vec![trace, "--limit", "0"], 2, "0 is not in 1.."),

@@ -100,6 +100,30 @@ fn every_sample_gives_what_it_was_written_from() {
     }
 }
 
+/// Found: a first input that is empty, as of a processor that saw nothing, had no format, or was none of the one named.
+#[test]
+fn empty_inputs_are_passed_over() {
+    let read = |files: &[(&str, Vec<u8>)], format| {
+        fs2_trace::open(inputs(files), OpenOptions { format, ..OpenOptions::default() })
+    };
+    for (files, format) in SAMPLES.iter().filter(|(files, _)| files.len() == 1) {
+        let whole = sample(files[0]);
+        for named in [None, Some(*format)] {
+            let want = all(read(&[("a", whole.clone())], named).unwrap());
+            let beside = read(&[("0", vec![]), ("1", vec![]), ("2", whole.clone()), ("3", vec![])], named);
+            let beside = beside.unwrap_or_else(|e| panic!("{format}: {e}"));
+            assert_eq!(beside.format(), *format);
+            assert_eq!(all(beside), want, "{format}");
+            let empty = |files: &[(&str, Vec<u8>)]| failure(read(files, named));
+            assert_eq!(empty(&[("a", vec![])]), "a: the input is empty, expected a trace");
+            assert_eq!(
+                empty(&[("a", vec![]), ("b", vec![]), ("c", vec![])]),
+                "all 3 inputs are empty, a to c, expected a trace in one of them at least"
+            );
+        }
+    }
+}
+
 /// Found: blkparse names its inputs on standard output, and that was a wrong line; of two outputs in one file the second
 /// was left out without a word; with `-t`, a request that failed was none.
 #[test]
