@@ -516,8 +516,9 @@ impl Stream {
         match placed {
             Some(placed) if !apart || extent.end() <= DEVICE_STRIDE => Ok(Some(placed)),
             _ => Err(TraceError::Unfit(format!(
-                "a request for bytes {extent} of device {:?} does not fit beside the trace's other devices; \
+                "request {}, for bytes {extent} of device {:?}, does not fit beside the trace's other devices; \
                  `--device` chooses one",
+                self.given + 1,
                 device.name
             ))),
         }

@@ -174,9 +174,11 @@ impl ReadArgs {
         if !several {
             return Ok(());
         }
-        if let Some((name, _)) = ends.iter().find(|(_, end)| !self.pack && *end > DEVICE_STRIDE) {
+        if let Some((name, end)) = ends.iter().find(|(_, end)| !self.pack && *end > DEVICE_STRIDE) {
+            let end = crate::mkfs2::bytes(*end);
             return Err(Failure(format!(
-                "device {name:?} does not fit beside the trace's other devices; --device chooses one"
+                "device {name:?}, whose requests reach to {end}, does not fit beside the trace's other devices; --device \
+                 chooses one"
             )));
         }
         let mut begin: u64 = 0;

@@ -6,31 +6,31 @@
 mod options;
 mod passes;
 pub(super) mod report;
+mod volume;
 
-use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fs2_block::{BlockSize, Nanos, Op, Permille};
+use fs2_block::{BlockSize, Nanos, Permille};
 use fs2_disk::{DriveProfile, Extended, Power, Scheduler};
 use fs2_engine::{Part, PolicyKind};
 use fs2_sim::replay::{
-    Belief, Bound, Bounds, FreeMap, InUse, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
+    Belief, Bound, Bounds, FreeMap, Pace, ReadSet, Replay, Run, Samples, Scheme, Settings,
 };
 use fs2_trace::TraceError;
-use fs2d::text::AtMost;
 
 use super::Failure;
 use super::html;
-use super::info::{refuse_nothing, thousands};
-use super::input::{MEASURED_BYTES_MAX, ReadArgs, refuse_once};
+use super::info::thousands;
+use super::input::{ReadArgs, refuse_once};
 use super::profile::{load, told};
 use crate::mkfs2::parse_percent;
 use crate::new_file::NewFile;
 use crate::outputs;
 use passes::{Passes, in_time};
+use volume::{free_map, no_volume, stretch_of, used};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -211,11 +211,6 @@ pub(super) struct Replayed {
     pub(super) samples: Vec<Samples>,
 }
 
-/// Share of the volume in use where nothing is known of it.
-fn used(args: &Args) -> Permille {
-    args.used.unwrap_or(Permille::new(600).unwrap_or_default())
-}
-
 /// What the report is made of.
 pub(super) struct Results {
     pub(super) drive: String,
@@ -355,96 +350,6 @@ fn bad_trace(e: TraceError) -> Failure {
     Failure(e.to_string())
 }
 
-/// The free blocks given, or drawn, but for those that the trace shows in use: files may have been made
-/// after dumpe2fs ran.
-fn free_map(args: &Args, err: &mut dyn Write) -> Result<(FreeMap, Seen), Failure> {
-    if let Some(path) = &args.free_map {
-        let file = File::open(path).map_err(|e| Failure::at(path, e))?;
-        let plain = fs2_trace::unpack(Box::new(file)).map_err(|e| Failure::at(path, e))?.1;
-        let plain = AtMost::new(plain, MEASURED_BYTES_MAX);
-        let mut map = FreeMap::from_dumpe2fs(BufReader::new(plain)).map_err(|e| Failure::at(path, e))?;
-        let mut in_use = InUse::new(map.block_size);
-        let seen = see(args, map.block_size, &mut in_use)?;
-        let before = map.free.len();
-        in_use.take_from(&mut map);
-        let taken = before - map.free.len();
-        if taken > 0 {
-            let why = "the trace reads them before it writes them: taken as in use";
-            writeln!(err, "fs2-replay: {taken} blocks are free by {}, but {why}", path.display())?;
-        }
-        return Ok((map, seen));
-    }
-    let mut in_use = InUse::new(BlockSize::B4096);
-    let seen = see(args, BlockSize::B4096, &mut in_use)?;
-    let mut map = FreeMap::aged(in_use.end(), used(args), args.seed).map_err(|e| {
-        let apart = match seen.devices {
-            0 | 1 => String::new(),
-            n if args.read.pack => format!("; the trace has {n} devices: --device chooses one"),
-            n => format!("; the trace's {n} devices lie 4 TiB apart: --pack puts them side by side, --device chooses one"),
-        };
-        Failure(format!("the volume: {e}{apart}"))
-    })?;
-    in_use.take_from(&mut map);
-    Ok((map, seen))
-}
-
-/// What is known of a trace before it is replayed.
-#[derive(Clone, Copy, Default)]
-struct Seen {
-    /// Devices with requests, of the trace that has most.
-    devices: usize,
-    /// Reads of the trace itself, and those that do not begin and end with blocks.
-    reads: u64,
-    in_part: u64,
-}
-
-fn see(args: &Args, block_size: BlockSize, in_use: &mut InUse) -> Result<Seen, Failure> {
-    let mut seen = Seen::default();
-    let block = u64::from(block_size.bytes());
-    for paths in [&args.train, &args.traces] {
-        if paths.is_empty() {
-            continue;
-        }
-        let mut stream = open(args, paths)?;
-        let mut all = 0;
-        (seen.reads, seen.in_part) = (0, 0);
-        for record in stream.by_ref().take(limit(args)) {
-            let record = record.map_err(bad_trace)?;
-            in_use.see(record.op, record.extent);
-            all += 1;
-            if record.op == Op::Read {
-                seen.reads += 1;
-                let whole =
-                    [record.extent.offset(), record.extent.end()].iter().all(|b| b.is_multiple_of(block));
-                seen.in_part += u64::from(!whole);
-            }
-        }
-        refuse_nothing(&stream, all)?;
-        if all == 0 {
-            return Err(Failure::at(&paths[0], "no request in it; `fs2-replay info` says what there is"));
-        }
-        seen.devices = seen.devices.max(stream.devices().iter().filter(|d| d.requests > 0).count());
-    }
-    Ok(seen)
-}
-
-fn stretch_of(asked: Option<u32>, map: &FreeMap, drive: &DriveProfile) -> Result<u32, Failure> {
-    match asked {
-        None => Ok(1),
-        Some(0) => {
-            // Stretched, the last group is a whole one.
-            let whole = map.groups.len() as u64 * u64::from(map.blocks_per_group);
-            let bytes = whole * u64::from(map.block_size.bytes());
-            let fits = drive.capacity_sectors() * 512 / bytes.max(1);
-            // A drive may be larger than ext2.
-            let most = u64::from(u32::MAX - map.first_block()) / whole.max(1);
-            Ok(u32::try_from(fits.min(most)).unwrap_or(u32::MAX).max(1))
-        }
-        Some(n) if u64::from(n) * u64::from(map.blocks) < u64::from(u32::MAX) => Ok(n),
-        Some(n) => Err(Failure(format!("--stretch {n}: more blocks than ext2 has"))),
-    }
-}
-
 fn limit(args: &Args) -> usize {
     args.limit.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX)
 }
@@ -493,7 +398,7 @@ fn replay(
         if policy == PolicyKind::Fs2.into() {
             s.engine.without = args.without.iter().copied().collect();
         }
-        let mut replay = Replay::new(map, s).map_err(|e| Failure(e.to_string()))?;
+        let mut replay = Replay::new(map, s).map_err(|e| no_volume(args, map, &e))?;
         if policy.needs_known_reads() {
             replay.prepare();
         }
@@ -600,22 +505,6 @@ fn bounds(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// On a drive of more than 16 TiB blocks of 4 KiB run out before the drive does: that was an error.
-    #[test]
-    fn a_volume_fills_a_drive_as_far_as_ext2_goes() {
-        let map = FreeMap::aged(1 << 30, Permille::new(600).expect("below 1000"), 1).expect("ext2 has room");
-        let on = |name| {
-            let drive = DriveProfile::builtin(name).expect("it is built in");
-            (
-                stretch_of(Some(0), &map, &drive).expect("it fills the drive"),
-                drive.capacity_sectors() / (2 << 20),
-            )
-        };
-        let (small, large) = (on("wd800-repaired"), on("exos-x24"));
-        assert!(u64::from(small.0) == small.1 && u64::from(large.0) < large.1, "{small:?}, {large:?}");
-        assert!(map.stretched(large.0).is_ok() && map.stretched(large.0 + 1).is_err());
-    }
 
     #[test]
     fn times_are_read_and_wrong_ones_refused() {

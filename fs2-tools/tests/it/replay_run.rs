@@ -115,6 +115,40 @@ fn many_devices_apart_say_what_to_do() {
     assert_eq!(replay(&[trace, "--runs", "1", "--pack"]).0, 0);
 }
 
+/// Found: `134217729 groups are more than ext2 holds`, and nothing of the one request that reached so far.
+#[test]
+fn a_request_that_no_volume_holds_is_named() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let [a, b] = ["a.spc", "b.spc"].map(|name| dir.path().join(name));
+    std::fs::write(&a, "0,8,4096,r,0\n0,4503599627370496,4096,r,1\n0,1600,4096,r,2\n").expect("written");
+    std::fs::write(&b, "0,16,4096,r,0.5\n").expect("written");
+    let [a, b] = [&a, &b].map(|p| p.to_str().expect("a name in text"));
+    let (code, _, err) = replay(&[a, "--runs", "1"]);
+    let (sector, size) = ("at sector 4503599627370496 and up to 2048.0 PiB", "in blocks of 4 KiB, 16 TiB");
+    let told =
+        [&format!("request 2 of {a}, "), sector, "all others end at 804.0 KiB", size, "--limit 1 ends"];
+    assert!(code == 1 && told.iter().all(|told| err.contains(told)), "{err}");
+    let (code, _, err) = replay(&[a, b, "--runs", "1"]);
+    let told =
+        [&format!("request 3 of {a} and 1 more, in the order of their times"), sector, "--limit 2 ends"];
+    assert!(code == 1 && told.iter().all(|told| err.contains(told)), "{err}");
+    assert_eq!(replay(&[a, "--runs", "1", "--limit", "1"]).0, 0);
+}
+
+/// Found: `the volume cannot be given a replica table`, and nothing of the trace that leaves no room for one.
+#[test]
+fn a_trace_that_reads_all_of_its_volume_is_told_of() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let trace = dir.path().join("all.spc");
+    let line = |i: u32| format!("0,{},131072,r,{i}\n", i * 256);
+    std::fs::write(&trace, (0..1024).map(line).collect::<String>()).expect("written");
+    let trace = trace.to_str().expect("a name in text");
+    let (code, _, err) = replay(&[trace, "--runs", "1", "--policy", "none"]);
+    let told = ["of its 32,768 blocks (128.0 MiB) 0 are free", "--free-map", "--limit"];
+    assert!(code == 1 && told.iter().all(|told| err.contains(told)), "{err}");
+    assert_eq!(replay(&[trace, "--runs", "1", "--policy", "none", "--limit", "500"]).0, 0);
+}
+
 /// Found: the clock stood still at its end, and the second run took no time, busy for 184,725,600 % of it.
 #[test]
 fn a_time_that_no_clock_of_all_runs_reaches_is_refused() {

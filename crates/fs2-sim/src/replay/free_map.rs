@@ -107,7 +107,7 @@ impl FreeMap {
         inode_size: u16,
     ) -> Result<FreeMap, FreeMapError> {
         let blocks = u32::try_from(u64::from(groups) * PER_GROUP)
-            .map_err(|_| wrong(0, format!("{groups} groups are more than ext2 holds in blocks of 4 KiB")))?;
+            .map_err(|_| wrong(0, "more than ext2 holds in blocks of 4 KiB, 16 TiB"))?;
         let mut map = FreeMap {
             block_size: BlockSize::B4096,
             blocks,
