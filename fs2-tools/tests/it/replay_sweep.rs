@@ -112,6 +112,44 @@ fn two_shards_are_one_run() {
     assert_eq!(cells[0]["result"]["options"]["drive"], "wd800-repaired");
 }
 
+/// Found: shares stayed empty where `none` was not alone in its cell.
+#[test]
+fn a_share_is_of_the_none_with_the_same_options_wherever_it_was_run() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    write_trace(&dir.path().join("a.txt"), 200);
+    let (plan, out) = (dir.path().join("plan.toml"), dir.path().join("out"));
+    let plan_text = "
+        options = { closed-loop = true, idle-between = '30s', split = [0, 50] }
+        [axes]
+        depth = [1, 2]
+        policy = ['none,torture', 'fs2']
+        [[trace]]
+        name = 'a'
+        files = ['a.txt']
+    ";
+    std::fs::write(&plan, plan_text).expect("the scratch directory can be written");
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out), "--jobs", "1"]);
+    assert_eq!(code, 0, "{err}");
+    let [csv, jsonl] = merged(&out);
+    let cells: Vec<Value> = jsonl.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    for depth in 0..2 {
+        let [beside, fs2] = [&cells[2 * depth], &cells[2 * depth + 1]].map(|c| &c["result"]);
+        let read =
+            |result: &Value| result["policies"][0]["runs"][1]["t_a_reads_ms"].as_f64().expect("a number");
+        let bound = fs2["bounds"]["runs"][1]["b2_order"].as_f64().expect("a number");
+        let want = 100.0 * (read(beside) - read(fs2)) / (read(beside) - bound);
+        let share = fs2["policies"][0]["runs"][1]["share_percent"].as_f64().expect("filled in");
+        assert!((share - want).abs() < 0.01, "{share} against {want}");
+        assert_eq!(beside["policies"][0]["name"], "none");
+    }
+    let mut rows = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let head = rows.next().expect("a head");
+    let at = |name| head.iter().position(|column| *column == name).expect("a column");
+    let (policy, pass, share) = (at("policy"), at("pass"), at("share_percent"));
+    let fs2: Vec<_> = rows.filter(|row| (row[policy], row[pass]) == ("fs2", "2")).collect();
+    assert!(fs2.len() == 2 && fs2.iter().all(|row| !row[share].is_empty()), "{csv}");
+}
+
 #[test]
 fn a_killed_sweep_goes_on_where_it_was() {
     let dir = tempfile::tempdir().expect("a scratch directory");

@@ -190,15 +190,30 @@ pub(super) struct Merged {
     pub(super) foreign: usize,
 }
 
-/// The figures of a cell's policy `none` in each run and the single pass: its own, or those of the cell that
-/// differs in the policy alone.
-fn none_of<'a>(done: &'a Done, all: &'a HashMap<Name, Done>) -> Option<&'a Value> {
-    let named = |d: &'a Done| policies(&d.result).iter().find(|p| p["name"] == "none");
-    named(done).or_else(|| {
-        let mut sibling = done.cell.clone();
-        sibling.options.insert("policy".to_owned(), "none".to_owned());
-        all.get(&sibling).and_then(named)
-    })
+/// A cell's name but for the options that change nothing of `none`.
+fn of_none(cell: &Name) -> Name {
+    let mut name = cell.clone();
+    name.options.retain(|option, _| option != "policy" && option != "without");
+    name
+}
+
+/// The figures of the policy `none` in each run and the single pass, by [`of_none`]: of whichever cell has it, alone or
+/// among others.
+fn figures_of_none<'a>(plan: &Plan, all: &'a HashMap<Name, Done>) -> HashMap<Name, &'a Value> {
+    // Keeps R3: the plan's own first, the others by name.
+    let mut others: Vec<&Done> = all.values().collect();
+    others.sort_by(|a, b| a.cell.cmp(&b.cell));
+    let mut found = HashMap::new();
+    for done in plan.cells.iter().filter_map(|cell| all.get(&cell.name)).chain(others) {
+        if let Some(none) = none_in(done) {
+            found.entry(of_none(&done.cell)).or_insert(none);
+        }
+    }
+    found
+}
+
+fn none_in(done: &Done) -> Option<&Value> {
+    policies(&done.result).iter().find(|p| p["name"] == "none")
 }
 
 fn policies(result: &Value) -> &[Value] {
@@ -238,13 +253,14 @@ pub(super) fn merge(plan: &Plan, all: &HashMap<Name, Done>) -> Merged {
     let heads: Vec<_> = head.into_iter().map(|h| field(&Value::String(h))).collect();
     out.csv = heads.join(",") + "\n";
     let mut found = 0;
+    let nones = figures_of_none(plan, all);
     for cell in &plan.cells {
         let Some(done) = all.get(&cell.name) else {
             out.missing.push(cell.name.clone());
             continue;
         };
         found += 1;
-        let none = none_of(done, all);
+        let none = none_in(done).or_else(|| nones.get(&of_none(&done.cell)).copied());
         let mut whole = done.clone();
         let mut begin = vec![field(&Value::String(cell.name.trace.clone()))];
         let said = |axis: &String| cell.name.options.get(axis).map_or(Value::Null, |v| v.as_str().into());
