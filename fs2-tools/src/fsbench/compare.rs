@@ -124,10 +124,18 @@ struct Side {
     plan: Plan,
     session: Session,
     measurer: Measurer,
+    /// Warned of before the first run.
+    foreseen: Vec<String>,
 }
 
 impl Side {
-    fn open(args: &Args, entry: &Entry, dir: PathBuf, own: &[(String, String)]) -> Result<Side, BenchError> {
+    fn open(
+        args: &Args,
+        entry: &Entry,
+        (name, dir): (&str, PathBuf),
+        own: &[(String, String)],
+        err: &mut dyn Write,
+    ) -> Result<Side, BenchError> {
         let set = args.set.iter().chain(own).cloned().collect();
         let runs_max = args.measure.runs_max(args.runs);
         let preset = args.preset.clone().unwrap_or_else(|| entry.presets[0].to_owned());
@@ -148,8 +156,13 @@ impl Side {
         };
         super::preflight::directory(&plan.dir)?;
         let measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
-        let session = Session::open(entry, &plan)?;
-        Ok(Side { plan, session, measurer })
+        let workload = (entry.make)(&plan.setup)?;
+        let needs = workload.needs();
+        runner::room(&plan, &needs)?;
+        let foreseen = measurer.foreseen(&needs);
+        warn(args, name, &foreseen, err);
+        let session = Session::of(entry.name, workload, &plan)?;
+        Ok(Side { plan, session, measurer, foreseen })
     }
 
     fn pass(&mut self, training: bool) -> Result<(), BenchError> {
@@ -160,9 +173,16 @@ impl Side {
         self.measurer.wants_more(self.session.runs(), self.plan.runs)
     }
 
-    fn end(self) -> Result<(Document, Outcome), BenchError> {
+    /// What was measured, what came of it, and which of its warnings were given before.
+    fn end(self) -> Result<(Document, Outcome, Vec<String>), BenchError> {
         let outcome = self.session.end()?;
-        Ok((self.measurer.document(&outcome, &self.plan), outcome))
+        Ok((self.measurer.document(&outcome, &self.plan), outcome, self.foreseen))
+    }
+}
+
+fn warn<'a>(args: &Args, name: &str, warnings: impl IntoIterator<Item = &'a String>, err: &mut dyn Write) {
+    for warning in warnings.into_iter().filter(|_| !args.measure.quiet_warnings) {
+        let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
     }
 }
 
@@ -188,8 +208,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         (Some((a, b)), _) => (a.0.clone(), b.0.clone()),
         (None, b) => (args.a.clone(), b.clone().unwrap_or_else(|| args.a.clone())),
     };
-    let mut a = Side::open(args, &entry, dir_a, &args.set_a)?;
-    let mut b = Side::open(args, &entry, dir_b, &args.set_b)?;
+    let mut a = Side::open(args, &entry, ("A", dir_a), &args.set_a, err)?;
+    let mut b = Side::open(args, &entry, ("B", dir_b), &args.set_b, err)?;
     let mut turn = 0u32;
     loop {
         let training = turn < args.train;
@@ -201,7 +221,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         second.pass(training)?;
         turn += 1;
     }
-    let ((a, outcome_a), (b, outcome_b)) = (a.end()?, b.end()?);
+    let ((a, outcome_a, told_a), (b, outcome_b, told_b)) = (a.end()?, b.end()?);
     drop(below);
     let main = main_figure(&outcome_a).0;
     let compared = compare(&a, &b);
@@ -215,10 +235,8 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let tables = output::tables(json.as_ref(), out, err);
     let dirs = if same { None } else { args.b.as_deref().map(|b| [args.a.as_path(), b]) };
     let printed = print(&args.name, [a, b], dirs, compared, &main, tables).and_then(|()| tables.flush());
-    for (name, document) in [("A", a), ("B", b)] {
-        for warning in document.warnings.iter().filter(|_| !args.measure.quiet_warnings) {
-            let _ = writeln!(err, "fsbench: warning: {name}: {warning}");
-        }
+    for (name, document, told) in [("A", a, told_a), ("B", b, told_b)] {
+        warn(args, name, document.warnings.iter().filter(|w| !told.contains(w)), err);
     }
     let failure = [&outcome_a, &outcome_b].into_iter().find_map(runner::failure).map_or(Ok(()), Err);
     output::last([written, printed.map_err(super::printing), failure], err)

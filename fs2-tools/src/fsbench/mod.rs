@@ -441,7 +441,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
     .and_then(|()| tables.flush())
     .map_err(printing);
     if !args.measure.quiet_warnings {
-        for warning in document.warnings.iter().filter(|w| Some(*w) != foreseen.as_ref()) {
+        for warning in document.warnings.iter().filter(|w| !foreseen.contains(w)) {
             let _ = writeln!(err, "fsbench: warning: {warning}");
         }
     }

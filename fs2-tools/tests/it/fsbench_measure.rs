@@ -126,6 +126,43 @@ fn one_file_is_not_two_outputs_nor_an_input() {
     assert_eq!(std::fs::read_to_string(&one).unwrap(), "1,2\n");
 }
 
+/// What is written to it, and whether anything had been made in a directory by then.
+struct Told<'a> {
+    dir: &'a Path,
+    before: std::time::SystemTime,
+    early: String,
+    late: String,
+}
+
+impl std::io::Write for Told<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let untouched = std::fs::metadata(self.dir)?.modified()? == self.before;
+        let text = if untouched { &mut self.early } else { &mut self.late };
+        text.push_str(std::str::from_utf8(bytes).unwrap());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Found: `compare` told after all its runs what `run` tells before the first.
+#[test]
+fn a_comparison_warns_before_its_runs() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [a, b] = dirs.each_ref().map(|dir| dir.path().to_str().unwrap());
+    let dir = dirs[0].path();
+    let before = std::fs::metadata(dir).unwrap().modified().unwrap();
+    let mut err = Told { dir, before, early: String::new(), late: String::new() };
+    let args = ["fsbench", "compare", "cvs-update", a, b, "--scale", "0.02", "--runs", "2"];
+    assert_eq!(fs2_tools::fsbench::run(args.map(OsString::from), &mut Vec::new(), &mut err), 0);
+    let Told { early, late, .. } = err;
+    assert!(early.contains("fsbench: warning: A: the files") && !early.contains(": B: "), "{early}");
+    assert_eq!(late.matches("warning: B: the files").count(), 1, "{late}");
+    assert!(!late.contains("warning: A: the files"), "{late}");
+}
+
 #[test]
 fn files_that_fit_into_memory_are_told_before_the_run() {
     let dir = tempfile::tempdir().unwrap();

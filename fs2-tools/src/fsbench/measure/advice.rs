@@ -1,6 +1,7 @@
 //! What a reader must be warned of, with what to do about it. Each is said once, and none names an option
 //! that was already given.
 
+use super::super::Needs;
 use super::cold::ColdMode;
 use super::memlimit::LIMIT_BYTES_MIN;
 use super::stats::{CV_WILD, StopRule, Summary, Verdict, first_is_high, first_is_low, outliers};
@@ -76,25 +77,56 @@ pub fn warnings(what: &str, values: &[f64], circumstances: &Circumstances, rule:
     out
 }
 
-/// What is known before the first run: everything the workload touches (`bytes`) fits into the memory that may cache it,
+/// What a workload takes in its cgroup beside the page cache, bytes at most: its own memory, and what the kernel has for a
+/// process.
+fn own_bytes(needs: &Needs) -> u64 {
+    needs.memory.saturating_add(LIMIT_BYTES_MIN)
+}
+
+/// A limit, MiB, in which a workload has room for itself and half of its files: it lives, and most of what it reads comes
+/// from the disk. `None` where one that leaves room for the workload would hold all its files if that took less.
+fn limit_mib(needs: &Needs) -> Option<u64> {
+    let limit = own_bytes(needs).saturating_add(needs.bytes / 2).div_ceil(1 << 20);
+    (limit < needs.bytes >> 20).then_some(limit)
+}
+
+/// What is known before the first run: a limit below what the workload itself may take, in which it is killed.
+pub(super) fn kills(needs: &Needs, limit: Option<u64>) -> Option<String> {
+    let (limit, own) = (limit?, own_bytes(needs));
+    if limit >= own {
+        return None;
+    }
+    let instead = match limit_mib(needs) {
+        Some(mib) => format!("raise it to {mib}m"),
+        None => "leave it out, and give --cold remount".into(),
+    };
+    let [limit, own] = [limit, own].map(crate::mkfs2::bytes);
+    Some(format!(
+        "--mem-limit ({limit}) is less than the workload itself may take, up to {own}: it may be killed; {instead}"
+    ))
+}
+
+/// What is known before the first run: everything the workload touches fits into the memory that may cache it,
 /// and no run begins cold. Then memory is measured and not the disk. Nothing is said of a workload without files.
 pub(super) fn fits_into_memory(
-    bytes: u64,
+    needs: &Needs,
     memory: u64,
     limit: Option<u64>,
     cold: ColdMode,
 ) -> Option<String> {
+    let bytes = needs.bytes;
     let room = limit.map_or(memory, |limit| limit.min(memory));
     if cold != ColdMode::None || bytes == 0 || bytes > room {
         return None;
     }
     let what = if limit == Some(room) { "--mem-limit" } else { "the memory there is" };
-    // Half of it: then most of what is read comes from the disk. Below the least limit only the cold start is left.
-    let half = bytes / 2 / (1 << 20);
-    let smaller = match limit {
-        _ if half < LIMIT_BYTES_MIN >> 20 => String::new(),
-        Some(_) => format!(", or lower --mem-limit to {half}m"),
-        None => format!(", or --mem-limit {half}m"),
+    let smaller = match (limit_mib(needs), limit) {
+        (None, _) => {
+            let own = crate::mkfs2::bytes(own_bytes(needs));
+            format!("; no --mem-limit would do, as the workload itself may take up to {own}")
+        }
+        (Some(mib), Some(_)) => format!(", or lower --mem-limit to {mib}m"),
+        (Some(mib), None) => format!(", or --mem-limit {mib}m"),
     };
     let (files, room) = (crate::mkfs2::bytes(bytes), crate::mkfs2::bytes(room));
     Some(format!(
@@ -202,17 +234,18 @@ mod tests {
 
     #[test]
     fn files_that_stay_in_memory_are_told_before_the_first_run() {
-        let said = |bytes, limit, cold| fits_into_memory(bytes, 1 << 30, limit, cold);
+        let needs = |bytes| Needs { bytes, ..Needs::default() };
+        let said = |bytes, limit, cold| fits_into_memory(&needs(bytes), 1 << 30, limit, cold);
         let plain = said(100 << 20, None, ColdMode::None).unwrap();
         assert!(
             plain.contains("100.0 MiB") && plain.contains("1.0 GiB") && plain.contains("--cold remount"),
             "{plain}"
         );
-        assert!(plain.contains("--mem-limit 50m"), "{plain}");
+        assert!(plain.contains("--mem-limit 54m"), "{plain}");
         // What was given already is not proposed, but that there is less of it.
         let limited = said(100 << 20, Some(200 << 20), ColdMode::None).unwrap();
         assert!(
-            limited.contains("--mem-limit (200.0 MiB)") && limited.contains("lower --mem-limit to 50m"),
+            limited.contains("--mem-limit (200.0 MiB)") && limited.contains("lower --mem-limit to 54m"),
             "{limited}"
         );
         // A limit above the memory limits nothing.
@@ -221,7 +254,10 @@ mod tests {
         );
         // Half of it is no limit anything runs in.
         let little = said(7 << 20, None, ColdMode::None).unwrap();
-        assert!(little.contains("--cold remount") && !little.contains("--mem-limit"), "{little}");
+        assert!(
+            little.ends_with("; no --mem-limit would do, as the workload itself may take up to 4.0 MiB"),
+            "{little}"
+        );
         for (bytes, limit, cold) in [
             (100 << 20, None, ColdMode::Remount),
             (100 << 20, None, ColdMode::Drop),
@@ -232,5 +268,25 @@ mod tests {
             assert_eq!(said(bytes, limit, cold), None, "{bytes} {limit:?} {cold}");
         }
         assert!(said(1 << 30, None, ColdMode::None).is_some(), "what just fits");
+    }
+
+    /// Found: half of the files' size was proposed to workloads whose threads have more memory of their own: they were
+    /// killed.
+    #[test]
+    fn no_limit_is_proposed_that_kills() {
+        let needs = |mib: u64, own: u64| Needs { bytes: mib << 20, memory: own << 20, ..Needs::default() };
+        let said = |n: &Needs, limit| fits_into_memory(n, 1 << 40, limit, ColdMode::None).unwrap();
+        let roomy = needs(200, 30);
+        assert!(said(&roomy, None).contains("--mem-limit 134m"), "{}", said(&roomy, None));
+        assert_eq!((kills(&roomy, Some(134 << 20)), kills(&roomy, None)), (None, None));
+        let tight = kills(&roomy, Some(33 << 20)).unwrap();
+        assert!(tight.contains("up to 34.0 MiB") && tight.ends_with("raise it to 134m"), "{tight}");
+        // As a web server with 100 threads of 10 MiB.
+        let threads = needs(62, 1000);
+        for limit in [None, Some(1 << 30)] {
+            assert!(said(&threads, limit).contains("no --mem-limit would do"), "{}", said(&threads, limit));
+        }
+        let tight = kills(&threads, Some(31 << 20)).unwrap();
+        assert!(tight.contains("may be killed; leave it out, and give --cold remount"), "{tight}");
     }
 }

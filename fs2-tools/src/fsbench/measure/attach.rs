@@ -11,7 +11,7 @@ use super::super::output::write_file;
 use super::super::runner::{Around, Outcome, Plan, Run};
 use super::super::workload::Needs;
 use super::super::{BenchError, Rng, Site, preflight};
-use super::advice::{Circumstances, fits_into_memory, warnings};
+use super::advice::{Circumstances, fits_into_memory, kills, warnings};
 use super::cold::{Cold, ColdMode, ColdProof};
 use super::drive::{DriveSpan, power_called};
 use super::energy::{EnergyReading, POWERCAP, RaplSpan, of_meter};
@@ -245,9 +245,10 @@ impl Measurer {
 
     /// What is to be warned of before the first run of a workload with these needs. It is among the document's warnings
     /// too.
-    pub fn foreseen(&self, needs: &Needs) -> Option<String> {
+    pub fn foreseen(&self, needs: &Needs) -> Vec<String> {
         let (memory, limit) = (self.memory_bytes, self.args.mem_limit);
-        fits_into_memory(needs.bytes, memory.or(limit)?, limit, self.args.cold)
+        let fits = memory.or(limit).and_then(|memory| fits_into_memory(needs, memory, limit, self.args.cold));
+        kills(needs, limit).into_iter().chain(fits).collect()
     }
 
     fn warnings(&self, document: &Document, outcome: &Outcome) -> Vec<String> {
