@@ -11,6 +11,7 @@ use super::info::{refuse_nothing, tell_skipped, thousands};
 use super::input::ReadArgs;
 use crate::fsbench::measure::attach::parse_bytes;
 use crate::new_file::NewFile;
+use crate::output::quoted;
 use crate::outputs;
 
 const EXAMPLES: &str = "\
@@ -63,20 +64,42 @@ const NOT_WRITTEN: [&str; 14] = [
     "blktrace", "bz2", "csv", "fio", "gz", "iolog", "json", "load", "spc", "srt", "tsv", "vscsi", "xz", "zst",
 ];
 
-/// What to write: as asked for, or as the name says. It once was the container whatever that said.
-fn wanted(to: Option<To>, target: &Path) -> Result<To, Failure> {
+/// What a name says that is in it: its end, in small letters.
+fn end_of(target: &Path) -> Option<String> {
     let ends = |name: &Path| name.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
     // blktrace puts the processor behind.
     let stem = target.with_extension("");
-    let end = match ends(target) {
+    match ends(target) {
         Some(end)
             if end.bytes().all(|b| b.is_ascii_digit()) && ends(&stem).as_deref() == Some("blktrace") =>
         {
             ends(&stem)
         }
         end => end,
-    };
-    match (to, end.as_deref()) {
+    }
+}
+
+/// Refuses a name that says that something else than a container is in it, to who writes only that.
+///
+/// # Errors
+/// What it would be, and how another format is written.
+pub(super) fn refuse_no_container(target: &Path) -> Result<(), Failure> {
+    match end_of(target).as_deref() {
+        Some(end) if NOT_WRITTEN.contains(&end) || matches!(end, "blkparse" | "txt") => {
+            let whole = target.with_extension("fs2trace");
+            let (name, whole) = (target.display(), quoted(&whole));
+            Err(Failure(format!(
+                "{name}: what is written is a container, which is no .{end}: end its name with .fs2trace; `fs2-replay convert {whole} \
+                 OUT.blkparse` then makes blkparse's text of it, the one other format that is written"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What to write: as asked for, or as the name says. It once was the container whatever that said.
+fn wanted(to: Option<To>, target: &Path) -> Result<To, Failure> {
+    match (to, end_of(target).as_deref()) {
         (Some(to), _) => Ok(to),
         (None, Some("blkparse" | "txt")) => Ok(To::Blkparse),
         (None, Some(end)) if NOT_WRITTEN.contains(&end) => Err(Failure(format!(

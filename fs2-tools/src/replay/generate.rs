@@ -9,6 +9,7 @@ use fs2_trace::synth::{Shape, Synth, Workload};
 use fs2_trace::{Header, Writer};
 
 use super::Failure;
+use super::convert::refuse_no_container;
 use super::info::thousands;
 use super::run::parse_time;
 use crate::mkfs2::parse_share;
@@ -31,7 +32,7 @@ pub(super) struct Args {
     /// What is asked for
     #[arg(value_enum)]
     kind: Kind,
-    /// The file to write, or - for standard output
+    /// The file to write, a container (.fs2trace), or - for standard output
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Replace the file where it is there already
@@ -123,6 +124,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {
+    refuse_no_container(&args.out)?;
     outputs::refuse_there(&args.out, args.force)?;
     let trace = args.generate()?;
     let header =

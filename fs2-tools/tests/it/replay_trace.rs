@@ -365,6 +365,18 @@ fn generate_makes_the_same_trace_twice() {
         assert_ne!(other, again, "{kind}");
     }
     let before = fs::read(dir.join("a.fs2trace")).unwrap();
+    // Found: a container was in the file called .csv.
+    for name in ["a.csv", "a.CSV", "a.blkparse", "a.txt", "a.fs2trace.gz", "a.blktrace.0"] {
+        let (code, _, err) = run(dir, &["generate", "cvs", "--requests", "10", name], b"");
+        let says = [name, "a container", ".fs2trace", "fs2-replay convert"];
+        assert!(
+            code == 1 && says.iter().all(|s| err.contains(s)) && !dir.join(name).exists(),
+            "{name}: {err}"
+        );
+    }
+    for name in ["plain", "a.b"] {
+        ok(dir, &["generate", "cvs", "--requests", "10", name], b"");
+    }
     let (code, _, err) = run(dir, &["generate", "cvs", "a.fs2trace"], b"");
     assert!(code == 1 && err.contains("a.fs2trace: there already") && err.contains("--force"), "{err}");
     assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), before);
