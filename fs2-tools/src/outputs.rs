@@ -74,6 +74,16 @@ fn meet(a: &[Place], b: &[Place]) -> bool {
     a.iter().any(|place| b.contains(place))
 }
 
+/// Whether two inputs are one file or device that is there, by whatever names.
+pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
+    let [a, b] = [a, b].map(|path| {
+        let mut places = places(path, stdin().as_fd());
+        places.retain(|place| !matches!(place, Place::Not(..)));
+        places
+    });
+    meet(&a, &b)
+}
+
 /// Refuses an output that is an input, or another output, under whatever name. `-` is standard input and output.
 ///
 /// # Errors

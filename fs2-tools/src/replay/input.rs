@@ -14,6 +14,7 @@ use fs2_trace::{ArrivalEvent, BoxRead, DEVICE_STRIDE, DeviceChoice, Format, Open
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::Failure;
+use crate::outputs;
 
 /// Bytes of a free map, or of measured requests, at most, unpacked: they are kept. A guess: a terabyte's dumpe2fs has a hundredth of it.
 pub(super) const MEASURED_BYTES_MAX: u64 = 256 << 20;
@@ -227,6 +228,7 @@ fn open(paths: &[PathBuf], options: OpenOptions, quiet: bool) -> Result<Stream, 
     for path in paths {
         files.push(if path == Path::new("-") { None } else { Some(file(path)?) });
     }
+    refuse_twice(paths)?;
     let sizes = files.iter().map(|f| f.as_ref().map(|(_, bytes)| *bytes)).sum::<Option<u64>>();
     let bar = Bar::new(sizes, quiet);
     for (path, file) in paths.iter().zip(files) {
@@ -238,6 +240,22 @@ fn open(paths: &[PathBuf], options: OpenOptions, quiet: bool) -> Result<Stream, 
         inputs.push((name, input));
     }
     fs2_trace::open(inputs, options).map_err(|e| Failure(e.to_string()))
+}
+
+/// Refuses a file that is named twice as a part of one trace: each of its requests would be two.
+fn refuse_twice(paths: &[PathBuf]) -> Result<(), Failure> {
+    for (i, path) in paths.iter().enumerate() {
+        if let Some(same) = paths[..i].iter().find(|before| outputs::is_same(before, path)) {
+            let what = if same == path {
+                "named twice".to_owned()
+            } else {
+                format!("the same file as {}", same.display())
+            };
+            let then = "each of its requests would come twice; name each part of a trace once";
+            return Err(Failure::at(path, format!("{what}: {then}")));
+        }
+    }
+    Ok(())
 }
 
 /// A trace's file, and how long it is.

@@ -348,6 +348,28 @@ fn of_which_nothing_was_read_is_an_error() {
     assert!(!dir.join("out").exists());
 }
 
+/// Found: each request was two.
+#[test]
+fn a_file_is_no_two_parts_of_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("a.spc"), SPC).unwrap();
+    fs::copy(dir.join("a.spc"), dir.join("copy.spc")).unwrap();
+    std::os::unix::fs::symlink("a.spc", dir.join("link")).unwrap();
+    fs::hard_link(dir.join("a.spc"), dir.join("hard")).unwrap();
+    for name in ["a.spc", "./a.spc", "link", "hard"] {
+        for args in [&["info", "a.spc", "copy.spc", name][..], &["run", "a.spc", name, "--runs", "1"]] {
+            let (code, _, err) = run(dir, args, b"");
+            let says = [&format!("{name}: "), "would come twice; name each part"];
+            assert!(code == 1 && says.iter().all(|s| err.contains(s)), "{args:?}: {code} {err}");
+        }
+    }
+    // As much of another file is another part.
+    assert_eq!(json(dir, &["info", "--json", "a.spc", "copy.spc"], b"")["summary"]["requests"], 6);
+    // What is learnt from may be what is replayed.
+    ok(dir, &["run", "a.spc", "--train", "link", "--runs", "1", "--policy", "none"], b"");
+}
+
 #[test]
 fn generate_makes_the_same_trace_twice() {
     let dir = tempfile::tempdir().unwrap();
