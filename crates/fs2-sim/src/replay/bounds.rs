@@ -5,8 +5,8 @@
 //! ```text
 //! B0          transfer only
 //! B1          transfer and a command's overhead: the read is served where the head is
-//! B2 reuse    B1 for a read whose blocks were all read before and not written since; else as it is
-//! B2 reuse-w  the same where read or written before will do
+//! B2 reuse    B1 for a read whose blocks were all read before and not written or discarded since; else as it is
+//! B2 reuse-w  the same where read or written before, and not discarded since, will do
 //! B2o         as B2 reuse, but free only if at its last sighting the read came within 8 reads after
 //!             the present predecessor; else one short seek and a third of a turn
 //! ```
@@ -35,7 +35,7 @@ const FOLLOWS: u64 = 8;
 /// Blocks of a page of sightings.
 const PAGE: usize = 1024;
 
-/// The read at which each block was seen last, 0 where it was not or was written since.
+/// The read at which each block was seen last, 0 where it was not or was written or discarded since.
 #[derive(Clone, Debug, Default)]
 struct Sightings {
     pages: Vec<Option<Box<[u32; PAGE]>>>,
@@ -81,9 +81,9 @@ fn pieces(blocks: BlockRange) -> impl Iterator<Item = (usize, Range<usize>)> {
 pub struct Bound {
     /// Reads.
     pub reads: u64,
-    /// Reads whose blocks were all read before and not written since.
+    /// Reads whose blocks were all read before and not written or discarded since.
     pub reused: u64,
-    /// Reads whose blocks were all read or written before.
+    /// Reads whose blocks were all read or written before, and not discarded since.
     pub reused_w: u64,
     /// Of the reused, those that came in the order of their last sighting.
     pub in_order: u64,
@@ -222,6 +222,11 @@ impl Bounds {
             match record.op {
                 Op::Read if !record.extent.is_empty() => self.read(&record, &mut bound),
                 Op::Write | Op::WriteZeroes if !record.extent.is_empty() => self.write(&record),
+                // Nobody has it mounted, and so a hole is zeroes.
+                Op::Punch if !record.extent.is_empty() => {
+                    self.write(&Record { op: Op::WriteZeroes, ..record });
+                }
+                Op::Discard => self.discard(&record),
                 _ => {}
             }
         }
@@ -230,6 +235,13 @@ impl Bounds {
 
     fn lanes(&mut self, mut each: impl FnMut(&mut Lane)) {
         [&mut self.reuse, &mut self.reuse_w, &mut self.order].into_iter().for_each(&mut each);
+    }
+
+    /// What is discarded was neither read nor written before whoever reads it next. It takes the drive no time.
+    fn discard(&mut self, r: &Record) {
+        let blocks = r.extent.blocks_covered(self.map.block_size);
+        self.seen.set(blocks, 0);
+        self.touched.remove_range(blocks.start()..blocks.end());
     }
 
     fn write(&mut self, r: &Record) {

@@ -346,6 +346,14 @@ fn bounds_by_hand() {
     assert_eq!((stray.reused, stray.reused_w), (1, 1));
     assert!(stray.b2_reuse_strict + Nanos::from_millis(4) < stray.b2_reuse);
 
+    // Found: what was read before it was discarded counted as read before. A part of a block that goes takes nothing.
+    let discard =
+        |sectors: u64| Record { op: Op::Discard, extent: Extent::new(8000 * 512, sectors * 512), ..a };
+    let gone = run(&[a, discard(7), a, discard(8), a, a]);
+    assert_eq!((gone.reads, gone.reused, gone.reused_w), (4, 3, 3));
+    let gone = run(&[write_a, discard(8), a]);
+    assert_eq!((gone.reads, gone.reused, gone.reused_w), (1, 0, 0));
+
     // Nine reads later is not after it. What was never read before puts nothing in order.
     let fresh = |n: u64| read(0, 30_000_000 + n * 1000, 8);
     let nine: Vec<Record> = (0..9).map(|i| read(0, 20_000_000 + i * 1000, 8)).collect();
