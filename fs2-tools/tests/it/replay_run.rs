@@ -408,6 +408,31 @@ fn a_drive_that_cannot_keep_up_is_told_of_once() {
     assert_eq!(replay(&args).2, "");
 }
 
+/// Found: a drive that rested for a moment at first, 98.4 % busy, was not told of.
+#[test]
+fn a_queue_that_grows_is_told_of() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let notes = |name: &str, at: fn(u32) -> f64| {
+        let trace = dir.path().join(name);
+        let line = |i: u32| format!("0,{},4096,r,{}\n", u64::from(i) * 7_777_777 % 12_500_000 * 8, at(i));
+        std::fs::write(&trace, (0..1000).map(line).collect::<String>()).expect("written");
+        let trace = trace.to_str().expect("a name in text");
+        let args = [trace, "--format", "spc", "--policy", "none", "--runs", "1", "--json"];
+        let (code, out, err) = replay(&args);
+        assert_eq!(code, 0, "{err}");
+        let json: Value = serde_json::from_str(&out).expect("JSON");
+        let figure = |name: &str| json["policies"][0]["runs"][0][name].as_f64().expect("a number");
+        (figure("busy_percent"), figure("wait_ms"), err.contains("cannot keep up"))
+    };
+    // A read takes some 13 ms. One each 4 ms, but for ten at first.
+    let (busy, wait, told) =
+        notes("grows", |i| if i < 10 { f64::from(i) * 0.1 } else { 1.0 + f64::from(i) * 0.004 });
+    assert!((90.0..99.0).contains(&busy) && wait > 1000.0 && told, "{busy} {wait}");
+    // All at once, and then as many as it can serve: it keeps up.
+    let (busy, wait, told) = notes("catches up", |i| f64::from(i.saturating_sub(300)) * 0.019);
+    assert!((90.0..99.0).contains(&busy) && wait > 1000.0 && !told, "{busy} {wait}");
+}
+
 #[test]
 fn what_is_refused_says_why() {
     let dir = tempfile::tempdir().expect("a scratch directory");

@@ -73,6 +73,54 @@ fn upper_end(slot: u64) -> Nanos {
     Nanos((((1 << STEP_BITS) + step + 1) << octave) << 1)
 }
 
+/// How a time goes on in a run: sums over stretches of as many each, as they come. Memory: [`STRETCHES`] sums.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// How many a stretch has.
+    each: u64,
+    /// Of each stretch; the last one may have fewer.
+    sums: Vec<Nanos>,
+    count: u64,
+}
+
+/// Where there would be more stretches, two at a time become one. A guess: a tenth of the run is three of them at least.
+const STRETCHES: usize = 64;
+
+impl Default for Course {
+    fn default() -> Course {
+        Course { each: 1, sums: Vec::new(), count: 0 }
+    }
+}
+
+impl Course {
+    /// Adds the next one.
+    pub fn add(&mut self, time: Nanos) {
+        if self.count == self.each * self.sums.len() as u64 {
+            if self.sums.len() == STRETCHES {
+                self.sums = self.sums.chunks(2).map(|two| two[0] + two[1]).collect();
+                self.each *= 2;
+            }
+            self.sums.push(Nanos(0));
+        }
+        if let Some(sum) = self.sums.last_mut() {
+            *sum += time;
+        }
+        self.count += 1;
+    }
+
+    /// The means of about the first and the last tenth; `None` of fewer than 20.
+    pub fn ends(&self) -> Option<[Nanos; 2]> {
+        if self.count < 20 {
+            return None;
+        }
+        let whole = &self.sums[..(self.count / self.each) as usize];
+        let tenth = whole.len().div_ceil(10);
+        let mean =
+            |some: &[Nanos]| Nanos(some.iter().map(|sum| sum.0 / self.each).sum::<u64>() / tenth as u64);
+        Some([mean(&whole[..tenth]), mean(&whole[whole.len() - tenth..])])
+    }
+}
+
 /// A run's sums.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
@@ -98,6 +146,8 @@ pub struct Run {
     pub response: Histogram,
     /// Sum of the responses.
     pub response_total: Nanos,
+    /// The responses as they came.
+    pub response_course: Course,
     /// Sum of the responses of reads.
     pub response_reads_total: Nanos,
     /// Waits of arriving requests for an I/O of the engine's own to end.

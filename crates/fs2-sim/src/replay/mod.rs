@@ -43,6 +43,6 @@ pub use bounds::{Bound, Bounds};
 pub use event_loop::{Pace, Replay, ReplayError, Settings};
 pub use free_map::{FreeMap, FreeMapError, GroupPlaces, InUse};
 pub use image::Image;
-pub use metrics::{Histogram, Run};
+pub use metrics::{Course, Histogram, Run};
 pub use redirect::{OwnIo, Redirect};
 pub use samples::{Dot, DotKind, Moment, Samples};

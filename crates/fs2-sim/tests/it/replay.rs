@@ -7,7 +7,7 @@ use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::PolicyKind;
 use fs2_ext2::Layout;
 use fs2_sim::replay::{
-    Belief, Bounds, FreeMap, Histogram, Image, InUse, OwnIo, Pace, Redirect, Replay, Run, Settings,
+    Belief, Bounds, Course, FreeMap, Histogram, Image, InUse, OwnIo, Pace, Redirect, Replay, Run, Settings,
 };
 use fs2_trace::Record;
 
@@ -291,6 +291,26 @@ fn bounds_are_of_what_is_replayed() {
         let (ours, theirs) = (bound.mean_ms(bound.b2_order), got.t_a_reads_ms());
         assert_eq!(bound.reads, got.reads_split.count);
         assert!((ours - theirs).abs() < theirs / 50.0, "stretched {stretch} times: {ours} and {theirs} ms");
+    }
+}
+
+#[test]
+fn a_course_has_the_means_of_its_ends() {
+    let of = |n: u64, time: fn(u64) -> u64| {
+        let mut course = Course::default();
+        (0..n).for_each(|i| course.add(Nanos(time(i))));
+        course.ends().map(|ends| ends.map(|mean| mean.0))
+    };
+    assert_eq!(of(19, |_| 7), None);
+    assert_eq!(of(20, |i| i), Some([0, 18]));
+    for n in [20, 63, 64, 65, 1000, 1023, 123_457] {
+        assert_eq!(of(n, |_| 7), Some([7, 7]), "{n}");
+        let [first, last] = of(n, |i| i * 1000).expect("enough");
+        let share = |mean: u64| mean as f64 / (n * 1000) as f64;
+        assert!(
+            (0.02..0.08).contains(&share(first)) && (0.9..0.97).contains(&share(last)),
+            "{n}: {first} {last}"
+        );
     }
 }
 

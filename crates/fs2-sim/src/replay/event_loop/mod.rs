@@ -401,6 +401,7 @@ impl Replay {
             self.run.failed += u64::from(reply.result.is_err());
             self.run.response.add(response);
             self.run.response_total += response;
+            self.run.response_course.add(response);
             if op == Op::Read {
                 self.run.response_reads_total += response;
             }
