@@ -88,6 +88,7 @@ impl Learner {
             served: Nanos::from_millis(5),
             expected: Some(Nanos::from_millis(3)),
             positioning: Nanos::from_millis(6),
+            transfer: Nanos(0),
             alone: true,
             at_once: true,
         };
