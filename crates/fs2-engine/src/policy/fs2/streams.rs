@@ -7,9 +7,9 @@ use fs2_block::{BlockRange, Nanos};
 
 use super::RUN_BYTES_MAX;
 
-/// A run of so many bytes and more that took less than a [`AHEAD`]th of a positioning a page of 4 KiB beyond its [`TRANSFER`] comes out of the drive's own cache: it
-/// reads ahead of several streams at once, and copies, in the order in which they took turns once, bring that to an end. Measured: 64 KiB mend
-/// more of made-up mixtures, but a cvs update on fast drives then takes up to half as long again.
+/// A run of so many bytes and more that took less than a [`AHEAD`]th of a positioning a page of 4 KiB beyond its [`TRANSFER`] comes out of the
+/// drive's own cache: it reads ahead of several streams at once, and copies, in the order in which they took turns once, bring that to an end.
+/// Measured: 64 KiB mend more of made-up mixtures, but a cvs update on fast drives then takes up to half as long again.
 const AHEAD_BYTES: u64 = 256 << 10;
 
 /// Measured on made-up mixtures and real traces: with 100 and 60 the same is mended, and a database gains up to a tenth less.
