@@ -96,23 +96,27 @@ def table(head, traces, rows):
 
 
 def again(a, traces):
-    """Puts rows of one scheme in place of those of the page, whose tables come drive by drive and belief by belief."""
-    rows = []
+    """Puts rows of one scheme, and of the bounds, in place of those of the page, whose tables come drive by drive and belief by belief."""
+    rows = {label: [] for label in (f"`{a.only}`", *BOUNDS)}
     for stretch in (False, True):
         names = [t for t in RECORDED + SERVERS if not stretch or t != WIDE]
         found = sweep(a, "stretched" if stretch else "recorded", plan(traces, names, stretch, [a.only]))
         for drive in DRIVES:
             for belief in BELIEFS:
                 cells = [scheme(t, found[drive, belief].get((t, a.only))) for t in names]
-                rows += list(table("scheme", names, [(f"`{a.only}`", cells)]))[2:3]
+                rows[f"`{a.only}`"] += list(table("scheme", names, [(f"`{a.only}`", cells)]))[2:3]
+            equal = found[drive, "equal"]
+            for label, key in BOUNDS.items():
+                rows[label] += list(table("bound", names, [(label, [bound(t, equal[t, a.only], key) for t in names])]))[2:3]
     lines = a.page.read_text().splitlines()
-    places = [i for i, line in enumerate(lines) if line.startswith(f"| `{a.only}` |")]
-    if len(places) != len(rows):
-        sys.exit(f"{a.page} has {len(places)} rows of {a.only}, not {len(rows)}")
-    for i, row in zip(places, rows, strict=True):
-        lines[i] = row
+    for label, made in rows.items():
+        places = [i for i, line in enumerate(lines) if line.startswith(f"| {label} |")]
+        if len(places) != len(made):
+            sys.exit(f"{a.page} has {len(places)} rows of {label}, not {len(made)}")
+        for i, row in zip(places, made, strict=True):
+            lines[i] = row
     a.page.write_text("\n".join(lines) + "\n")
-    print(f"{a.page}: {len(rows)} rows written")
+    print(f"{a.page}: {sum(map(len, rows.values()))} rows written")
 
 
 def main():
@@ -123,7 +127,7 @@ def main():
     p.add_argument("--results", type=Path, required=True, metavar="DIR", help="where replays are kept")
     p.add_argument("--jobs", type=int, default=2, metavar="N", help="replays at a time [2]")
     p.add_argument("--date", default="", help="the day of these figures, for the page")
-    p.add_argument("--only", choices=SCHEMES, help="replay this scheme alone, and put its rows in place of the page's")
+    p.add_argument("--only", choices=SCHEMES, help="replay this scheme alone, and put its rows and the bounds' in place of the page's")
     a = p.parse_args()
     traces = a.traces.resolve()
     if a.only:
