@@ -4,6 +4,7 @@ use fs2_block::{BlockNo, BlockSize, Nanos, Op};
 use fs2_engine::{EDQUOT, EIO, ENOSPC, EngineConfig, Io, IoOp, Target};
 use fs2_sim::glue::Scripted;
 use fs2_table::PAGE_BYTES;
+use fs2_table::value::VALUE_MAX;
 
 use crate::session::{BLOCK, Session, config};
 
@@ -134,6 +135,8 @@ fn what_cannot_be_read_is_answered_from_its_copy() {
     assert_eq!(touched(&s, 1101), 1, "nor with others");
     let stats = s.volume.stats();
     assert_eq!((stats.original_errors, stats.reads_from_replica, stats.failed.reads), (1, 3, 0));
+    // It is all that is left: it gives way to none.
+    assert_eq!(s.volume.table().age_and_value(BlockNo(1301)).map(|v| v.1), Some(VALUE_MAX));
     // A part of a block, from a copy that is read whole.
     let id = s.submit(Op::Read, at(1101) + 512, 512, None);
     assert_eq!(s.run(), [(id, Ok([0x12, 0].repeat(256)))]);

@@ -24,6 +24,7 @@ mod independence;
 mod model;
 mod overlaps;
 mod paper;
+mod pieces;
 mod plants;
 mod play;
 mod replay;
