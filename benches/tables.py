@@ -34,6 +34,7 @@ VARIANTS = {
     "seek-only": ["--belief", "seek-only"],
     "stretched": ["--stretch"],
     "nearline-hc310": ["--drive", "nearline-hc310"],
+    "nearline-hc310, mismatched": ["--drive", "nearline-hc310", "--belief", "mismatched"],
     "laptop-5400": ["--drive", "laptop-5400"],
     "as above": [],
     **{f"without {p}": ["--without", p] for p in PARTS},
@@ -299,28 +300,29 @@ def listed(values):
 
 def text(replays):
     """What docs/policy.md and docs/evaluation.md say in words."""
-    base = {t: replays.trace(t) for t in RECORDED + SERVERS}
-    others = {v: {t: replays.trace(t, v) for t in RECORDED} for v in ("mismatched", "seek-only", "stretched", "nearline-hc310")}
-    base = {t: f.result() for t, f in base.items()}
+    settings = {v: {t: replays.trace(t, v) for t in RECORDED + SERVERS} for v in ("", "mismatched", "nearline-hc310", "nearline-hc310, mismatched")}
+    settings |= {v: {t: replays.trace(t, v) for t in RECORDED} for v in ("seek-only", "stretched")}
+    settings = {v: {t: f.result() for t, f in results.items()} for v, results in settings.items()}
     print("\nFor the text.\nT_A of reads won, % of none's, by run:")
-    for variant, results in [("", base), *others.items()]:
+    for setting, results in settings.items():
         for trace, result in results.items():
-            result = result if variant == "" else result.result()
             means = [f"{r['t_a_reads_ms']:.2f}" for r in runs(result, "fs2")[0]]
             none = [f"{r['t_a_reads_ms']:.2f}" for r in runs(result, "none")[0]]
-            print(f"  {variant or 'as it is':15}{trace:18} {listed(won(result, 't_a_reads_ms'))}; {' '.join(means)} of {' '.join(none)} ms")
+            print(f"  {setting or 'as it is':28}{trace:18} {listed(won(result, 't_a_reads_ms'))}; {' '.join(means)} of {' '.join(none)} ms")
     # wd800-repaired takes 8 W, and 14 W while it seeks.
-    for run in (run for result in base.values() for name in ("none", "fs2") for run in runs(result, name)[0]):
+    for run in (run for result in settings[""].values() for name in ("none", "fs2") for run in runs(result, name)[0]):
         run["energy of a read"] = 8 * run["t_a_reads_ms"] + 6 * run["t_s_reads_ms"]
-    print("The last run, median of eight:")
-    for key in ("t_a_reads_ms", "t_s_reads_ms", "t_r_reads_ms", "t_s_ms", "t_r_ms", "energy_mj_per_access", "energy of a read"):
-        shares = sorted((won(r, key)[-1] for r in base.values()), reverse=True)
-        print(f"  {key:22} {median(shares):5.1f} ({listed(shares)})")
-    print("By trace: copies in % of the traffic by run; first run with 90 % of the gain; more than none in %: response of reads, of all, its p99; p99 of T_A of reads:")
-    for trace, result in base.items():
-        ours = next(p for p in result["policies"] if p["name"] == "fs2")
-        more = ["; ".join(listed(-x for x in won(result, k)) for k in ("response_reads_ms", "response_ms", "p99_response_ms", "p99_reads_ms"))]
-        print(f"  {trace:18} {listed(r['copy_percent'] for r in ours['runs'])}; {ours['warm_up_runs']}; {more[0]}")
+    for setting, results in settings.items():
+        print(f"{setting or 'as it is'}: the last run, median of {len(results)}:")
+        keys = ["t_a_reads_ms", "t_s_reads_ms", "t_r_reads_ms", "t_s_ms", "t_r_ms", "p99_reads_ms"]
+        for key in keys + ([] if setting else ["energy_mj_per_access", "energy of a read"]):
+            shares = sorted((won(r, key)[-1] for r in results.values()), reverse=True)
+            print(f"  {key:22} {median(shares):5.1f} ({listed(shares)})")
+        print("By trace: copies in % of the traffic by run; first run with 90 % of the gain; more than none in %: response of reads, of all, its p99; p99 of T_A of reads:")
+        for trace, result in results.items():
+            ours = next(p for p in result["policies"] if p["name"] == "fs2")
+            more = ["; ".join(listed(-x for x in won(result, k)) for k in ("response_reads_ms", "response_ms", "p99_response_ms", "p99_reads_ms"))]
+            print(f"  {trace:18} {listed(r['copy_percent'] for r in ours['runs'])}; {ours['warm_up_runs']}; {more[0]}")
 
 
 def main():
