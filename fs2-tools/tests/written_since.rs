@@ -210,7 +210,7 @@ fn what_was_written_since_is_not_forgotten_by_a_session_that_looked_on() {
     assert_eq!(session(&path, &[]), Standing::Active);
 
     // A flush that failed below a mount is the business of each daemon that goes on with it, and of nobody else's.
-    runtime::remember_lost(&path).unwrap();
+    runtime::LostFile::of(&path).unwrap().write().unwrap();
     let refuses = |options: &[&str]| {
         let settings = Only::parse_from(["x"].iter().chain(options)).settings;
         let served = fs2d::daemon::open(&path, &settings).unwrap();

@@ -28,6 +28,7 @@ use crate::status::status_of;
 use crate::stop::Stop;
 use crate::trace_file::next_trace;
 use crate::upgrade::{Given, become_program};
+use crate::write_out::write_out;
 
 /// The FS2 daemon.
 #[derive(Parser, Debug)]
@@ -325,6 +326,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         (_, frontend) => frontend,
     };
     manager.stopping();
+    if let (None, Some(record)) = (&ending, &serve.until_unused) {
+        write_out(record, || served.server.look_at_host());
+    }
     let stopped = frontend.stop(|| served.server.look_at_host());
     if let (true, None, Some(record)) = (stopped.unused, &ending, &serve.until_unused) {
         // Asked to end below a mount that has ended since. Not before: `fs2 umount` has to have this right to unmount.

@@ -18,6 +18,7 @@ use fs2_store::{
 
 use crate::error::DaemonError;
 use crate::limits;
+use crate::lost::LostWrites;
 use crate::runtime;
 use crate::server::{Drive, Server, WORKERS_MAX};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
@@ -46,6 +47,7 @@ pub struct Served {
     pub data_path: String,
     pub(crate) traces: Traces,
     record: Option<Recorder>,
+    lost: Arc<LostWrites>,
     ended: AtomicBool,
 }
 
@@ -201,11 +203,13 @@ fn lost_before(device: &Path, settings: &Settings) -> bool {
     lost
 }
 
-/// For a daemon that takes over, should this one die.
-fn remember_lost(device: &Path) {
-    if let Err(e) = runtime::remember_lost(device) {
-        tracing::error!("that a flush of {} failed cannot be remembered: {e}", device.display());
-    }
+/// How it is remembered that a flush of the device failed: by what its path leads to now, for it may have another name by then.
+fn lost_writes(device: &Path) -> LostWrites {
+    let file = runtime::LostFile::of(device);
+    LostWrites::new(device.display().to_string(), move || match &file {
+        Ok(file) => file.write(),
+        Err(e) => Err(std::io::Error::new(e.kind(), e.to_string())),
+    })
 }
 
 /// Erases the mark of a volume that was written since; whether one stood, or may stand still.
@@ -270,6 +274,7 @@ pub(crate) fn open_with(
     let written = given.is_none() && (since || was_given);
     let left = runtime::has_any_stamp(device, &file);
     let flush_failed = lost_before(device, settings);
+    let lost = Arc::new(lost_writes(device));
     let named = settings.drive.as_deref().or(settings.belief.as_deref());
     let mut belief = match named.map(profile).transpose() {
         // Programs wait for the volume, and not for what is believed of its drive.
@@ -421,8 +426,8 @@ pub(crate) fn open_with(
         .map_err(|source| DaemonError::Io { what: no_threads(&named), source })?;
     // Before the first request, and so before the first copy.
     server.look_at_host();
-    let lost = device.to_owned();
-    server.tell_of_lost_writes(move || remember_lost(&lost));
+    let tell = lost.clone();
+    server.tell_of_lost_writes(move || tell.remember());
     if rotational && settings.keep_cpus_awake == AwakeKind::On {
         tracing::warn!(
             "--keep-cpus-awake on: no processor is kept awake for a device that turns (--rotational no)"
@@ -443,6 +448,7 @@ pub(crate) fn open_with(
         data_path,
         traces: Traces::new(),
         record,
+        lost,
         ended: AtomicBool::new(false),
     };
     if let (Some(path), Some(new)) = (&settings.trace, new_trace) {
@@ -534,7 +540,7 @@ impl Served {
         let store = self.server.store();
         // What the stamp is to speak of must have reached the device.
         store.flush().map_err(|e| {
-            remember_lost(&self.device);
+            self.lost.remember();
             format!("a flush failed: {e}")
         })?;
         let stamp = store.stamp().ok_or("nobody would notice a foreign writer")?;

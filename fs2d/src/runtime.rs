@@ -266,23 +266,33 @@ fn keep(file: &Path, stamp: &Stamp) -> io::Result<()> {
     })
 }
 
-fn lost_path(path: &Path) -> io::Result<PathBuf> {
-    Ok(runtime_dir().join(format!("{}.lost", key_of(path)?)))
-}
-
-/// Remembers that a flush of the backing failed below programs that use the volume: the kernel tells of it once, and a daemon that
+/// Where it is remembered that a flush of a backing failed below programs that use the volume: the kernel tells of it once, and a daemon that
 /// takes over would call durable what is lost.
-///
-/// # Errors
-/// What the system says.
-pub fn remember_lost(path: &Path) -> io::Result<()> {
-    make_runtime_dir()?;
-    std::fs::write(lost_path(path)?, "a flush failed\n")
+#[derive(Debug)]
+pub struct LostFile(PathBuf);
+
+impl LostFile {
+    /// That of what the path leads to now: to be asked for as it is opened.
+    ///
+    /// # Errors
+    /// What the system says of the path.
+    pub fn of(path: &Path) -> io::Result<LostFile> {
+        Ok(LostFile(runtime_dir().join(format!("{}.lost", key_of(path)?))))
+    }
+
+    /// Remembers it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self) -> io::Result<()> {
+        make_runtime_dir()?;
+        std::fs::write(&self.0, "a flush failed\n")
+    }
 }
 
 /// Whether that happened below a mount that a daemon goes on with.
 pub fn is_lost(path: &Path) -> bool {
-    lost_path(path).is_ok_and(|file| file.exists())
+    LostFile::of(path).is_ok_and(|file| file.0.exists())
 }
 
 /// Forgets it: nobody goes on with what was mounted then.
@@ -290,7 +300,7 @@ pub fn is_lost(path: &Path) -> bool {
 /// # Errors
 /// What the system says; that there is none is no error.
 pub fn forget_lost(path: &Path) -> io::Result<()> {
-    remove(&lost_path(path)?)
+    remove(&LostFile::of(path)?.0)
 }
 
 fn remove(file: &Path) -> io::Result<()> {

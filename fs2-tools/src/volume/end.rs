@@ -165,11 +165,12 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
             quoted(&record.dir)
         )
     };
-    let unmounted = || match is_mounted(record) {
+    // A ublk device that is gone may be mounted still.
+    let unmounted = || match is_mounted(record) || is_in_place(record) {
         false => Ok(()),
         true => {
             let orphaned = orphaned(record).map(|why| format!("{}: {why}", record.dir.display()));
-            Err(VolumeError::Other(orphaned.unwrap_or_else(in_use)))
+            Err(VolumeError::Other(orphaned.or_else(|| record.failure()).unwrap_or_else(in_use)))
         }
     };
     unmounted()?;
@@ -463,6 +464,21 @@ mod tests {
         let found = super::super::Found { record: Some(record), ..found };
         let e = found.status().unwrap_err().to_string();
         assert!(e.starts_with("its daemon is gone (process "), "{e}");
+    }
+
+    /// The next mount took away what was written of why the device had gone, and mounted over it.
+    #[test]
+    fn who_mounts_does_not_take_a_mount_away_whose_device_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = record_of(dir.path(), 1);
+        let root = mount_at(Path::new("/")).unwrap().expect("a root directory");
+        (record.frontend, record.dir) = ("ublk".into(), "/".into());
+        record.block_device = root.source.clone();
+        assert!(!record.block_device.exists() || is_mounted(&record), "{:?}", record.block_device);
+        std::fs::write(&record.path, "").unwrap();
+        let e = make_way(&record).unwrap_err().to_string();
+        assert!(e.contains("is in use by process 1, mounted by FS2 on /"), "{e}");
+        assert!(record.path.exists());
     }
 
     #[test]

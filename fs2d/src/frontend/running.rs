@@ -14,8 +14,8 @@ pub(crate) enum Frontend {
 /// How often the daemon looks around while it serves.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// How often a device that is to go is looked at while it is mounted.
-const IN_USE_NAP: Duration = Duration::from_millis(100);
+/// How often it looks whether what it waits for has come.
+const NAP: Duration = Duration::from_millis(100);
 
 impl Frontend {
     pub(crate) fn is_alive(&self) -> bool {
@@ -94,15 +94,15 @@ impl Rest {
     }
 }
 
-/// Waits until a device that is to go is in use no more. Copies are made until then, so that the daemon looks around as before.
-fn serve_on(mut in_use: impl FnMut() -> bool, mut look: impl FnMut()) {
+/// Waits while something is so, as that a device that is to go is in use. Copies are made until then, so that the daemon looks around as before.
+pub(crate) fn serve_on(mut is_so: impl FnMut() -> bool, mut look: impl FnMut()) {
     let mut next = Instant::now();
-    while in_use() {
+    while is_so() {
         if Instant::now() >= next {
             look();
             next = Instant::now() + LOOK_EVERY;
         }
-        std::thread::sleep(IN_USE_NAP);
+        std::thread::sleep(NAP);
     }
 }
 

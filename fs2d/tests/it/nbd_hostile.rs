@@ -325,6 +325,27 @@ fn who_leaves_a_write_half_sent_does_not_keep_its_memory() {
     assert_eq!((&reply[..4], reply[28]), (&wire::STRUCTURED_REPLY_MAGIC.to_be_bytes()[..], 0));
 }
 
+/// A byte now and then is no silence: it kept its memory for as long as it liked.
+#[test]
+fn who_sends_a_write_byte_by_byte_does_not_keep_its_memory() {
+    let service = MemService::inline(4 * MIB);
+    let patience = Some(Duration::from_millis(500));
+    let bench = Bench::with(service.clone(), Options { memory_max: 1, patience, ..Options::default() });
+    let mut slow = bench.client();
+    slow.send(wire::CMD_WRITE, 0, 1, 0, (1 << 20) + 4096);
+    let ended = std::thread::scope(|scope| {
+        let dripping = scope.spawn(|| {
+            while slow.stream.write_all(&[7]).is_ok() {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        eventually("it was counted", || service.cut.load(Ordering::SeqCst) == 1);
+        dripping.join()
+    });
+    assert!(ended.is_ok());
+    assert_eq!(bench.client().read(0, 4096), [0; 4096], "half a write was not done");
+}
+
 #[test]
 fn the_bounds_hold_while_the_machine_is_slow() {
     let service = MemService::inline(8 * MIB);

@@ -47,6 +47,42 @@ fn a_mount_that_is_interrupted_leaves_nothing() {
     Mounted::new(&scratch, &image, &mnt, &["--lock-wait", "60"]).umount().ended(0);
 }
 
+/// A machine that goes down asks the daemon to end before anybody unmounts: what programs had written since the last flush was lost.
+#[test]
+fn what_was_not_flushed_is_written_before_the_daemon_ends() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, mnt) = (scratch.path("image"), scratch.path("mnt"));
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    scratch.run("mkfs2", [&image]).ended(0);
+    let mounted = Mounted::new(&scratch, &image, &mnt, &["--require-active"]);
+    let bytes = Rng::new(7).bytes(3 << 20);
+    // Open, so that nobody unmounts it meanwhile.
+    let mut file = fs::File::create(mnt.join("letter")).unwrap();
+    file.write_all(&bytes).unwrap();
+    kill(mounted.pid(), Signal::SIGTERM).unwrap();
+    let asked = Instant::now();
+    while kill(mounted.pid(), None).is_ok() {
+        assert!(asked.elapsed() < Duration::from_secs(120), "the daemon does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Whatever else syncs the machine meanwhile.
+    let files = fs::read_dir(scratch.runtime()).unwrap().map(|entry| entry.unwrap().path());
+    let log = files.filter(|path| path.extension().is_some_and(|x| x == "log")).map(fs::read_to_string);
+    let log = log.map(Result::unwrap).collect::<String>();
+    assert!(log.contains("what it has not written yet is written first"), "{log}");
+    assert!(!log.contains("not all written"), "{log}");
+    drop(file);
+    mounted.umount();
+    let checked = scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]);
+    assert!(matches!(checked.code, 0 | 1), "{checked:?}");
+    let mounted = Mounted::new(&scratch, &image, &mnt, &["--require-active"]);
+    assert!(fs::read(mnt.join("letter")).unwrap() == bytes);
+    mounted.umount().ended(0);
+}
+
 #[test]
 fn sigterm_below_a_mount_in_use_ends_the_daemon() {
     if !needs(KERNEL) {

@@ -6,12 +6,22 @@
 //! payload stays in the socket, leaves its client waiting for room (docs/performance.md).
 
 use std::io::ErrorKind;
+use std::time::{Duration, Instant};
 
 use fs2_block::Extent;
 use fs2_store::AlignedBuf;
 
 use super::connection::{Batch, Connection, End};
 use super::input::Input;
+
+/// Bytes a second that a payload has to come with, once patience is over: who sends a byte now and then would keep its memory for ever. A guess:
+/// a slow line, on which the longest write takes two minutes.
+const PACE: u64 = 256 << 10;
+
+/// How long a payload may be on its way.
+fn longest(patience: Duration, bytes: u64) -> Duration {
+    patience + Duration::from_secs(bytes.div_ceil(PACE))
+}
 
 impl Connection {
     /// Takes a write's payload.
@@ -26,7 +36,11 @@ impl Connection {
         input.request(len);
         let (mut buffer, have) = input.payload(len);
         let mut rest = &mut buffer[have..];
+        let until = self.patience.map(|patience| Instant::now() + longest(patience, extent.len()));
         while !rest.is_empty() {
+            if until.is_some_and(|until| Instant::now() > until) {
+                return Err(End::SendsNoMore);
+            }
             self.before_input(batch)?;
             let wait = !batch.lane.is_pending();
             let got = match input.fill(rest, |bufs| self.receive(bufs, wait, None)) {
@@ -41,5 +55,16 @@ impl Connection {
             rest = &mut rest[got..];
         }
         Ok(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_may_take_what_a_slow_line_does() {
+        let longest = |bytes| longest(Duration::from_secs(60), bytes).as_secs();
+        assert_eq!((longest(1), longest(1 << 20), longest(32 << 20)), (61, 64, 188));
     }
 }

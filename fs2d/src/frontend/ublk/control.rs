@@ -314,7 +314,12 @@ pub(super) fn take<D: Driver>(
         let Some(info) = look(control, device, only.is_some())? else { continue };
         match left(&info, tag) {
             Left::Recover => found = Some(info),
-            Left::Remove if only.is_none() => control.remove(device)?,
+            // Whoever has it open still is not waited for; dead, it harms nobody.
+            Left::Remove if only.is_none() => {
+                if let Err(e) = control.remove_later(device) {
+                    tracing::warn!("/dev/ublkb{device} of a former daemon stays, dead: {e}");
+                }
+            }
             Left::Remove | Left::Foreign => {}
             Left::Stuck => {
                 return Err(io::Error::other(format!(
