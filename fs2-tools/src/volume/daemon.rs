@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::end::clear_dead_carrier;
-use super::{MountRecord, VolumeError, io_error, uninterrupted};
+use super::{MountRecord, VolumeError, io_error, scope, uninterrupted};
 
 /// How long a daemon may take until it answers; the wait for its lock comes on top.
 const START_PATIENCE: Duration = Duration::from_secs(120);
@@ -53,11 +53,12 @@ fn installed(running: PathBuf) -> PathBuf {
     }
 }
 
-/// A process of this program, apart from its starter: a session of its own, its words to the record's log.
+/// A process of this program, apart from its starter: a session of its own, under systemd a scope of its own, its words to the record's log.
 pub(super) fn apart(record: &MountRecord, args: &[OsString]) -> Result<Child, VolumeError> {
     let log = std::fs::File::options().append(true).create(true).open(&record.log);
     let log = log.map_err(io_error(record.log.display().to_string()))?;
-    let mut command = Process::new(own_program().map_err(io_error("this program's path"))?);
+    let program = own_program().map_err(io_error("this program's path"))?;
+    let mut command = scope::launcher(record, &program).unwrap_or_else(|| Process::new(&program));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).current_dir("/");
     // A relative path would be another one there.
     command.env(fs2d::runtime::RUNTIME_DIR, fs2d::runtime::runtime_dir());
