@@ -285,16 +285,16 @@ impl Served {
     pub fn settle(&self, patience: Duration) -> Result<(), BenchError> {
         let Some(record) = &self.record else { return Ok(()) };
         let until = Instant::now() + patience;
-        let (mut quiet, mut last) = (0, None);
-        while quiet < 5 && Instant::now() < until {
+        let mut quiet = Quiet::default();
+        while Instant::now() < until {
             if let Some(signal) = signalled() {
                 return Err(BenchError::Interrupted(signal));
             }
             std::thread::sleep(Duration::from_millis(100));
             let s = volume::status(record).map_err(failed)?;
-            let now = (s.copies_written, s.copies_waiting);
-            quiet = if last == Some(now) { quiet + 1 } else { 0 };
-            last = Some(now);
+            if quiet.is_enough((s.copies_written, s.copies_waiting), Instant::now()) {
+                break;
+            }
         }
         Ok(())
     }
@@ -310,6 +310,26 @@ impl Served {
             Err(e) => {
                 self.record = Some(record);
                 Err(failed(e))
+            }
+        }
+    }
+}
+
+/// How long nothing must be copied to be at its end: what found no room while the volume was busy is read again only when it has rested for a second.
+const QUIET: Duration = Duration::from_millis(2500);
+
+/// Since when nothing is copied.
+#[derive(Default)]
+struct Quiet(Option<((u64, u64), Instant)>);
+
+impl Quiet {
+    /// Whether that is long enough, by what was copied and what waits for it now.
+    fn is_enough(&mut self, copies: (u64, u64), now: Instant) -> bool {
+        match self.0 {
+            Some((last, since)) if last == copies => now.duration_since(since) >= QUIET,
+            _ => {
+                self.0 = Some((copies, now));
+                false
             }
         }
     }
@@ -356,6 +376,18 @@ mod tests {
             assert_eq!(name.parse::<System>().unwrap().name(), name);
         }
         assert!("ext3".parse::<System>().unwrap_err().contains("there are ext2"));
+    }
+
+    /// Half a second was enough: what is read again only after a second of rest was never copied, and later runs had nothing of it.
+    #[test]
+    fn what_is_copied_after_a_longer_rest_is_waited_for() {
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        let mut quiet = Quiet::default();
+        let seen =
+            [(0, (5, 3)), (900, (5, 3)), (1900, (5, 3)), (2400, (5, 4)), (4800, (5, 4)), (4900, (5, 4))];
+        let enough = seen.map(|(ms, copies)| quiet.is_enough(copies, at(ms)));
+        assert_eq!(enough, [false, false, false, false, false, true]);
     }
 
     /// Through this process's own output they would stand among a sweep's tables.
