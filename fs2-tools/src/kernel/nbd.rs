@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -273,6 +274,18 @@ pub fn nbd_number(device: &Path) -> Option<u32> {
 fn is_ours(number: u32, backend: &str) -> bool {
     let said = std::fs::read_to_string(sysfs(number).join("backend"));
     said.is_ok_and(|s| s.trim_end_matches(['\n', '\0']) == backend) && sysfs(number).join("pid").exists()
+}
+
+/// The devices that carry this word, which nobody has mounted or claimed: none, where all is as it should be.
+pub fn nbd_unclaimed(backend: &str) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };
+    let numbers = entries.flatten().filter_map(|e| e.file_name().to_str()?.strip_prefix("nbd")?.parse().ok());
+    let unclaimed = |number: &u32| {
+        let device = format!("/dev/nbd{number}");
+        is_ours(*number, backend)
+            && std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(device).is_ok()
+    };
+    numbers.filter(unclaimed).collect()
 }
 
 /// Gives a device whose server was replaced new connections to `socket`, in place of those that ended.

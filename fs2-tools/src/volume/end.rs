@@ -12,7 +12,7 @@
 //! 2. No daemon is ended while its device is mounted or open, wherever: such a volume is left to whoever notices its last use.
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, ControlError, Reply};
@@ -24,7 +24,7 @@ use nix::unistd::Pid;
 
 use super::daemon::{is_alive, wait_gone};
 use super::{MountRecord, UPGRADE_PATIENCE, VolumeError, find_record, io_error, supervisor, uninterrupted};
-use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, unmount};
+use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, nbd_unclaimed, unmount};
 use crate::output::quoted;
 
 /// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
@@ -213,6 +213,36 @@ pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
     }
     // Where another has the right to, it is about to.
     begin_ending(&record.path).is_ok_and(|right| right.is_some_and(|_right| finish(record.clone()).is_ok()))
+}
+
+/// Ends what a mount left that was killed before it wrote its record: its NBD device is connected still, and so its daemon in use for ever. Whether
+/// there was any. The caller has the right to.
+///
+/// # Errors
+/// As [`finish`].
+pub(super) fn end_abandoned(device: &Path, control: &Path, path: &Path) -> Result<bool, VolumeError> {
+    let mut record = MountRecord {
+        dir: PathBuf::new(),
+        device: device.to_owned(),
+        table: None,
+        control: control.to_owned(),
+        log: path.with_extension("log"),
+        pid: 0,
+        began: None,
+        frontend: "nbd".into(),
+        block_device: PathBuf::new(),
+        carrier: path.with_extension("nbd"),
+        connections: 0,
+        again: Vec::new(),
+        active: false,
+        path: path.to_owned(),
+    };
+    let Some(number) = nbd_unclaimed(&record.backend()).first().copied() else { return Ok(false) };
+    record.block_device = format!("/dev/nbd{number}").into();
+    if let Ok(Reply::Status(status)) = Client::connect(control).and_then(|mut c| c.ask(&Command::Status)) {
+        record.is_served_by(status.pid);
+    }
+    finish(record).map(|_| true)
 }
 
 /// Ends the daemon of a volume that nobody uses, and clears away what the mount left. The caller has the right to.

@@ -130,12 +130,18 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         end::make_way(old)?;
     }
     // Held until it is mounted, or this process is no more.
-    let mounting = end::wait_for_right(&device, || begin_mounting(&place("mount")))?;
-    let Some(mounting) = mounting.filter(|_| MountRecord::read(&place("mount")).is_err()) else {
-        return Err(VolumeError::Other(format!(
-            "{} was mounted meanwhile; see fs2 status",
-            device.display()
-        )));
+    let mounting = loop {
+        let right = end::wait_for_right(&device, || begin_mounting(&place("mount")))?;
+        let Some(right) = right.filter(|_| MountRecord::read(&place("mount")).is_err()) else {
+            return Err(VolumeError::Other(format!(
+                "{} was mounted meanwhile; see fs2 status",
+                device.display()
+            )));
+        };
+        // The right goes with what is ended.
+        if !end::end_abandoned(&device, &place("ctl"), &place("mount"))? {
+            break right;
+        }
     };
     refuse_served(&device, &place("ctl")).inspect_err(|_| drop(std::fs::remove_file(place("log"))))?;
     let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);

@@ -68,6 +68,23 @@ fn mounted_without_nbd_client() {
     );
 }
 
+/// The kernel's own connection kept the daemon in use for ever, and the volume locked.
+#[test]
+fn a_mount_killed_before_it_is_written_down_is_no_hindrance() {
+    guest(
+        &["strace"],
+        &["nbd"],
+        r#"VOLUME
+        strace -o /tmp/trace -e trace=rename -e inject=rename:signal=KILL fs2 mount --frontend nbd /dev/vda /tmp/m && false
+        [ -e /sys/block/nbd0/pid ]; pgrep -x fs2; ! ls /run/fs2 | grep 'mount$'
+        fs2 mount --frontend nbd /dev/vda /tmp/m | tee said
+        grep -q 'nbd on /dev/nbd' said; same
+        fs2 umount /tmp/m; left
+        e2fsck -fn /dev/vda
+        "#,
+    );
+}
+
 #[test]
 fn programs_survive_the_daemons_death() {
     guest(
