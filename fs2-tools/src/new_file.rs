@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, linkat};
+use rustix::fs::{Access, AtFlags, CWD, access, linkat};
 use tempfile::TempPath;
 
 use crate::replay::Failure;
@@ -51,10 +51,18 @@ impl NewFile {
     /// # Errors
     /// Where no file can be made there.
     pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
+        if path.as_os_str() == "-" {
+            return Err(Failure::at(
+                path,
+                "not standard output here, expected a file; ./- is one of that name",
+            ));
+        }
         match std::fs::metadata(path) {
             Ok(about) if !about.is_file() => {
                 return Err(Failure::at(path, "not a file, expected one to write"));
             }
+            // What is to be replaced is asked as if it were written.
+            Ok(_) => access(path, Access::WRITE_OK).map_err(|e| Failure::at(path, io::Error::from(e)))?,
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Failure::at(path, e)),
             _ => {}
         }
@@ -97,6 +105,9 @@ impl NewFile {
         let mut file = BufWriter::new(self.file);
         let done = write(&mut file)?;
         let file = file.into_inner().map_err(|e| at(e.into_error()))?;
+        if let Ok(about) = std::fs::metadata(&self.path) {
+            file.set_permissions(Permissions::from_mode(about.permissions().mode() & 0o777)).map_err(at)?;
+        }
         file.sync_all().map_err(at)?;
         let hidden = self.hidden.map_or_else(|| named(&file, dir_of(&self.path)), Ok).map_err(at)?;
         hidden.persist(&self.path).map_err(|e| at(e.error))?;
@@ -122,6 +133,23 @@ mod tests {
             assert!(why.starts_with(&path.display().to_string()) && !why.contains(HIDDEN), "{why}");
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+    }
+
+    /// A page that only its owner could read was one for everybody, and one that nobody may write was written.
+    #[test]
+    fn what_is_replaced_keeps_its_mode_and_is_asked_for_leave() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "before").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        NewFile::create(&file).unwrap().write("after").unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&file, Permissions::from_mode(0o444)).unwrap();
+        // Root may write anything.
+        let may = access(&file, Access::WRITE_OK).is_ok();
+        assert_eq!(NewFile::create(&file).is_ok(), may);
+        let why = NewFile::create(Path::new("-")).err().expect("a refusal").0;
+        assert!(why.contains("not standard output"), "{why}");
     }
 
     #[test]

@@ -245,6 +245,15 @@ pub(crate) fn open_with(
         }
         None => None,
     };
+    if let Some(table) = &settings.table
+        && runtime::key_of(table).is_ok_and(|key| runtime::key_of(device).is_ok_and(|of| key == of))
+    {
+        // Its own lock would be waited for.
+        return Err(DaemonError::Setting(format!(
+            "--table {}: that is the volume itself, expected the table's own file or device",
+            table.display()
+        )));
+    }
     let wait = Duration::from_secs(settings.lock_wait);
     let file = claim(device, how_direct(device, settings), wait, stop).map_err(|e| match e {
         OpenError::ReadOnly { .. } => DaemonError::ReadOnly { device: device.to_owned(), source: e },
@@ -618,6 +627,18 @@ pub(crate) mod tests {
         assert!(matches!(claim(image.path(), Direct::Off, long, &stop), Err(OpenError::Busy { .. })));
         drop(held);
         assert!(claim(image.path(), Direct::Off, long, &stop).is_ok());
+    }
+
+    /// It waited for its own lock for as long as it would for another's.
+    #[test]
+    fn a_volume_is_not_its_own_tables_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, link) = (dir.path().join("image"), dir.path().join("link"));
+        std::fs::write(&image, [0; 4096]).unwrap();
+        std::os::unix::fs::symlink(&image, &link).unwrap();
+        let given = settings(&format!("--passive --lock-wait 3600 --table {}", link.display()));
+        let e = open(&image, &given).err().expect("a refusal").to_string();
+        assert!(e.contains("that is the volume itself"), "{e}");
     }
 
     /// The first look came two seconds after the start, and copies before it.

@@ -344,16 +344,17 @@ pub fn parse_share(s: &str) -> Result<Permille, String> {
 }
 
 fn parse_percent(s: &str) -> Result<Permille, String> {
-    let n: f64 = s
-        .trim()
-        .trim_end_matches('%')
-        .trim()
-        .parse()
-        .map_err(|_| format!("'{s}' is not a share such as 5%"))?;
+    let plain = s.trim();
+    let number = plain.strip_suffix('%').unwrap_or(plain).trim();
+    let n: f64 = number.parse().map_err(|_| format!("'{s}' is not a share such as 5%"))?;
     if !(0.0..=100.0).contains(&n) {
         return Err(format!("{s} is not between 0% and 100%"));
     }
-    Permille::new((n * 10.0).round() as u16).ok_or_else(|| format!("{s} is not between 0% and 100%"))
+    let permille = (n * 10.0).round();
+    if (n * 10.0 - permille).abs() > 1e-9 {
+        return Err(format!("{s} is finer than 0.1%"));
+    }
+    Permille::new(permille as u16).ok_or_else(|| format!("{s} is not between 0% and 100%"))
 }
 
 fn parse_watermarks(s: &str) -> Result<Watermarks, String> {
@@ -421,6 +422,12 @@ mod tests {
     fn shares_and_marks() {
         assert_eq!(parse_share("5%").map(|p| p.get()), Ok(50));
         assert_eq!(parse_share("0.5%").map(|p| p.get()), Ok(5));
+        // They were rounded, the first to nothing.
+        for fine in ["0.04%", "0.05%", "2.55%"] {
+            assert!(parse_share(fine).unwrap_err().contains("finer than 0.1%"), "{fine}");
+        }
+        assert_eq!(parse_share("33.3 %").map(|p| p.get()), Ok(333));
+        assert!(parse_share("5%%").is_err());
         assert!(parse_share("0.5").unwrap_err().contains("0.5% or 50%"));
         for bad in ["", "x", "-1", "101%", "NaN", "inf"] {
             assert!(parse_share(bad).is_err(), "{bad}");

@@ -138,10 +138,12 @@ impl Control {
         Recorder { control: self, classes }
     }
 
-    /// The report of what `classes` hold: elapsed is from the end of the warm-up to now.
+    /// The report of what `classes` hold: elapsed is from the end of the warm-up to now. A pass that ended before is none.
     pub fn report(&self, classes: Vec<OpClass>) -> PassReport {
-        let elapsed = self.started.elapsed().saturating_sub(self.limits.warmup);
-        PassReport { elapsed, classes, ..PassReport::default() }
+        let (took, warmup) = (self.started.elapsed(), self.limits.warmup);
+        let short = (!warmup.is_zero() && took <= warmup)
+            .then(|| format!("it ended after {:.2} s, within the warm-up", took.as_secs_f64()));
+        PassReport { elapsed: took.saturating_sub(warmup), classes, short, ..PassReport::default() }
     }
 }
 

@@ -296,9 +296,9 @@ impl OfflineError {
             OfflineError::TableTooSmall { .. } => "ask for less with --space, or give a larger place".into(),
             OfflineError::TableThere => format!("to undo it: mkfs2 --undo{table} {device}"),
             OfflineError::NotEmpty => {
-                "give a new file or an empty device; to empty a device: wipefs -a".to_string()
+                "give a new file or an empty device; to empty a place: dd if=/dev/zero of=PLACE bs=64K count=2 conv=notrunc".to_string()
             }
-            OfflineError::TableOnInode => format!("leave --table out: {device}"),
+            OfflineError::TableOnInode => format!("leave --table out: chkfs2 -f -p {device}"),
             OfflineError::OtherVolume(_) => {
                 format!(
                     "give the volume it belongs to; if this one's UUID was changed since, remove the table's file (of a \

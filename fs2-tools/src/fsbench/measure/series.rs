@@ -31,6 +31,9 @@ pub(super) struct Ticking {
 impl Series {
     /// A place for it; what a file there holds stays until the first pass begins.
     pub(super) fn create(path: &Path) -> Result<Series, BenchError> {
+        if path.as_os_str() == "-" {
+            return Err(BenchError::Usage("--interval -: give a file; ./- is one of that name".into()));
+        }
         let file = File::options().write(true).create(true).truncate(false).open(path);
         let file = file.map_err(BenchError::at(path, "creating it"))?;
         let mut series = Series { path: path.to_owned(), file: Arc::new(file), begun: false };
@@ -64,7 +67,7 @@ impl Series {
                 let waited = stopped.recv_timeout(next.saturating_duration_since(Instant::now()));
                 let now = [&progress.ops, &progress.bytes_read, &progress.bytes_written]
                     .map(|n| n.load(Ordering::Relaxed));
-                let [ops, read, written] = [0, 1, 2].map(|i| now[i] - before[i]);
+                let [ops, read, written] = counted(before, now);
                 writeln!(out, "{run},{:.3},{ops},{read},{written}", began.elapsed().as_secs_f64())?;
                 before = now;
                 if waited != Err(mpsc::RecvTimeoutError::Timeout) {
@@ -77,6 +80,11 @@ impl Series {
         let thread = thread.map_err(BenchError::at(&self.path, "starting to write"))?;
         Ok(Ticking { stop, thread, path: self.path.clone() })
     }
+}
+
+/// What was counted from one row to the next. The end of a warm-up begins the count anew.
+fn counted(before: [u64; 3], now: [u64; 3]) -> [u64; 3] {
+    [0, 1, 2].map(|i| now[i].checked_sub(before[i]).unwrap_or(now[i]))
 }
 
 impl Ticking {
@@ -107,6 +115,12 @@ mod tests {
         // A machine that stood still for a second would have made two rows of it.
         let sum: u64 = rows[1..].iter().map(|r| r.split(',').nth(2).unwrap().parse::<u64>().unwrap()).sum();
         assert!(rows[1].starts_with("3,") && sum == 7, "{text}");
+    }
+
+    /// The row behind a warm-up had 2 to the 64th less what that had counted.
+    #[test]
+    fn a_count_that_begins_anew_is_counted_from_there() {
+        assert_eq!(counted([1_000_000, 7, 0], [5, 9, 0]), [5, 2, 0]);
     }
 
     /// Of a run that was refused in the end, nothing was left of an earlier one's.
