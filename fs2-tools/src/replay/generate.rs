@@ -117,6 +117,13 @@ impl Args {
             Kind::Uniform => Workload::Uniform { write_permille: writes(100) },
             Kind::Mixed => Workload::Mixed { write_permille: writes(100) },
         };
+        // Twice the mean at most, one behind the other.
+        if self.gap.0.checked_mul(2).and_then(|most| most.checked_mul(self.requests)).is_none() {
+            return Err(Failure(format!(
+                "{} requests with such a --gap may take longer than a trace's clock goes, 584 years",
+                self.requests
+            )));
+        }
         let shape =
             Shape { requests: self.requests, span_bytes: u64::from(self.gib) << 30, gap_ns: self.gap.0 };
         Ok(workload.generate(shape, self.seed))

@@ -92,6 +92,17 @@ fn what_cannot_be_done_is_refused_before_anything_is_written() {
     }
 }
 
+/// Found: its rate was 2e11 a second, or none, and the exit code 0; and of a meter that was not there not a word.
+#[test]
+fn a_pass_within_its_warm_up_is_too_short_and_a_silent_meter_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, out, err) =
+        fsbench(&[&SMALL[..], &["--warmup", "1h", "--meter", "/nonexistent"]].concat(), dir.path());
+    assert!(code == 1 && format!("{out}{err}").contains("within the warm-up"), "{code}\n{out}\n{err}");
+    let (code, out, err) = fsbench(&[&SMALL[..], &["--meter", "/nonexistent"]].concat(), dir.path());
+    assert!(code == 0 && format!("{out}{err}").contains("--meter: /nonexistent"), "{code}\n{out}\n{err}");
+}
+
 /// Found: the document replaced the table of seconds, or what a meter had recorded.
 #[test]
 fn one_file_is_not_two_outputs_nor_an_input() {

@@ -399,6 +399,10 @@ fn generate_makes_the_same_trace_twice() {
     for name in ["plain", "a.b"] {
         ok(dir, &["generate", "cvs", "--requests", "10", name], b"");
     }
+    // Found: half of the requests were at the clock's end.
+    let (code, _, err) =
+        run(dir, &["generate", "uniform", "--requests", "20000", "--gap", "30000m", "long"], b"");
+    assert!(code == 1 && err.contains("584 years") && !dir.join("long").exists(), "{err}");
     let (code, _, err) = run(dir, &["generate", "cvs", "a.fs2trace"], b"");
     assert!(code == 1 && err.contains("a.fs2trace: there already") && err.contains("--force"), "{err}");
     assert_eq!(fs::read(dir.join("a.fs2trace")).unwrap(), before);

@@ -253,7 +253,10 @@ impl Measurer {
 
     fn warnings(&self, document: &Document, outcome: &Outcome) -> Vec<String> {
         let foreseen = self.foreseen(&outcome.needs);
-        foreseen.into_iter().chain(self.seen_afterwards(document, outcome)).collect()
+        // What was asked for, and is not there.
+        let meter = document.measured().flat_map(|run| &run.energy).filter(|e| e.source == "meter");
+        let silent = meter.filter_map(|e| e.unavailable.as_ref()).next().map(|why| format!("--meter: {why}"));
+        foreseen.into_iter().chain(silent).chain(self.seen_afterwards(document, outcome)).collect()
     }
 
     fn seen_afterwards(&self, document: &Document, outcome: &Outcome) -> Vec<String> {
