@@ -133,7 +133,7 @@ fn daemon(outcome: &Outcome, out: &mut dyn Write) -> io::Result<()> {
             first.policy, first.drive, first.source, first.energy_source
         )?;
     }
-    let heads = ["reads", "replica", "T_A ms", "T_s", "T_r", "T_t", "J", "copies"];
+    let heads = ["reads", "replica", "read ms", "T_s", "T_r", "T_t", "J", "copies"];
     write!(out, "{:<9}", "")?;
     for head in heads {
         write!(out, "{head:>9}")?;
