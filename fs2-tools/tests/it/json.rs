@@ -130,6 +130,21 @@ fn what_replays_come_to() {
 }
 
 #[test]
+fn what_a_drive_is_measured_to_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk");
+    std::fs::File::create(&image).unwrap().set_len(64 << 30).unwrap();
+    let said = |more: &[&str]| {
+        let mut fs2 = std::process::Command::new(env!("CARGO_BIN_EXE_fs2"));
+        fs2.arg("calibrate").arg(&image).args(["--drive", "cheetah-15k5", "--seconds", "5", "--json"]);
+        let done = fs2.args(more).output().unwrap();
+        serde_json::from_slice(&done.stdout).unwrap_or_else(|e| panic!("{e}: {done:?}"))
+    };
+    tells_of("`fs2 calibrate --json DEVICE`", &[said(&[])]);
+    tells_of("`fs2 calibrate --check PROFILE --json DEVICE`", &[said(&["--check", "cheetah-15k5"])]);
+}
+
+#[test]
 fn what_the_demo_measured() {
     use fs2_tools::report::{AddressSeries, DemoReport, RunRow};
     let report = DemoReport {

@@ -56,6 +56,10 @@ fn unity() -> f64 {
     1.0
 }
 
+fn refuse_again<T: PartialEq>(before: &[T], one: &T, name: &str) -> Result<(), BenchError> {
+    if before.contains(one) { Err(usage(format!("{name} is twice in the plan"))) } else { Ok(()) }
+}
+
 /// One way to make and mount the file system.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -274,6 +278,26 @@ impl Plan {
         if cells == 0 || cells > CELLS_MAX {
             return Err(usage(format!("{cells} cells; give 1 to {CELLS_MAX}")));
         }
+        let names: Vec<String> = plan.systems.iter().map(|s| s.name()).collect();
+        for (i, name) in plan.drives.iter().enumerate() {
+            refuse_again(&plan.drives[..i], name, name)?;
+        }
+        for (i, name) in names.iter().enumerate() {
+            refuse_again(&names[..i], name, name)?;
+        }
+        let works: Vec<_> = plan.works.iter().map(|w| (w.entry.name, &w.preset, &w.set)).collect();
+        for (i, work) in plan.works.iter().enumerate() {
+            refuse_again(&works[..i], &works[i], work.entry.name)?;
+            // Its parameters, and whether there is room for it.
+            let needs = (work.entry.make)(&plan.setup(work))?.needs();
+            if needs.bytes > plan.bytes {
+                let (needs, size) = (crate::mkfs2::bytes(needs.bytes), crate::mkfs2::bytes(plan.bytes));
+                return Err(usage(format!(
+                    "{} needs about {needs}, more than size, {size}",
+                    work.entry.name
+                )));
+            }
+        }
         Ok(plan)
     }
 
@@ -362,6 +386,29 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let said = Plan::read(&path).err().unwrap().to_string();
             assert!(said.starts_with(&format!("{}{says}", path.display())) && !said.contains('\n'), "{said}");
+        }
+    }
+
+    /// Found: it was seen in the middle of the sweep, or in other words.
+    #[test]
+    fn a_plan_that_cannot_be_gone_through_is_none() {
+        let second = "[[workload]]\nname = 'cvs-update'\nset = ['dirs=7']\n";
+        assert_eq!(Plan::parse(&format!("{PLAN}{second}")).unwrap().works.len(), 2);
+        for (text, says) in [
+            (
+                format!("{PLAN}{}", second.replace("dirs", "nosuch")),
+                "--set nosuch: there is no such parameter",
+            ),
+            (PLAN.replace("'2g'", "'1k'"), "cvs-update needs about "),
+            (PLAN.replace("'ext2', 'fs2'", "'fs2', 'fs2'"), "fs2 is twice in the plan"),
+            (
+                PLAN.replace("'wd800-repaired'", "'wd800-repaired', 'wd800-repaired'"),
+                "wd800-repaired is twice in the plan",
+            ),
+            (format!("{PLAN}[[workload]]\nname = 'cvs-update'\n"), "cvs-update is twice in the plan"),
+        ] {
+            let said = Plan::parse(&text).err().expect("a refusal").to_string();
+            assert!(said.contains(says), "{said}");
         }
     }
 
