@@ -175,6 +175,9 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     }
     let store = open_device(args)?;
     let size = store.size_bytes();
+    if size == 0 {
+        return Err(Failure::at(&args.onto, "no bytes in it, expected a device or an image"));
+    }
     if args.beyond == Beyond::Refuse {
         refuse_beyond(args, size)?;
     }

@@ -193,4 +193,11 @@ fn a_trace_of_which_nothing_is_replayed_is_refused() {
             assert!(err.contains(&format!("{}: {says}", trace.display())), "{err}");
         }
     }
+    // Found: it was played to its end, and every request failed.
+    let nothing = bench.dir.path().join("nothing");
+    std::fs::write(&nothing, "").expect("written");
+    for beyond in ["wrap", "refuse"] {
+        let (code, _, err) = live(&[name(&writes), name(&nothing), "--buffered", "--beyond", beyond]);
+        assert!(code == 1 && err.contains("nothing: no bytes in it"), "{err}");
+    }
 }
