@@ -407,7 +407,7 @@ mod tests {
             ),
             (format!("{PLAN}[[workload]]\nname = 'cvs-update'\n"), "cvs-update is twice in the plan"),
         ] {
-            let said = Plan::parse(&text).err().expect("a refusal").to_string();
+            let said = Plan::parse(&text).expect_err("a refusal").to_string();
             assert!(said.contains(says), "{said}");
         }
     }
