@@ -18,7 +18,7 @@ use super::input::Input;
 /// a slow line, on which the longest write takes two minutes.
 const PACE: u64 = 256 << 10;
 
-/// How long a payload may be on its way.
+/// How long a payload may be waited for.
 fn longest(patience: Duration, bytes: u64) -> Duration {
     patience + Duration::from_secs(bytes.div_ceil(PACE))
 }
@@ -36,14 +36,18 @@ impl Connection {
         input.request(len);
         let (mut buffer, have) = input.payload(len);
         let mut rest = &mut buffer[have..];
-        let until = self.patience.map(|patience| Instant::now() + longest(patience, extent.len()));
+        // What others' answers take meanwhile is not the client's.
+        let (longest, mut waited) = (self.patience.map(|p| longest(p, extent.len())), Duration::ZERO);
         while !rest.is_empty() {
-            if until.is_some_and(|until| Instant::now() > until) {
+            if longest.is_some_and(|longest| waited > longest) {
                 return Err(End::SendsNoMore);
             }
             self.before_input(batch)?;
             let wait = !batch.lane.is_pending();
-            let got = match input.fill(rest, |bufs| self.receive(bufs, wait, None)) {
+            let began = Instant::now();
+            let got = input.fill(rest, |bufs| self.receive(bufs, wait, None));
+            waited += began.elapsed();
+            let got = match got {
                 Err(e) if e.kind() == ErrorKind::WouldBlock && !wait => continue,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(End::SendsNoMore),
                 got => got?,
