@@ -314,11 +314,9 @@ pub(super) fn take<D: Driver>(
         let Some(info) = look(control, device, only.is_some())? else { continue };
         match left(&info, tag) {
             Left::Recover => found = Some(info),
-            // Whoever has it open still is not waited for; dead, it harms nobody.
+            // Whoever has it open still is not waited for, unless the kernel has no such command: before Linux 6.9, and for users' own devices.
             Left::Remove if only.is_none() => {
-                if let Err(e) = control.remove_later(device) {
-                    tracing::warn!("/dev/ublkb{device} of a former daemon stays, dead: {e}");
-                }
+                control.remove_later(device).or_else(|_| control.remove(device))?;
             }
             Left::Remove | Left::Foreign => {}
             Left::Stuck => {

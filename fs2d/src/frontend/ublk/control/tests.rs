@@ -221,10 +221,11 @@ fn a_daemon_that_is_to_take_a_device_over_takes_none_else() {
     let mut c = with(&[info(0, 6, state::QUIESCED), info(1, 5, state::DEAD)]);
     assert_eq!(take(&mut c, &[0, 1], TAG, None).unwrap(), None);
     assert_eq!(c.driver.asked.last().unwrap().0, cmd::DEL_DEV_ASYNC, "whoever has it open is not waited for");
-    // Before Linux 6.9 there is no such command.
+    // Before Linux 6.9, and for users' own devices, there is no such command.
     let mut c = with(&[info(1, 5, state::DEAD)]);
     c.driver.by_op = [(cmd::DEL_DEV_ASYNC, libc::EINVAL)].into();
     assert_eq!(take(&mut c, &[1], TAG, None).unwrap(), None);
+    assert_eq!(c.driver.asked.last().unwrap().0, cmd::DEL_DEV);
 }
 
 #[test]
