@@ -165,8 +165,9 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
             quoted(&record.dir)
         )
     };
-    // A ublk device that is gone may be mounted still.
-    let unmounted = || match is_mounted(record) || is_in_place(record) {
+    // A ublk device that is gone may be mounted still. One that is there is known by its number, for its name may have gone to another's.
+    let is_gone_below = || !record.block_device.exists() && is_in_place(record);
+    let unmounted = || match is_mounted(record) || is_gone_below() {
         false => Ok(()),
         true => {
             let orphaned = orphaned(record).map(|why| format!("{}: {why}", record.dir.display()));
@@ -501,13 +502,16 @@ mod tests {
     fn who_mounts_does_not_take_a_mount_away_whose_device_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let mut record = record_of(dir.path(), 1);
-        let root = mount_at(Path::new("/")).unwrap().expect("a root directory");
-        (record.frontend, record.dir) = ("ublk".into(), "/".into());
-        record.block_device = root.source.clone();
-        assert!(!record.block_device.exists() || is_mounted(&record), "{:?}", record.block_device);
+        // A mount from what is no file.
+        let proc = mount_at(Path::new("/proc")).unwrap().expect("the processes");
+        (record.dir, record.block_device) = ("/proc".into(), proc.source.clone());
+        assert!(!is_mounted(&record) && is_in_place(&record), "{:?}", record.block_device);
         std::fs::write(&record.path, "").unwrap();
         let e = make_way(&record).unwrap_err().to_string();
-        assert!(e.contains("is in use by process 1, mounted by FS2 on /"), "{e}");
+        assert!(e.contains("is in use by process 1, mounted by FS2 on /proc"), "{e}");
+        // With what its supervisor wrote of it.
+        std::fs::write(record.failure_file(), "the daemon ended 5 times in a row").unwrap();
+        assert_eq!(make_way(&record).unwrap_err().to_string(), "the daemon ended 5 times in a row");
         assert!(record.path.exists());
     }
 
