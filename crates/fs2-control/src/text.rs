@@ -449,7 +449,7 @@ impl Status {
             (self.failed.writes, "write", "of clients failed (discards among them)"),
             (self.failed.flushes, "flush request", "of clients failed"),
             (self.hash_mismatches, "replica", "held other bytes than its hash says; the original was read"),
-            (self.replica_errors, "replica read", "failed below; the original was read"),
+            (self.replica_errors, "replica read", "failed below; what else holds its blocks was read"),
             (
                 self.original_errors,
                 "read",

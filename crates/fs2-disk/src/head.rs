@@ -340,6 +340,19 @@ impl Head {
         self.cached_writes = other.cached_writes;
     }
 
+    /// An access was dispatched and has failed: how long the drive tried says nothing of seeks and turns, and where the arm is since
+    /// then, nobody knows.
+    pub fn failed(&mut self, op: Op, sector: Sector, sectors: u32, dispatched_at: Nanos, failed_at: Nanos) {
+        let start = dispatched_at.max(self.belief.free_at());
+        let failed_at = failed_at.max(start);
+        self.belief.wait_for(start, op, sector, sectors);
+        let ahead = self.belief.ahead(failed_at);
+        self.belief.cache.stop(ahead);
+        self.belief.free_at = failed_at;
+        self.belief.head = crate::disk::span(sector, sectors).0;
+        self.adrift = true;
+    }
+
     /// A flush was dispatched and has completed: the arm is where the drive wrote last.
     pub fn flushed(&mut self, dispatched_at: Nanos, completed_at: Nanos) {
         let start = dispatched_at.max(self.belief.free_at());

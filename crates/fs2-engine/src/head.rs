@@ -109,6 +109,15 @@ impl Head {
         self.model.as_mut().map(|m| m.completed(op, sector, sectors, dispatched, completed))
     }
 
+    /// A device access failed.
+    pub fn failed(&mut self, op: Op, sector: Sector, bytes: u64, dispatched: Nanos, failed: Nanos) {
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        self.last = Sector(sector.0 + u64::from(sectors));
+        if let Some(m) = &mut self.model {
+            m.failed(op, sector, sectors, dispatched, failed);
+        }
+    }
+
     /// A flush of the device ended.
     pub fn flushed(&mut self, dispatched: Nanos, completed: Nanos) {
         if let Some(m) = &mut self.model {

@@ -97,6 +97,8 @@ plants! {
     /// R8: a read of a block that holds a replica is answered with zeroes. The model's driver listens to
     /// it: the machine has no other way to answer a read than from the device.
     ReplicaMasked,
+    /// R8: what the disk does not read is an error, although a replica holds it.
+    UnreadIsError,
     /// The mark stays through the first write of a session.
     MarkKept,
     /// The mark's erasure is not flushed before the first write.

@@ -283,7 +283,7 @@ pub struct Stats {
     pub reclaimed: u64,
     /// Replica reads whose content had another hash.
     pub hash_mismatches: u64,
-    /// Replica reads that failed below and were served from the original.
+    /// Replica reads that failed below; what else holds their blocks was read.
     pub replica_errors: u64,
     /// Reads whose original failed below and that were answered from a replica.
     pub original_errors: u64,

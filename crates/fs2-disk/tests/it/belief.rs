@@ -74,6 +74,30 @@ fn go_on(disk: &mut Disk, head: &mut Head, span: u64, pause_ns: u64, seed: u64) 
 const MS: u64 = 1_000_000;
 const SPAN: u64 = 150_000_000;
 
+/// A drive tries a bad sector for seconds, and then its arm is anywhere.
+#[test]
+fn a_failure_says_nothing_of_seeks_and_turns() {
+    let mut disk = Disk::new(DriveProfile::default());
+    let mut head = Head::new(DriveProfile::default(), Knowledge::Full);
+    go_on(&mut disk, &mut head, SPAN, 5 * MS, 1);
+    let now = disk.free_at() + Nanos(10 * MS);
+    let half_turn = Nanos(head.profile().turn().0 / 2);
+    let far = |head: &Head, now: Nanos| head.predict(now, Op::Read, Sector(90_000_000), 8).rotation;
+    assert_ne!(far(&head, now), half_turn);
+    let (mean, counted) = (head.mean_positioning(), head.hits_and_misses());
+    let failed = now + Nanos(7000 * MS);
+    head.failed(Op::Read, Sector(120_000_000), 8, now, failed);
+    assert_eq!((head.mean_positioning(), head.hits_and_misses()), (mean, counted));
+    assert_eq!(head.predict(now, Op::Read, Sector(90_000_000), 8).start, failed, "not before");
+    assert_eq!(far(&head, failed), half_turn, "where the arm is, nobody knows");
+    // Until it is seen.
+    let service = disk.serve(failed, Op::Read, Sector(100_000_000), 8);
+    head.completed(Op::Read, Sector(100_000_000), 8, failed, service.end());
+    assert_ne!(far(&head, service.end() + Nanos(MS)), half_turn);
+    let told = go_on(&mut disk, &mut head, SPAN, 5 * MS, 2);
+    assert!(told.mean_error() < 0.6, "{told:?}");
+}
+
 #[test]
 fn the_same_profile_predicts_within_jitter() {
     let mut head = Head::new(DriveProfile::default(), Knowledge::Full);

@@ -172,10 +172,11 @@ impl Volume {
     /// Whether a read may be served by a copy of all its blocks: not where it goes on behind the file system's end,
     /// where the device is larger.
     fn may_read_copy(&self, p: &Pending) -> bool {
-        p.kind == Kind::Read
-            && !p.tried.wants_original()
-            && !p.blocks.is_empty()
-            && p.lock == p.blocks.extent(self.block_size)
+        !p.tried.wants_original() && self.may_have_copy(p)
+    }
+
+    fn may_have_copy(&self, p: &Pending) -> bool {
+        p.kind == Kind::Read && !p.blocks.is_empty() && p.lock == p.blocks.extent(self.block_size)
     }
 
     fn may_start(&self, seq: u64) -> bool {
@@ -324,7 +325,10 @@ impl Volume {
     fn start_copy(&mut self, now: Nanos, seq: u64, first: BlockNo) -> Io {
         let p = &self.requests[seq];
         let (request, lock, target) = (p.request, p.lock, BlockRange::at(first, p.blocks.len()));
-        if let Some(ghost) = &mut self.ghost {
+        // One that is read whether the gate is open or not says nothing of whether it should be.
+        if let Some(ghost) =
+            self.ghost.as_mut().filter(|g| g.is_open() || self.config.without.has(Part::Gate))
+        {
             ghost.redirected();
         }
         if self.is_unreadable(seq) {
@@ -364,7 +368,7 @@ impl Volume {
     /// A trusted copy of all that a read asks for, where the original cannot be read and the copy was not tried.
     pub(super) fn copy_of_unreadable(&self, seq: u64) -> Option<BlockNo> {
         let p = &self.requests[seq];
-        if !self.may_read_copy(p) || !self.is_unreadable(seq) {
+        if !self.may_have_copy(p) || !self.is_unreadable(seq) || self.planted(Plant::UnreadIsError) {
             return None;
         }
         self.copies_of(p.blocks).find(|first| !p.tried.copies.contains(first))
@@ -490,7 +494,10 @@ impl Volume {
         {
             // Keeps G2.
             let given = 1 + self.requests.len().saturating_sub(self.waiting.len());
-            let saved = ghost.answered(p.kind == Kind::Read, now.since(p.arrived + p.behind_own), given);
+            // Nor is an error's time a read's.
+            let counts = result.is_ok() || p.kind == Kind::Write;
+            let took = counts.then(|| now.since(p.waits_since() + p.behind_own));
+            let saved = ghost.answered(p.kind == Kind::Read, took, given);
             self.disturbance.measured(saved);
             if let Some(ms) = ghost.access_ms() {
                 self.head.takes_without_copies(ms);

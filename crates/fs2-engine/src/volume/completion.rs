@@ -2,6 +2,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Nanos, Op};
 use fs2_ext2::Freeze;
+use fs2_table::value::VALUE_MAX;
 use fs2_table::{BitmapChecksums, Replica, Stretch, Trust, content_hash};
 
 use super::home::MarkState;
@@ -54,7 +55,7 @@ impl Volume {
             }
         }
         self.holds.retain(|h| h.io != id);
-        self.account(now, &io);
+        self.account(now, &io, outcome.result.is_ok());
         let is_client = match &io.purpose {
             Purpose::Client { .. } => true,
             Purpose::Flush(waiters) => waiters.iter().any(|w| w.client().is_some()),
@@ -78,7 +79,7 @@ impl Volume {
     }
 
     /// Feeds the belief about the head and the times.
-    fn account(&mut self, now: Nanos, io: &InFlight) {
+    fn account(&mut self, now: Nanos, io: &InFlight, done: bool) {
         let op = match io.op {
             IoOp::Read => Op::Read,
             IoOp::Write { .. } => Op::Write,
@@ -92,6 +93,16 @@ impl Volume {
             return;
         }
         let (sector, bytes) = (io.extent.sector(), io.extent.len());
+        if !done {
+            // A drive tries for seconds: that is no time of an access.
+            self.head.failed(op, sector, bytes, io.dispatched, now);
+            if let Purpose::Client { seq, .. } = io.purpose
+                && let Some(p) = self.requests.get_mut(seq)
+            {
+                (p.sampled, p.failed_at) = (None, Some(now));
+            }
+            return;
+        }
         let predicted = self.head.completed(op, sector, bytes, io.dispatched, now);
         if let Some(ghost) = self.ghost.as_mut().filter(|_| op == Op::Write && self.head.caches_writes()) {
             ghost.writes_are_cached();
@@ -113,7 +124,9 @@ impl Volume {
                 if let Some(arm) = p.sampled.take() {
                     self.control.took(arm, now.since(io.dispatched));
                 }
-                self.disturbance.answered(now.since(p.arrived), p.charged, modelled);
+                if p.failed_at.is_none() {
+                    self.disturbance.answered(now.since(p.arrived), p.charged, modelled);
+                }
             }
             // Nobody described the drive: its seeks are a guess.
             if let Some(split) = predicted.filter(|_| !self.config.turns) {
@@ -133,7 +146,7 @@ impl Volume {
 
     fn finish_io(&mut self, now: Nanos, id: IoId, io: InFlight, outcome: Ended<'_>) {
         if self.background == Some(id) {
-            self.own_ended(now, &io);
+            self.own_ended(now, &io, outcome.result.is_ok());
             self.background = None;
         }
         match io.purpose {
@@ -187,15 +200,15 @@ impl Volume {
     }
 
     /// An access of the engine's own ended: who waited for it, and for how long.
-    fn own_ended(&mut self, now: Nanos, io: &InFlight) {
+    fn own_ended(&mut self, now: Nanos, io: &InFlight, done: bool) {
         let took = now.since(io.dispatched);
         let beside = std::mem::take(&mut self.beside);
         // What the drive did before that is nobody's wait for this.
         let alone = now.since(self.accessed.max(io.dispatched));
         let copied = matches!(io.purpose, Purpose::Copy(_));
-        if copied && self.config.settle && self.head.caches_writes() {
+        if copied && done && self.config.settle && self.head.caches_writes() {
             self.write_cache.copied(now, took, beside);
-        } else if !beside {
+        } else if done && !beside {
             self.pauses.own_took(took + self.write_cache.copy_took());
         }
         let waited = |arrived: Nanos| now.since(arrived).min(alone);
@@ -251,14 +264,20 @@ impl Volume {
             return;
         }
         let p = &self.requests[seq];
-        let (blocks, tainted, arrived) = (p.blocks, p.tainted, p.arrived);
+        let (blocks, tainted, arrived) = (p.blocks, p.tainted, p.waits_since());
+        let unread = p.tried.original.is_some();
         // A copy is read whole.
         let (copy, covered) = match source {
             Source::Copy { first, .. } => (Some(*first), blocks),
             Source::Original => (None, p.covered),
         };
         self.stats.reads_from_replica += u64::from(copy.is_some());
-        self.stats.original_errors += u64::from(p.tried.original.is_some());
+        if copy.is_some() && unread {
+            self.stats.original_errors += 1;
+            // From now on at once.
+            self.unreadable.insert_range(blocks.start()..blocks.end());
+        }
+        self.give_up_dead(seq);
         if !blocks.is_empty() && !matches!(self.standing, Standing::Inactive(_)) {
             let data = if tainted { Brought::NOTHING } else { self.part(io, covered, outcome.brought) };
             if copy.is_none() && !tainted && !covered.is_empty() {
@@ -271,28 +290,42 @@ impl Volume {
         self.finish(now, seq, Ok(()));
     }
 
+    /// What copies of a read's blocks the disk did not read, while another place brought what they hold: they go.
+    fn give_up_dead(&mut self, seq: u64) {
+        let p = &self.requests[seq];
+        let len = p.blocks.len();
+        for first in p.tried.dead.clone() {
+            let range = BlockRange::at(first, len);
+            self.table.remove_by_replica(range);
+            self.withdraw(range);
+        }
+    }
+
     /// The original of a read was tried; whether it could not be read.
     fn original_failed(&mut self, seq: u64, result: Result<(), i32>) -> bool {
         let Err(errno) = result else { return false };
         let p = self.requests.get_mut(seq).expect("a request lives until it is answered");
         p.tried.original = Some(errno);
-        let blocks = p.blocks;
-        if self.copy_of_unreadable(seq).is_some() {
-            self.unreadable.insert_range(blocks.start()..blocks.end());
+        let len = p.blocks.len();
+        if let Some(first) = self.copy_of_unreadable(seq) {
+            // Nothing is to take its place until it is read.
+            self.table.touch_run(BlockRange::at(first, len), VALUE_MAX);
         }
         true
     }
 
     /// A copy was read for a request, and has to be what the original was (R8); whether it is not.
     fn copy_failed(&mut self, seq: u64, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
-        let good = self.copy_is_good(seq, first, hashes, outcome);
+        let unread = outcome.result.is_err();
+        let good = !unread && self.copy_is_good(first, hashes, outcome);
         if !good {
-            self.requests
-                .get_mut(seq)
-                .expect("a request lives until it is answered")
-                .tried
-                .copies
-                .push(first);
+            let p = self.requests.get_mut(seq).expect("a request lives until it is answered");
+            p.tried.copies.push(first);
+            if unread {
+                // Where no other place brings it either, it stays for another try.
+                p.tried.dead.push(first);
+                self.stats.replica_errors += 1;
+            }
         }
         !good
     }
@@ -408,18 +441,9 @@ impl Volume {
         self.may_copy() && self.detach.is_none() && !self.leaving
     }
 
-    /// Hashes what a replica read brought; entries that fail it go (R8), and those that could not be read.
-    fn copy_is_good(&mut self, seq: u64, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
+    /// Hashes what a replica read brought; entries that fail it go (R8).
+    fn copy_is_good(&mut self, first: BlockNo, hashes: &[u64], outcome: Ended<'_>) -> bool {
         let range = BlockRange::at(first, hashes.len() as u32);
-        if outcome.result.is_err() {
-            self.stats.replica_errors += 1;
-            // What the original does not bring either may be brought by it the next time.
-            if !self.is_unreadable(seq) {
-                self.table.remove_by_replica(range);
-                self.withdraw(range);
-            }
-            return false;
-        }
         if self.planted(Plant::ReplicaNotHashed) {
             return true;
         }
@@ -569,6 +593,7 @@ impl Volume {
         if outcome.result.is_err() {
             return;
         }
+        self.unreadable.remove(block.0);
         let hash = self.hash_of(BlockRange::one(block), 0, outcome.brought);
         let entries: Vec<Replica> = self.table.replicas_of(block).collect();
         for e in entries {

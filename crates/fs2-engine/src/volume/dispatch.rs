@@ -95,9 +95,8 @@ impl Volume {
         purpose: Purpose,
     ) -> Io {
         if let Purpose::Client { seq, .. } = purpose {
-            let arrived = self.requests[seq].arrived;
             if op == IoOp::Read {
-                self.stats.read_wait += now.since(arrived);
+                self.stats.read_wait += now.since(self.requests[seq].waits_since());
             }
             let alone = self.in_flight.values().all(|io| !matches!(io.purpose, Purpose::Client { .. }));
             let op = match op {

@@ -302,9 +302,9 @@ impl Ghost {
         (self.waiting.len() + self.given.len() + usize::from(self.begun.is_some())).max(1) as f64
     }
 
-    /// One that had arrived was answered, so long after that or after the engine's own work that it waited for; with it the drive had so
-    /// many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read lately.
-    pub(super) fn answered(&mut self, reads: bool, took: Nanos, given: usize) -> f64 {
+    /// One that had arrived was answered, so long after that or after the engine's own work that it waited for, or failed; with it the drive
+    /// had so many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read lately.
+    pub(super) fn answered(&mut self, reads: bool, took: Option<Nanos>, given: usize) -> f64 {
         let outstanding = self.outstanding();
         self.depth = self.depth.max(given);
         let Some(next) = self.begun.take() else { return 0.0 };
@@ -321,7 +321,7 @@ impl Ghost {
         self.responses.add(self.clock.since(next.arrival));
         let share = |reads: bool, took: Nanos| if reads { took.as_millis_f64() / outstanding } else { 0.0 };
         let model = share(next.op == Op::Read, self.clock.since(next.arrival));
-        let saved = self.gate.add(share(reads, took), model);
+        let saved = took.map_or(0.0, |took| self.gate.add(share(reads, took), model));
         self.gate.answered(reads, outstanding, self.access.0 * self.gate.scale.value());
         saved * outstanding
     }
@@ -397,6 +397,24 @@ mod tests {
         // 190 ms are lost, less what is never known of the scale. It opens again the sooner.
         assert_eq!((lost(0.5).0, lost(1.0).0), (1, 0));
         assert!((600..761).contains(&lost(0.5).1), "{}", lost(0.5).1);
+    }
+
+    #[test]
+    fn what_failed_is_no_read_that_took_nothing() {
+        let profile = DriveProfile::builtin("wd800-repaired").unwrap();
+        let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
+        let mut read = |at: u64, took: Option<u64>| {
+            ghost.arrived(Nanos(0), Op::Read, Extent::new(at * 997 % 16_000_000 * 4096, 4096));
+            ghost.redirected();
+            ghost.answered(true, took.map(Nanos::from_millis), 1)
+        };
+        assert_ne!(read(7919, Some(5)), 0.0);
+        assert_eq!(read(104_729, None), 0.0);
+        let gained = |ghost: &Ghost| (ghost.gate.gained, ghost.gate.lost);
+        let before = gained(&ghost);
+        ghost.arrived(Nanos(0), Op::Read, Extent::new(4096, 4096));
+        ghost.answered(true, None, 1);
+        assert!(gained(&ghost).0 <= before.0 && gained(&ghost).1 == before.1, "{before:?}");
     }
 
     /// The chance of a dozen reads is no scale; but nobody has to read an original for ever to be stopped.
@@ -493,7 +511,7 @@ mod tests {
         let mut answer = |ghost: &mut Ghost, took: Nanos| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             ghost.arrived(Nanos(0), Op::Read, Extent::new((random >> 33) % 16_000_000 * 4096, 4096));
-            ghost.answered(true, took, 1);
+            ghost.answered(true, Some(took), 1);
         };
         let ms = Nanos::from_millis;
         (0..1000).for_each(|_| answer(&mut ghost, ms(20)));
@@ -520,7 +538,7 @@ mod tests {
         let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
         let mut answer = |op, block: u64, took: u64| {
             ghost.arrived(Nanos(0), op, Extent::new(block * 4096, 4096));
-            ghost.answered(op == Op::Read, Nanos::from_millis(took), 1);
+            ghost.answered(op == Op::Read, Some(Nanos::from_millis(took)), 1);
             ghost.access_ms()
         };
         assert_eq!(answer(Op::Write, 7, 12), None, "no read came");
@@ -571,7 +589,7 @@ mod tests {
             if of_copy {
                 ghost.redirected();
             }
-            ghost.answered(true, now.since(arrived + behind_own), 1);
+            ghost.answered(true, Some(now.since(arrived + behind_own)), 1);
             open.push_back(came(&mut ghost, now, Nanos(0)));
         }
         ghost
@@ -619,7 +637,7 @@ mod tests {
                 }
                 now = service.end();
                 ghost.redirected();
-                ghost.answered(true, now.since(began.0), open);
+                ghost.answered(true, Some(now.since(began.0)), open);
                 open -= 1;
                 next = next.or_else(|| waiting.pop(now, drive.disk()));
             }

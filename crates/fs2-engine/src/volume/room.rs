@@ -1,6 +1,6 @@
 //! Who gets the room there is: copies of the greatest value, and the file system before all of them.
 
-use fs2_block::BlockRange;
+use fs2_block::{BlockNo, BlockRange};
 
 use super::{Standing, Volume};
 use crate::config::COPY_BLOCKS_MAX;
@@ -36,7 +36,7 @@ impl Volume {
                 if room >= row || row > bound[usize::from(below)] {
                     break;
                 }
-                victims = self.table.victims(all - vacant + over, below);
+                victims = self.victims(all - vacant + over, below);
                 let found: usize = victims.iter().map(|v| v.len() as usize).sum();
                 room = vacant + found.saturating_sub(over);
             }
@@ -89,12 +89,13 @@ impl Volume {
         }
         if share < marks.critical() {
             // Whole regions, from where most replicas are neighbours.
-            while self.free_share() < marks.low() && !self.table.is_empty() {
-                let Some(first) = self.table.iter().next() else { break };
-                let group = self.layout.as_ref().map_or(0, |l| l.group_of(first.replica));
-                let region =
-                    self.layout.as_ref().map_or(BlockRange::one(first.replica), |l| l.group_blocks(group));
+            let mut from = 0;
+            while self.free_share() < marks.low() {
+                let left = BlockRange::new(from, u32::MAX);
+                let Some(next) = self.table.replica_runs_in(left).next() else { break };
+                let region = self.layout.as_ref().map_or(next, |l| l.group_blocks(l.group_of(next.first())));
                 self.evict_range(region);
+                from = region.end();
             }
         } else if share < marks.low() && !self.table.is_empty() {
             self.evict(EVICT_STEP, u8::MAX);
@@ -105,12 +106,43 @@ impl Volume {
 
     /// About `n` of the least valuable replicas go, of those worth less than `below`.
     fn evict(&mut self, n: usize, below: u8) {
-        for range in self.table.victims(n, below) {
+        for range in self.victims(n, below) {
             self.evict_range(range);
         }
     }
 
+    /// The least valuable replicas, without those that are all that is left of what they are of.
+    fn victims(&mut self, n: usize, below: u8) -> Vec<BlockRange> {
+        let mut victims = self.table.victims(n, below);
+        if !self.unreadable.is_empty() {
+            victims.retain(|&range| self.all_that_is_left(range).is_empty());
+        }
+        victims
+    }
+
+    /// Replicas in `range` of originals that the disk does not read.
+    fn all_that_is_left(&self, range: BlockRange) -> Vec<BlockNo> {
+        if self.unreadable.is_empty() {
+            return Vec::new();
+        }
+        let entries = self.table.replicas_in(range).into_iter();
+        entries.filter(|e| self.unreadable.contains(e.original.0)).map(|e| e.replica).collect()
+    }
+
+    /// The replicas in `range` go, but for what is all that is left.
     fn evict_range(&mut self, range: BlockRange) {
+        let mut start = range.start();
+        for kept in self.all_that_is_left(range) {
+            self.evict_all(BlockRange::new(start, kept.0));
+            start = kept.0 + 1;
+        }
+        self.evict_all(BlockRange::new(start, range.end()));
+    }
+
+    fn evict_all(&mut self, range: BlockRange) {
+        if range.is_empty() {
+            return;
+        }
         if self.config.punch {
             let runs: Vec<BlockRange> = self.table.replica_runs_in(range).collect();
             runs.into_iter().for_each(|run| self.want_punch(run));

@@ -31,6 +31,8 @@ pub(super) struct Pending {
     pub(super) active: bool,
     /// When it arrived.
     pub(super) arrived: Nanos,
+    /// When a place of it failed last.
+    pub(super) failed_at: Option<Nanos>,
     /// How long it waited behind work of the engine's own, and behind such work in a pause or beside requests.
     pub(super) behind_own: Nanos,
     pub(super) charged: Waits,
@@ -49,6 +51,11 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// Since when it waits for what is no failure: how long a drive tries is nobody's service.
+    pub(super) fn waits_since(&self) -> Nanos {
+        self.failed_at.unwrap_or(self.arrived)
+    }
+
     /// One that arrived now, of which nothing was done yet.
     pub(super) fn new(
         request: Request,
@@ -69,6 +76,7 @@ impl Pending {
             behind_own: Nanos(0),
             charged: Waits::default(),
             sampled: None,
+            failed_at: None,
             tried: Tried::default(),
             tainted: false,
             overwritten: Vec::new(),
@@ -85,6 +93,8 @@ pub(super) struct Tried {
     pub(super) original: Option<i32>,
     /// Copies, by their first blocks.
     pub(super) copies: SmallVec<[BlockNo; 2]>,
+    /// Which of these the disk did not read; the others hold other bytes.
+    pub(super) dead: SmallVec<[BlockNo; 2]>,
 }
 
 impl Tried {

@@ -65,6 +65,7 @@ pub const TABLE: &[Planted] = &[
     shows(Plant::TableLossIgnored, "table"),
     shows(Plant::TableWriteHoldsNothing, "table"),
     shows(Plant::ReplicaMasked, "elsewhere"),
+    shows(Plant::UnreadIsError, "unreadable"),
     shows(Plant::MarkKept, "mark"),
     shows(Plant::EraseNotFlushed, "mark"),
     shows(Plant::MarkSharesFlush, "detach"),

@@ -1,6 +1,7 @@
 //! A disk with a bad sector here and there: what the engine does of its own does not stand before it for ever, and the rest is done.
 
-use fs2_block::{BlockNo, BlockSize, Nanos, Op};
+use fs2_block::{BlockNo, BlockRange, BlockSize, Nanos, Op};
+use fs2_disk::DriveProfile;
 use fs2_engine::{EDQUOT, EIO, ENOSPC, EngineConfig, Io, IoOp, Target};
 use fs2_sim::glue::Scripted;
 use fs2_table::PAGE_BYTES;
@@ -210,4 +211,123 @@ fn a_write_that_comes_meanwhile_leaves_no_copy_to_answer() {
             assert_eq!(touched(&s, 1301), 0);
         }
     }
+}
+
+#[test]
+fn an_outage_that_passed_is_forgotten() {
+    for copies_first in [false, true] {
+        let mut s = copied(config());
+        s.fail = |io| (io.op == IoOp::Read).then_some(EIO);
+        for _ in 0..2 {
+            s.policy(Scripted { prefer: copies_first, ..Scripted::default() });
+            assert_eq!(s.read(1101, 2), Err(EIO));
+        }
+        // Whichever was tried first: it may be all that is left.
+        assert_eq!((s.replicas().len(), s.volume.stats().replica_errors), (4, 2));
+        assert_eq!((s.volume.stats().original_errors, s.volume.stats().failed.reads), (0, 2));
+        s.fail = |_| None;
+        let before = touched(&s, 1101);
+        s.policy(Scripted::default());
+        assert_eq!((s.value(1101), touched(&s, 1101)), (0x12, before + 1), "from where it is");
+    }
+}
+
+#[test]
+fn what_is_read_back_is_no_bad_sector() {
+    let mut s = copied(config());
+    s.fail = |io| reads(io, 1101).then_some(EIO);
+    assert_eq!((s.value(1101), s.value(1101), touched(&s, 1101)), (0x12, 0x12, 1));
+    s.fail = |_| None;
+    // The sample of originals is read.
+    s.idle(1000);
+    let before = touched(&s, 1101);
+    assert_eq!((before, s.value(1101), touched(&s, 1101)), (2, 0x12, 3));
+}
+
+/// 1100 has copies at 1300 and 1310, and is read from where it is.
+fn copied_twice() -> Session {
+    let mut s = Session::copied(EngineConfig { degree: 2, ..config() });
+    s.idle(1000).write(1500, 1, 1).unwrap();
+    s.idle(10_000).copying_to(1310).value(1100);
+    s.idle(100).policy(Scripted::default());
+    assert_eq!(s.replicas()[..2], [(1100, 1300), (1100, 1310)]);
+    s.done.clear();
+    s
+}
+
+#[test]
+fn of_two_copies_the_one_that_is_read_stays() {
+    let mut s = copied_twice();
+    s.fail = |io| (reads(io, 1100) || reads(io, 1300)).then_some(EIO);
+    assert_eq!((s.value(1100), touched(&s, 1100), touched(&s, 1300), touched(&s, 1310)), (0x11, 1, 1, 1));
+    assert_eq!(s.replicas()[0], (1100, 1310), "no other read waits for the dead one");
+    assert!(!s.volume.liveness().unwrap().is_free(BlockNo(1300)));
+    assert_eq!((s.value(1100), touched(&s, 1100), touched(&s, 1300), touched(&s, 1310)), (0x11, 1, 1, 2));
+    assert_eq!((s.volume.stats().replica_errors, s.volume.stats().failed.reads), (1, 0));
+}
+
+#[test]
+fn a_copy_that_dies_leaves_the_other_before_the_original() {
+    let mut s = copied_twice();
+    s.fail = |io| reads(io, 1100).then_some(EIO);
+    assert_eq!((s.value(1100), touched(&s, 1300)), (0x11, 1));
+    s.fail = |io| (reads(io, 1100) || reads(io, 1300)).then_some(EIO);
+    assert_eq!((s.value(1100), touched(&s, 1100), touched(&s, 1310)), (0x11, 1, 1));
+    assert_eq!(s.replicas()[0], (1100, 1310));
+    // The last is tried, and the original after it.
+    s.fail = |io| (io.op == IoOp::Read).then_some(EIO);
+    assert_eq!((s.read(1100, 1), touched(&s, 1100), touched(&s, 1310)), (Err(EIO), 2, 2));
+    assert_eq!(s.replicas()[0], (1100, 1310));
+}
+
+#[test]
+fn a_copy_of_what_cannot_be_read_gives_way_to_none() {
+    // For the policy, below low, below critical.
+    for (by_policy, written) in [(true, 76), (false, 200), (false, 260)] {
+        let mut s = crate::free::narrow(600, [60, 40, 20], &[]);
+        for n in 0..5 {
+            s.copying_to(1600 + n * 64).idle(1000).read(1000 + n * 64, 64).unwrap();
+            s.idle(100);
+        }
+        assert_eq!(s.volume.table().len(), 320);
+        s.policy(Scripted::default());
+        s.fail = |io| reads(io, 1100).then_some(EIO);
+        assert_eq!((s.value(1100), touched(&s, 1700)), (1100, 2));
+        if by_policy {
+            let evict = Some(BlockRange::new(1600, 1920));
+            s.policy(Scripted { evict, ..Scripted::default() });
+        }
+        s.write(1925, 75, 1).unwrap();
+        s.write(1400, written - 75, 1).unwrap();
+        // Below low what lies in a row goes together, or not.
+        let left = s.replicas();
+        assert!(
+            left.contains(&(1100, 1700)) && left.len() == if written == 200 { 64 } else { 1 },
+            "{left:?}"
+        );
+        assert_eq!((s.value(1100), s.volume.stats().reclaimed), (1100, 320 - left.len() as u64));
+    }
+}
+
+/// A drive tries for seconds. Nothing of that is a seek, a wait for the arm or what copies cost.
+#[test]
+fn the_time_of_a_failure_is_no_access() {
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let mut s = copied(EngineConfig { drive: Some(drive), ..config() });
+    s.takes = Nanos::from_millis(9);
+    (0..20).for_each(|i| assert!(s.read([1100, 1500][i % 2], 1).is_ok()));
+    let positioning = s.volume.head().mean_positioning_ms();
+    let (reads_before, wait) = (s.volume.stats().read_access.count(), s.volume.stats().read_wait);
+    s.fail = |io| reads(io, 1101).then_some(EIO);
+    s.submit(Op::Read, at(1101), BLOCK as u64, None);
+    let io = s.dispatch().unwrap();
+    s.takes = Nanos::from_millis(7000);
+    s.complete(io);
+    assert_eq!(s.volume.head().mean_positioning_ms(), positioning);
+    s.takes = Nanos::from_millis(9);
+    assert!(s.run()[0].1.is_ok());
+    assert!((s.volume.head().mean_positioning_ms() - positioning).abs() < 1.0);
+    let stats = s.volume.stats();
+    assert_eq!((stats.read_access.count(), stats.read_wait), (reads_before + 1, wait));
+    assert!(stats.read_access.total() < Nanos::from_millis(1000), "{:?}", stats.read_access);
 }

@@ -12,7 +12,7 @@ use fs2_sim::model::image::{Plan, Shape};
 use crate::session::{BLOCK, DATA, Session, config, image};
 
 /// A volume of which `free` blocks of the middle are free: data fills the rest of it.
-fn narrow(free: u32, marks: [u16; 3], copied: &[BlockRange]) -> Session {
+pub(crate) fn narrow(free: u32, marks: [u16; 3], copied: &[BlockRange]) -> Session {
     narrow_with(free, marks, copied, config())
 }
 

@@ -113,11 +113,46 @@ impl World {
             let asked = q.asked.clone().unwrap_or(0..read.len());
             self.buffers.insert(id, read[asked].into());
         }
+        if fails {
+            self.fails_to_read(&q);
+        }
         if let (Some(io), Some(volume)) = (q.io, &mut self.volume) {
             let outcome = if fails { Outcome::failed(5) } else { Outcome { result: Ok(()), data: &read } };
             volume.complete(NOW, io, outcome);
         }
         Ok(())
+    }
+
+    /// The device fails an I/O: is it a client's read?
+    fn fails_to_read(&mut self, q: &Queued) {
+        let outstanding = q.client.and_then(|id| Some((id, self.kernel.outstanding.get(&id)?.ask)));
+        let Some((id, Ask::Read(b) | Ask::ReadPart(b, _))) = outstanding else { return };
+        let of_block = q.extent.overlaps(self.extent(b));
+        let stood = self.trusted_copies(b);
+        let unread = self.unread.entry(id).or_default();
+        unread.failed.push(q.extent);
+        if of_block {
+            unread.stood = stood;
+        }
+    }
+
+    fn trusted_copies(&self, b: Tracked) -> Vec<BlockNo> {
+        self.volume.as_ref().map_or(Vec::new(), |v| trusted_copies(v, BlockNo(self.blocks[b])))
+    }
+
+    /// A read failed: no copy that could have answered it was left untried.
+    fn judge_unread(&self, ask: Ask, unread: Option<Unread>) -> Result<(), Violation> {
+        let (Ask::Read(b) | Ask::ReadPart(b, _), Some(unread)) = (ask, unread) else { return Ok(()) };
+        let untried = |c: &BlockNo| {
+            let here = c.extent(self.grain().size);
+            unread.stood.contains(c) && !unread.failed.iter().any(|f| f.overlaps(here))
+        };
+        match self.trusted_copies(b).iter().find(|c| untried(c)) {
+            Some(c) => {
+                Err(violation(Oracle::Answer, format!("{ask:?} failed, and {c} holds what it asked for")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// [`Plant::ReplicaMasked`] lives here: the engine has no way to answer but from the device.
@@ -190,8 +225,14 @@ impl World {
             let oracle = if what.starts_with("an answer") { Oracle::Answer } else { Oracle::Read };
             violation(oracle, what)
         })?;
-        if let (Err(errno), false) = (result, self.failed) {
-            return Err(violation(Oracle::Answer, format!("{ask:?} failed with {errno}")));
+        let unread = self.unread.remove(&id);
+        if let Err(errno) = result {
+            if !self.failed {
+                return Err(violation(Oracle::Answer, format!("{ask:?} failed with {errno}")));
+            }
+            if let Some(ask) = ask {
+                self.judge_unread(ask, unread)?;
+            }
         }
         match (ask, self.claiming) {
             (Some(Ask::Bitmap(..)), Some(b)) => {

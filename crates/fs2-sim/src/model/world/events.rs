@@ -74,6 +74,7 @@ impl World {
         self.kernel.cut_off();
         self.kernel.ghosts.clear();
         self.buffers.clear();
+        self.unread.clear();
         self.sockets.clear();
         self.bitmap_sent.clear();
         self.claiming = None;

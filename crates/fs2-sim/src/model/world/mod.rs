@@ -21,7 +21,9 @@ use super::device::{Device, Reader};
 use super::image::{Plan, Shape};
 use super::kernel::{Ask, Kernel, Meta, Role, Tracked, Wrong};
 use super::{image, mark};
-use crate::glue::{Checker, Ground, Scripted, Setup, check_table, check_weakly, hash_of, same_entries};
+use crate::glue::{
+    Checker, Ground, Scripted, Setup, check_table, check_weakly, hash_of, same_entries, trusted_copies,
+};
 
 mod act;
 mod action;
@@ -116,6 +118,8 @@ pub struct World {
     queue: Vec<Queued>,
     /// The clients' buffers.
     buffers: BTreeMap<u64, Arc<[u8]>>,
+    /// Clients' reads that the device failed, while they last.
+    unread: BTreeMap<u64, Unread>,
     /// The client.
     pub kernel: Kernel,
     /// Bitmaps sent and not arrived, by group, with the content they had when they were sent.
@@ -161,6 +165,13 @@ pub struct World {
     used: Vec<u8>,
 }
 
+/// Where the device failed a read of one block, and which trusted copies of it there were when it failed the block itself.
+#[derive(Clone, Debug, Default, Hash)]
+struct Unread {
+    failed: Vec<Extent>,
+    stood: Vec<BlockNo>,
+}
+
 impl World {
     /// A world before its first attach.
     pub fn new(setup: Setup) -> World {
@@ -186,6 +197,7 @@ impl World {
             devices,
             queue: Vec::new(),
             buffers: BTreeMap::new(),
+            unread: BTreeMap::new(),
             kernel: Kernel::new(NAMES, &found),
             bitmap_sent: BTreeMap::new(),
             claiming: None,
@@ -356,7 +368,8 @@ impl World {
         order.sort_unstable();
         let ranks = self.queue.iter().filter_map(|q| q.io).map(|io| order.binary_search(&io).ok());
         ranks.collect::<Vec<_>>().hash(h);
-        (&self.buffers, &self.bitmap_sent, self.claiming, &self.sockets, self.connection).hash(h);
+        (&self.buffers, &self.unread, &self.bitmap_sent, self.claiming, &self.sockets, self.connection)
+            .hash(h);
         self.ground.table_blocks[0].hash(h);
         (self.route, &self.left, self.quiet, self.tool, self.resized).hash(h);
         (
