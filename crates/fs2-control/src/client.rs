@@ -6,10 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::command::{Command, Reply};
-use crate::wire::{self, FRAME_BYTES_MAX, HELLO_BYTES_MAX, PREFIX_BYTES, PROTOCOL_VERSION, WireError};
+use crate::wire::{
+    self, FRAME_BYTES_MAX, HELLO_BYTES_MAX, PREFIX_BYTES, PROTOCOL_VERSION, UPGRADES_SINCE, WireError,
+};
 
 /// How long an answer may take (a guess: a status takes microseconds).
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +45,7 @@ pub enum ControlError {
     /// Daemon and tool are of different versions.
     #[error(
         "the daemon at {} speaks version {theirs} of the control protocol, this tool version {ours}; \
-         use the tools that came with the daemon, or restart it",
+         use the tools that came with the daemon, or replace it (fs2 upgrade, where the volume is mounted over ublk)",
         .path.display()
     )]
     Version {
@@ -94,6 +98,9 @@ pub struct Client {
     /// None once an error left the stream in an unknown place.
     stream: Option<UnixStream>,
     patience: Duration,
+    /// The daemon's version, and its process: 0 where it is not known.
+    theirs: u32,
+    pid: u32,
 }
 
 impl Client {
@@ -111,6 +118,20 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_within(path: impl AsRef<Path>, patience: Duration) -> Result<Client, ControlError> {
+        let client = Client::connect_any(path, patience)?;
+        client.same_version()?;
+        Ok(client)
+    }
+
+    /// As [`Client::connect`], to a daemon of whatever version: one of another answers nothing but [`Client::upgrade`].
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_to_any(path: impl AsRef<Path>) -> Result<Client, ControlError> {
+        Client::connect_any(path, PATIENCE)
+    }
+
+    fn connect_any(path: impl AsRef<Path>, patience: Duration) -> Result<Client, ControlError> {
         let path = path.as_ref().to_path_buf();
         let stream = match connect(&path, patience) {
             Ok(stream) => stream,
@@ -125,22 +146,54 @@ impl Client {
                 });
             }
         };
-        let mut client = Client { path, stream: Some(stream), patience };
+        // As it was when it began to listen; one in another namespace has no number here.
+        let peer = getsockopt(&stream, PeerCredentials).map_or(0, |peer| peer.pid());
+        let pid = u32::try_from(peer).unwrap_or(0);
+        let mut client = Client { path, stream: Some(stream), patience, theirs: PROTOCOL_VERSION, pid };
         let content = client.exchange(&wire::hello_frame(), HELLO_BYTES_MAX, patience)?;
-        let theirs = wire::hello_version(&content).map_err(|cause| client.wire(cause))?;
-        if theirs != PROTOCOL_VERSION {
-            return Err(ControlError::Version { path: client.path, ours: PROTOCOL_VERSION, theirs });
-        }
+        client.theirs = wire::hello_version(&content).map_err(|cause| client.wire(cause))?;
         Ok(client)
+    }
+
+    /// The daemon's process; 0 where it is not known.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    fn same_version(&self) -> Result<(), ControlError> {
+        self.version_at_least(PROTOCOL_VERSION, PROTOCOL_VERSION)
+    }
+
+    fn version_at_least(&self, least: u32, most: u32) -> Result<(), ControlError> {
+        if (least..=most).contains(&self.theirs) {
+            return Ok(());
+        }
+        Err(ControlError::Version { path: self.path.clone(), ours: PROTOCOL_VERSION, theirs: self.theirs })
+    }
+
+    /// Asks the daemon, of whatever version from 9 on, to make room for `program`, an absolute path, which goes on as the volume's daemon.
+    /// Says why where it does not.
+    ///
+    /// # Errors
+    /// As [`Client::ask`], and a daemon of an earlier version.
+    pub fn upgrade(&mut self, program: &Path) -> Result<Result<(), String>, ControlError> {
+        self.version_at_least(UPGRADES_SINCE, u32::MAX)?;
+        let frame = wire::upgrade_frame(program).map_err(ControlError::Question)?;
+        let content = self.exchange(&frame, FRAME_BYTES_MAX, self.patience)?;
+        wire::upgraded(&content).map_err(|cause| {
+            self.stream = None;
+            self.wire(cause)
+        })
     }
 
     /// Asks and waits for the answer. A [`Reply::Error`] is an answer. After an error the connection
     /// is closed, and every further question finds it so.
     ///
     /// # Errors
-    /// A command too long to be sent (the connection stays), no answer in time, or one that cannot
-    /// be read.
+    /// A daemon of another version, a command too long to be sent (the connection stays), no answer in time, or one that
+    /// cannot be read.
     pub fn ask(&mut self, command: &Command) -> Result<Reply, ControlError> {
+        self.same_version()?;
         let frame = match command {
             // The daemon's working directory is another one.
             Command::TraceStart { path } => {

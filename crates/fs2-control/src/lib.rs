@@ -28,7 +28,13 @@
 //! reply    | n | bincode of Reply        |      n at most 1 MiB
 //! ```
 //! The encoding does not describe itself, so any change of [`Command`], [`Reply`] or [`Status`] needs
-//! a new [`PROTOCOL_VERSION`]; peers of different versions exchange hellos and part.
+//! a new [`PROTOCOL_VERSION`]; peers of different versions exchange hellos and part. But a tool may ask a daemon
+//! of any version, from 9 on, to make room for another program, in bytes that never change:
+//!
+//! ```text
+//! upgrade  | n | "FS2U" | the program's path
+//! upgraded | n | "FS2U" | 0: it does, 1: it does not | why not, UTF-8
+//! ```
 #![forbid(unsafe_code)]
 
 mod client;

@@ -341,19 +341,16 @@ async fn client(
         let content = read_content(&mut stream, prefix, HELLO_BYTES_MAX).await?;
         Ok::<u32, Parted>(wire::hello_version(&content)?)
     };
-    tokio::select! {
-        version = timeout(limits.frame, hello) => {
-            if version?? != PROTOCOL_VERSION {
-                // It knows our version from our hello, and says both to its user.
-                return Ok(());
-            }
-        }
+    let theirs = tokio::select! {
+        version = timeout(limits.frame, hello) => version??,
         () = ended(&mut stopped) => return Ok(()),
-    }
+    };
+    // One of another version has a single question, or goes.
+    let idle = if theirs == PROTOCOL_VERSION { limits.idle } else { limits.frame };
     loop {
         let mut prefix = [0; PREFIX_BYTES];
         let first = tokio::select! {
-            first = timeout(limits.idle, stream.read(&mut prefix[..1])) => first??,
+            first = timeout(idle, stream.read(&mut prefix[..1])) => first??,
             () = ended(&mut stopped) => return Ok(()),
         };
         if first == 0 {
@@ -362,9 +359,14 @@ async fn client(
         let command = timeout(limits.frame, async {
             stream.read_exact(&mut prefix[1..]).await?;
             let content = read_content(&mut stream, prefix, COMMAND_BYTES_MAX).await?;
-            Ok::<Command, Parted>(wire::command(&content)?)
+            if let Some(program) = wire::upgrade(&content) {
+                return Ok(Some((Command::Upgrade { program }, true)));
+            }
+            // It knows our version from our hello, and says both to its user.
+            let same = theirs == PROTOCOL_VERSION;
+            Ok::<_, Parted>(if same { Some((wire::command(&content)?, false)) } else { None })
         });
-        let command = match command.await? {
+        let (command, of_any_version) = match command.await? {
             Err(Parted::Wire(cause)) => {
                 // Where the next frame begins is not known: say so and part.
                 let next = "use the tools that came with the daemon";
@@ -372,10 +374,13 @@ async fn client(
                 timeout(limits.frame, stream.write_all(&wire::reply_frame(&reply)?)).await??;
                 return Err(cause.into());
             }
-            command => command?,
+            Ok(None) => return Ok(()),
+            Ok(Some(command)) => command,
+            Err(cause) => return Err(cause),
         };
         let reply = answer(command, handler.clone()).await;
-        let frame = wire::reply_frame(&reply).or_else(|cause| {
+        let frame = if of_any_version { wire::upgraded_frame(&reply) } else { wire::reply_frame(&reply) };
+        let frame = frame.or_else(|cause| {
             wire::reply_frame(&Reply::error(format!("the answer cannot be sent: {cause}"), "the daemon", ""))
         })?;
         timeout(limits.frame, stream.write_all(&frame)).await??;

@@ -4,13 +4,20 @@
 //! bincode 2 is no longer maintained. It decodes nothing but frames of this project's own socket,
 //! which only the daemon's user can open, and always below a limit.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::command::{Command, Reply};
 
 /// The version of this contract; see the crate's documentation for when it must change.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
+
+/// The first version whose daemons take [`upgrade_frame`].
+pub(crate) const UPGRADES_SINCE: u32 = 9;
 
 /// The longest frame anyone may send, in bytes without the length. (A status is about 2 KiB; a guess
 /// with much room.)
@@ -26,6 +33,9 @@ pub(crate) const HELLO_BYTES_MAX: usize = 64;
 pub(crate) const PREFIX_BYTES: usize = 4;
 
 const MAGIC: [u8; 4] = *b"FS2C";
+
+/// How a request to make room for another program begins, and its answer.
+const UPGRADE: [u8; 4] = *b"FS2U";
 
 /// Bytes that are no frame of this contract.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +135,41 @@ pub(crate) fn command(content: &[u8]) -> Result<Command, WireError> {
     decode(content)
 }
 
+/// The frame that asks a daemon of any version to make room for `program`.
+pub(crate) fn upgrade_frame(program: &Path) -> Result<Vec<u8>, WireError> {
+    let content = [&UPGRADE[..], program.as_os_str().as_bytes()].concat();
+    match content.len() {
+        bytes if bytes > COMMAND_BYTES_MAX => Err(WireError::TooLong { bytes, max: COMMAND_BYTES_MAX }),
+        _ => frame(&content),
+    }
+}
+
+/// The program of such a frame's content, if it is one: no command of any version begins so.
+pub(crate) fn upgrade(content: &[u8]) -> Option<PathBuf> {
+    let program = content.strip_prefix(&UPGRADE)?;
+    Some(OsStr::from_bytes(program).into())
+}
+
+/// The frame that answers it.
+pub(crate) fn upgraded_frame(reply: &Reply) -> Result<Vec<u8>, WireError> {
+    let why = match reply {
+        Reply::Done => String::new(),
+        Reply::Error { what, place, next } => format!("{place}: {what}; {next}"),
+        Reply::Status(_) => "no answer to what was asked".to_owned(),
+    };
+    let refused = u8::from(*reply != Reply::Done);
+    frame(&[&UPGRADE[..], &[refused], why.as_bytes()].concat())
+}
+
+/// What such an answer says: whether the daemon makes room, or why not.
+pub(crate) fn upgraded(content: &[u8]) -> Result<Result<(), String>, WireError> {
+    match content.strip_prefix(&UPGRADE).and_then(<[u8]>::split_first) {
+        Some((0, [])) => Ok(Ok(())),
+        Some((1, why)) => Ok(Err(String::from_utf8_lossy(why).into_owned())),
+        _ => Err(WireError::Malformed("no answer to an upgrade".into())),
+    }
+}
+
 /// A reply's frame.
 pub(crate) fn reply_frame(reply: &Reply) -> Result<Vec<u8>, WireError> {
     encode(reply, FRAME_BYTES_MAX)
@@ -150,6 +195,13 @@ pub fn fuzz_frame(bytes: &[u8]) -> usize {
         if let Ok(version) = hello_version(content) {
             assert_eq!(content[4..8], version.to_le_bytes());
         }
+        if let Some(program) = upgrade(content) {
+            assert!(command(content).is_err(), "no command begins so");
+            if let Ok(again) = upgrade_frame(&program) {
+                assert_eq!(&again[PREFIX_BYTES..], content);
+            }
+        }
+        let _ = upgraded(content);
         if let Ok(c) = command(content) {
             understood += 1;
             // Not every content that decodes fits a command's frame, but what fits comes back.
@@ -184,10 +236,29 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// The bytes of version 8. A change here is a change of the contract: raise `PROTOCOL_VERSION`.
+    /// A tool of any version may ask this of a daemon of any other: these bytes never change.
+    #[test]
+    fn the_bytes_of_an_upgrade_are_for_ever() {
+        let asked = upgrade_frame(Path::new("/p")).unwrap();
+        assert_eq!(hex(&asked), "06000000465332552f70");
+        assert_eq!(upgrade(&asked[PREFIX_BYTES..]), Some("/p".into()));
+        let done = upgraded_frame(&Reply::Done).unwrap();
+        assert_eq!(hex(&done), "050000004653325500");
+        assert_eq!(upgraded(&done[PREFIX_BYTES..]), Ok(Ok(())));
+        let refused = upgraded_frame(&Reply::error("a", "b", "c")).unwrap();
+        assert_eq!(hex(&refused), "0c0000004653325501623a20613b2063");
+        assert_eq!(upgraded(&refused[PREFIX_BYTES..]), Ok(Err("b: a; c".into())));
+        for other in [&b"FS2U"[..], b"FS2U\x02", b"FS2U\x00x", b"FS2C\x00", b""] {
+            assert!(upgraded(other).is_err(), "{other:?}");
+        }
+        let long = "x".repeat(COMMAND_BYTES_MAX);
+        assert!(matches!(upgrade_frame(Path::new(&long)), Err(WireError::TooLong { .. })));
+    }
+
+    /// The bytes of version 9. A change here is a change of the contract: raise `PROTOCOL_VERSION`.
     #[test]
     fn the_bytes_are_those_of_this_version() {
-        assert_eq!(hex(&hello_frame()), "080000004653324308000000");
+        assert_eq!(hex(&hello_frame()), "080000004653324309000000");
         assert_eq!(hex(&command_frame(&Command::Status).unwrap()), "0100000000");
         assert_eq!(hex(&command_frame(&Command::Detach).unwrap()), "0100000001");
         let trace = Command::TraceStart { path: "/t".into() };

@@ -84,6 +84,66 @@ fn each_command_gets_its_answer() {
     }
 }
 
+/// What a tool of another version may ask.
+#[test]
+fn whoever_comes_may_ask_for_an_upgrade_and_for_nothing_else() {
+    let (_dir, path) = place();
+    let _server = serve(&path, |command| match command {
+        Command::Upgrade { program } if program == Path::new("/next") => Reply::Done,
+        other => handler(other),
+    })
+    .unwrap();
+    for version in [PROTOCOL_VERSION, PROTOCOL_VERSION + 1, 1] {
+        let asked = |content: &[u8]| {
+            let mut stream = UnixStream::connect(&path).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.write_all(&hello(version)).unwrap();
+            stream.write_all(&[&(content.len() as u32).to_le_bytes(), content].concat()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            rest(stream)[12..].to_vec()
+        };
+        assert_eq!(asked(b"FS2U/next"), b"\x05\0\0\0FS2U\0");
+        assert_eq!(asked(b"FS2U/x"), b"\x13\0\0\0FS2U\x01/x: not here; "[..].to_vec());
+        let pinged = asked(&[4]);
+        assert_eq!(pinged.is_empty(), version != PROTOCOL_VERSION, "{version}: {pinged:?}");
+    }
+    let mut client = Client::connect_to_any(&path).unwrap();
+    assert_eq!(client.pid(), std::process::id());
+    assert_eq!(client.upgrade(Path::new("/next")).unwrap(), Ok(()));
+    assert_eq!(client.upgrade(Path::new("/x")).unwrap(), Err("/x: not here; ".into()));
+    assert_eq!(client.ask(&Command::Ping).unwrap(), Reply::Done, "it goes on");
+}
+
+/// One of before says that it is too old.
+#[test]
+fn a_daemon_of_another_version_is_asked_for_nothing_but_an_upgrade() {
+    for (theirs, answers) in [(PROTOCOL_VERSION + 1, true), (8, false)] {
+        let (_dir, path) = place();
+        let listening = UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (mut stream, _) = listening.accept().unwrap();
+            stream.write_all(&hello(theirs)).unwrap();
+            // Who is too old is asked for nothing.
+            if answers {
+                stream.write_all(b"\x05\0\0\0FS2U\0").unwrap();
+            }
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).unwrap();
+            got
+        });
+        let mut client = Client::connect_to_any(&path).unwrap();
+        assert!(matches!(client.ask(&Command::Ping), Err(ControlError::Version { .. })));
+        let upgraded = client.upgrade(Path::new("/next"));
+        match answers {
+            true => assert_eq!(upgraded.unwrap(), Ok(())),
+            false => assert!(matches!(upgraded, Err(ControlError::Version { theirs: 8, .. }))),
+        }
+        drop(client);
+        let sent = daemon.join().unwrap();
+        assert_eq!(sent[12..].is_empty(), !answers, "{sent:?}");
+    }
+}
+
 #[test]
 fn a_path_of_the_tool_is_made_absolute() {
     let (_dir, path) = place();

@@ -237,9 +237,15 @@ fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
     };
     match done {
         Ok(u) => {
-            let (dir, from, to) = (dir.display(), &u.before.version, &u.after.version);
-            println!("{dir}: the daemon of version {from} was replaced by one of version {to}");
-            match (&u.before.liveness, &u.after.liveness) {
+            let (dir, to) = (dir.display(), &u.after.version);
+            let from = u
+                .before
+                .as_ref()
+                .map_or("of another version".into(), |b| format!("of version {}", b.version));
+            println!("{dir}: the daemon {from} was replaced by one of version {to}");
+            // What one of another version was is taken to have been well.
+            let was = u.before.map_or(Liveness::Active, |before| before.liveness);
+            match (was, &u.after.liveness) {
                 (Liveness::Active, Liveness::Active) => {
                     println!("active: {} replicas", u.after.replicas);
                     ExitCode::SUCCESS

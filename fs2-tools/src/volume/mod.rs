@@ -394,8 +394,8 @@ const UPGRADE_PATIENCE: Duration = Duration::from_secs(60);
 /// How a planned upgrade went.
 #[derive(Clone, Debug)]
 pub struct Upgraded {
-    /// The daemon before.
-    pub before: Status,
+    /// The daemon before; `None` where it was of another version, whose status nobody here reads.
+    pub before: Option<Status>,
     /// The one that goes on.
     pub after: Status,
 }
@@ -433,31 +433,38 @@ fn replace(
 ) -> Result<Upgraded, VolumeError> {
     let program = program.canonicalize().map_err(io_error(program.display().to_string()))?;
     let socket = || std::fs::metadata(control).map(|m| (m.ino(), m.ctime(), m.ctime_nsec())).ok();
-    let pid = ask().map_err(|e| between_two(e, control))?.pid;
+    // One of another version says nothing of itself, but goes.
+    let other = |e: &VolumeError| matches!(e, VolumeError::Control(ControlError::Version { .. }));
+    let asked = || match ask() {
+        Ok(status) => Ok(Some(status)),
+        Err(e) if other(&e) => Ok(None),
+        Err(e) => Err(between_two(e, control)),
+    };
+    let of_any = || Client::connect_to_any(control).map_err(|e| between_two(e.into(), control));
+    let pid = match asked()? {
+        Some(status) => status.pid,
+        None => of_any()?.pid(),
+    };
     try_program(&program, pid)?;
     // Whoever asked for another upgrade meanwhile may have had it: it is the daemon asked here that is to be replaced, and it
     // has the socket that is there both before and after somebody answers by it.
     let connected = || {
         let former = socket();
-        Client::connect(control).map(|client| (former == socket()).then_some((former, client)))
+        of_any().map(|client| (former == socket()).then_some((former, client)))
     };
     let (former, mut daemon) = loop {
-        if let Some(found) = connected().map_err(|e| between_two(e.into(), control))? {
+        if let Some(found) = connected()? {
             break found;
         }
     };
-    let mut ask_it = |command| daemon.ask(&command).map_err(|e| between_two(e.into(), control));
-    let before = match ask_it(Command::Status)? {
-        Reply::Status(status) => *status,
-        other => return Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
+    let before = match daemon.ask(&Command::Status) {
+        Ok(Reply::Status(status)) => Some(*status),
+        Ok(other) => return Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
+        Err(ControlError::Version { .. }) => None,
+        Err(e) => return Err(between_two(e.into(), control)),
     };
-    match ask_it(Command::Upgrade { program })? {
-        Reply::Done => {}
-        Reply::Error { what, place, next } => {
-            return Err(VolumeError::Other(format!("{place}: {what}; {next}")));
-        }
-        other => return Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
-    }
+    let makes_room = daemon.upgrade(&program).map_err(|e| between_two(e.into(), control))?;
+    makes_room.map_err(VolumeError::Other)?;
     let until = Instant::now() + UPGRADE_PATIENCE;
     loop {
         // The next one makes a socket of its own. Its clock says nothing: it may take longer to begin than the
@@ -578,7 +585,54 @@ mod tests {
             daemon(&control, 7.0, told)
         });
         let done = upgrade(&record, Path::new("/bin/true")).unwrap();
-        assert_eq!((done.before.uptime_s, done.after.uptime_s), (0.5, 7.0));
+        assert_eq!((done.before.unwrap().uptime_s, done.after.uptime_s), (0.5, 7.0));
+        next.join().unwrap().shutdown();
+    }
+
+    /// It was refused, though to replace it is what a new version is for.
+    #[test]
+    fn a_daemon_of_another_version_is_replaced_too() {
+        use std::io::{Read, Write};
+        let dir = tempfile::tempdir().unwrap();
+        let control = dir.path().join("ctl");
+        let listening = std::os::unix::net::UnixListener::bind(&control).unwrap();
+        let next = {
+            let control = control.clone();
+            std::thread::spawn(move || {
+                loop {
+                    let (mut stream, _) = listening.accept().unwrap();
+                    stream.write_all(b"\x08\0\0\0FS2C\x63\0\0\0").unwrap();
+                    stream.read_exact(&mut [0; 12]).unwrap();
+                    let mut asked = [0; 8];
+                    // Who finds another version asks for nothing else.
+                    if stream.read_exact(&mut asked).is_err() {
+                        continue;
+                    }
+                    assert_eq!(&asked[4..], b"FS2U");
+                    let mut program = vec![0; usize::from(asked[0]) - 4];
+                    stream.read_exact(&mut program).unwrap();
+                    let end = program.ends_with(b"/next");
+                    let why = if end { &b"\x05\0\0\0FS2U\0"[..] } else { b"\x07\0\0\0FS2U\x01no" };
+                    stream.write_all(why).unwrap();
+                    if end {
+                        break;
+                    }
+                }
+                std::fs::remove_file(&control).unwrap();
+                let (told, _) = mpsc::channel();
+                daemon(&control, 4.0, told)
+            })
+        };
+        // Both take this process's arguments, as what answers is taken to be.
+        let program = |name: &str| {
+            let path = dir.path().join(name);
+            script(&path, r#"echo "$@""#);
+            path
+        };
+        let refused = upgrade_served(&control, &program("other")).unwrap_err().to_string();
+        assert_eq!(refused, "no");
+        let done = upgrade_served(&control, &program("next")).unwrap();
+        assert!(done.before.is_none() && done.after.uptime_s == 4.0);
         next.join().unwrap().shutdown();
     }
 
@@ -613,7 +667,7 @@ mod tests {
         };
         let done = upgrade_served(&control, &program).unwrap();
         next.join().unwrap().shutdown();
-        assert_eq!((done.before.uptime_s, done.after.uptime_s), (2.0, 3.0));
+        assert_eq!((done.before.unwrap().uptime_s, done.after.uptime_s), (2.0, 3.0));
     }
 
     /// Two upgrades at once: the second said that the daemon had closed the connection.

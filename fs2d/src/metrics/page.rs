@@ -234,12 +234,16 @@ fn replicas(p: &mut Page, s: &Status) {
     .whole(&[], s.replica_gate.closings);
     p.metric(Counter, "fs2_table_pages_written_total", "Pages of the replica table written.")
         .whole(&[], s.table_pages_written);
-    p.metric(Counter, "fs2_errors_total", "What failed below, by kind; of reads clients saw it only where no other place was read.")
-        .whole(&[("kind", "hash_mismatch")], s.hash_mismatches)
-        .whole(&[("kind", "replica_read")], s.replica_errors)
-        .whole(&[("kind", "original_read")], s.original_errors)
-        .whole(&[("kind", "copy_write")], s.copy_errors)
-        .whole(&[("kind", "table_write")], s.table_errors);
+    p.metric(
+        Counter,
+        "fs2_errors_total",
+        "What failed below, by kind; of reads clients saw it only where no other place was read.",
+    )
+    .whole(&[("kind", "hash_mismatch")], s.hash_mismatches)
+    .whole(&[("kind", "replica_read")], s.replica_errors)
+    .whole(&[("kind", "original_read")], s.original_errors)
+    .whole(&[("kind", "copy_write")], s.copy_errors)
+    .whole(&[("kind", "table_write")], s.table_errors);
 }
 
 fn times(p: &mut Page, m: &Measured<'_>) {
