@@ -33,6 +33,8 @@ pub struct Head {
     spindle: Spindle,
     /// Running mean positioning time of misses, nanoseconds.
     mean_positioning: f64,
+    /// See [`Head::slowest`].
+    slowest: Nanos,
     /// Share of a seek by which the profile is expected to be wrong.
     seek_doubt: f64,
     hits: u64,
@@ -77,6 +79,8 @@ impl Head {
     /// half the mean random seek and half a turn (guess: files are not spread at random).
     pub fn new(profile: DriveProfile, knowledge: Knowledge) -> Head {
         let mean_positioning = (profile.mean_seek() + profile.turn()).0 as f64 / 2.0;
+        let full_stroke = profile.seek_time(profile.capacity_sectors(), Op::Write);
+        let slowest = full_stroke + profile.turn() + profile.turn();
         let belief = Disk::new(profile);
         let turns_per_second = belief.fixed.geometry.as_ref().map_or(0.0, |g| g.turns_per_ns() * 1e9);
         Head {
@@ -84,6 +88,7 @@ impl Head {
             knowledge,
             spindle: Spindle::new(turns_per_second),
             mean_positioning,
+            slowest,
             seek_doubt: SEEK_DOUBT,
             hits: 0,
             misses: 0,
@@ -316,7 +321,8 @@ impl Head {
             _ => effect,
         };
         self.belief.apply(effect);
-        self.mean_positioning += (taken.0 as f64 - self.mean_positioning) * MEAN_RATE;
+        let positioned = taken.min(self.slowest);
+        self.mean_positioning += (positioned.0 as f64 - self.mean_positioning) * MEAN_RATE;
         if let Some(g) = &self.belief.fixed.geometry {
             // The last sector has just passed the head.
             let phase = g.sector_end_angle(end - 1).wrapping_sub(g.angle_at(completed_at));
@@ -376,6 +382,12 @@ impl Head {
     /// 32nd of a turn (guess: interrupts come late).
     fn least_miss(&self, media: &Service) -> Nanos {
         Nanos((media.seek.0 / 2).max(self.profile().turn().0 / 32))
+    }
+
+    /// What positioning takes at the most: a full stroke, a turn, and one that was missed. What takes longer waits for something else: a
+    /// drive that slept, tried a sector again, or has others to serve.
+    pub fn slowest(&self) -> Nanos {
+        self.slowest
     }
 
     /// Running mean positioning time of misses: what a read that continues in the drive's cache

@@ -227,6 +227,12 @@ impl Head {
         self.plain_ms
     }
 
+    /// What an access of so many bytes takes at the most, unless the drive slept or tried again: see [`fs2_disk::Head::slowest`], and inner
+    /// tracks pass no less than a quarter as many bytes. Without a profile nothing is too long.
+    pub fn slowest(&self, bytes: u64) -> Nanos {
+        self.model.as_ref().map_or(Nanos(u64::MAX), |m| m.slowest() + Nanos(4 * self.transfer(bytes).0))
+    }
+
     /// Running mean of the positioning time of misses, in ms.
     pub fn mean_positioning_ms(&self) -> f64 {
         match &self.model {

@@ -99,6 +99,8 @@ struct Run {
     open: bool,
     /// Not to be closed by who did not open it.
     gathers: bool,
+    /// A block that was written keeps its turn (I6).
+    turns: bool,
     blocks: VecDeque<LogBlock>,
     /// Blocks taken from the front so far: the index counts from the run's beginning.
     taken: usize,
@@ -218,22 +220,24 @@ impl Log {
 
     /// Opens a run behind all others.
     pub fn open(&mut self) -> RunId {
-        self.open_run(false)
+        self.open_run(false, true)
     }
 
-    /// The same, a run that [`Log::close_all`] leaves open: it is of no use before it is whole. One at a time.
-    pub fn gather(&mut self) -> RunId {
+    /// The same, a run that [`Log::close_all`] leaves open: it is of no use before it is whole. One at a time. Without `turns` a block
+    /// that is written meanwhile is gone: each has a place of its own to be copied to, and leaves no gap to others.
+    pub fn gather(&mut self, turns: bool) -> RunId {
         debug_assert_eq!(self.gathered(), 0);
-        let id = self.open_run(true);
+        let id = self.open_run(true, turns);
         self.gathering = Some(id);
         id
     }
 
-    fn open_run(&mut self, gathers: bool) -> RunId {
+    fn open_run(&mut self, gathers: bool, turns: bool) -> RunId {
         let id = RunId(self.next);
         self.next += 1;
         self.open += 1;
-        self.runs.push_back(Run { id, open: true, gathers, blocks: VecDeque::new(), taken: 0, live: 0 });
+        let blocks = VecDeque::new();
+        self.runs.push_back(Run { id, open: true, gathers, turns, blocks, taken: 0, live: 0 });
         id
     }
 
@@ -368,7 +372,7 @@ impl Log {
                 let run = self.run_mut(id).expect("the index names runs that are here");
                 let block = &mut run.blocks[at - run.taken];
                 let data = block.data.take();
-                block.outdated = outdated;
+                block.outdated = outdated && run.turns;
                 run.live -= 1;
                 finished |= run.live == 0 && !run.open;
                 self.bytes -= data.as_ref().map_or(0, Kept::len);
@@ -380,7 +384,7 @@ impl Log {
             for run in &mut self.runs {
                 for block in run.blocks.iter_mut().filter(|b| range.contains(b.original)) {
                     let Some(data) = block.data.take() else { continue };
-                    block.outdated = outdated;
+                    block.outdated = outdated && run.turns;
                     self.index.remove(&block.original.0);
                     self.bytes -= data.len();
                     keep(&mut self.spare, data);
@@ -618,6 +622,11 @@ impl Log {
     fn run_mut(&mut self, id: RunId) -> Option<&mut Run> {
         let at = self.find(id).ok()?;
         Some(&mut self.runs[at])
+    }
+
+    /// Whether this run still takes blocks: [`Log::clear`] ends all.
+    pub fn takes(&self, id: RunId) -> bool {
+        self.find(id).is_ok_and(|at| self.runs[at].open)
     }
 
     fn find(&self, id: RunId) -> Result<usize, usize> {

@@ -98,6 +98,18 @@ fn a_failure_says_nothing_of_seeks_and_turns() {
     assert!(told.mean_error() < 0.6, "{told:?}");
 }
 
+/// A disk that slept says as little of its seeks.
+#[test]
+fn one_long_wait_is_no_mean() {
+    let mut disk = Disk::new(DriveProfile::default());
+    let mut head = Head::new(DriveProfile::default(), Knowledge::Full);
+    go_on(&mut disk, &mut head, SPAN, 5 * MS, 1);
+    let (mean, now) = (head.mean_positioning().0, disk.free_at() + Nanos(10 * MS));
+    head.completed(Op::Read, Sector(90_000_000), 8, now, now + Nanos(8000 * MS));
+    assert!(head.mean_positioning().0 < mean * 11 / 10, "{mean}: {:?}", head.mean_positioning());
+    assert!(head.slowest() > Nanos(2 * mean), "{:?}", head.slowest());
+}
+
 #[test]
 fn the_same_profile_predicts_within_jitter() {
     let mut head = Head::new(DriveProfile::default(), Knowledge::Full);

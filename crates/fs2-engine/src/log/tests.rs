@@ -175,13 +175,13 @@ fn what_was_written_keeps_its_turn_before_others() {
 #[test]
 fn what_gathers_is_no_work_before_it_is_released() {
     let mut log = Log::new(100);
-    let run = log.gather();
+    let run = log.gather(true);
     assert!(log.push(run, BlockNo(5), 50, &[5; 10]));
     log.close_all();
     assert!(!log.has_work() && log.take(9).is_none());
     log.release(run);
     assert!(log.has_work() && log.take(9).is_none());
-    let next = log.gather();
+    let next = log.gather(true);
     assert!(log.push(next, BlockNo(6), 60, &[6; 10]));
     log.release(run);
     log.close_all();

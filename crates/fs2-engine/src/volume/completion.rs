@@ -358,6 +358,7 @@ impl Volume {
             hashes.extend((0..covered.len()).map(|i| self.hash_of(covered, i, data)));
         }
         let first_copy = self.table.first_copy_of(blocks.first());
+        let slowest = self.head.slowest(self.block_size.bytes_of(blocks.len()));
         let seen = ReadSeen {
             now,
             arrived,
@@ -369,7 +370,7 @@ impl Volume {
             copy,
             first_copy,
             measured: now.since(dispatched),
-            served: now.since(dispatched.max(self.accessed)),
+            served: now.since(dispatched.max(self.accessed)).min(slowest),
             expected: self.expected,
             positioning: Nanos::from_millis_f64(self.head.mean_positioning_ms()),
             transfer: self.head.transfer(self.block_size.bytes_of(blocks.len())),

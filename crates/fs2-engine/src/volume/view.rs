@@ -99,7 +99,8 @@ impl Space for View<'_> {
             if copied.start() > at {
                 each(BlockRange::new(at, copied.start()));
             }
-            at = copied.end();
+            // Places of a second copy may lie within those of a first.
+            at = at.max(copied.end());
         }
         if at < blocks.end() {
             each(BlockRange::new(at, blocks.end()));

@@ -417,6 +417,21 @@ fn as_many_regions_go_as_must() {
     assert!(regions.iter().all(|&r| r == regions[0]), "{regions:?}");
 }
 
+/// Also where a part of what has a replica has another, somewhere else.
+#[test]
+fn what_has_a_replica_lacks_none() {
+    let mut s = Session::copied(EngineConfig { degree: 2, ..config() });
+    s.idle(1000).write(1500, 1, 1).unwrap();
+    s.idle(10_000).copying_to(1310).read(1101, 1).unwrap();
+    s.idle(100);
+    assert_eq!(s.replicas()[..3], [(1100, 1300), (1101, 1301), (1101, 1310)]);
+    let probe = Probe::default();
+    s.volume.set_policy(Box::new(probe.clone()));
+    s.read(1100, 6).unwrap();
+    s.read(1101, 2).unwrap();
+    assert_eq!(*probe.lacking.lock().unwrap(), [vec![BlockRange::new(1104, 1106)], vec![]]);
+}
+
 /// R5: only who changes what is being read for a policy makes it void.
 #[test]
 fn a_write_elsewhere_leaves_what_is_read_for_a_policy() {

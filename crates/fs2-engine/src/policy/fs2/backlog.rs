@@ -313,7 +313,12 @@ impl Backlog {
         log: &mut Log,
     ) {
         let Some(lot) = self.lot.as_mut().filter(|l| l.reads.front() == Some(&blocks)) else { return };
-        let run = *lot.run.get_or_insert_with(|| log.gather());
+        // What was read into a run that the log has dropped is gone with it.
+        let run = match lot.run.filter(|&run| log.takes(run)) {
+            Some(run) => run,
+            None => log.gather(lot.kind == Kind::Late),
+        };
+        lot.run = Some(run);
         if !data.is_nothing() {
             let wanted = || (0..).zip(blocks.iter()).filter(|(_, b)| lot.rank.contains_key(&b.0));
             if !log.has_room(wanted().count() * block_bytes as usize) {
@@ -664,6 +669,42 @@ mod tests {
         log.kill(at(10, 11));
         b.written(at(10, 11), &[]);
         assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 11)]);
+    }
+
+    /// One that is written again before it is written home leaves no gap that the others would move into.
+    #[test]
+    fn updates_go_to_their_own_homes_whatever_becomes_of_one() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        let lost = |original: u32| Replica {
+            original: BlockNo(original),
+            replica: BlockNo(2000 + original),
+            hash: 0,
+            trust: fs2_table::Trust::Verified,
+        };
+        b.written(at(8, 11), &[lost(8), lost(9), lost(10)]);
+        let ground = Ground::default();
+        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(8, 11)]);
+        log.outdate(at(8, 9));
+        b.written(at(8, 9), &[]);
+        b.look(&log);
+        let home = b.home(64, &shape(), &ground).unwrap();
+        assert_eq!(home, at(2009, 2011));
+        let batch = log.take(home.len() as usize).unwrap();
+        assert_eq!(batch.blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), [9, 10]);
+        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(8, 9)]);
+    }
+
+    /// The log was cleared amid a lot: the rest of it is read into another run.
+    #[test]
+    fn a_lot_outlives_the_log() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(500, 501), at(400, 401), at(700, 701)], 1);
+        let Fetch::Read(first) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
+        b.fetched(first, Brought::Bytes(&[0; BLOCK as usize]), &[0], BLOCK, &mut log);
+        log.clear();
+        assert_eq!(read(&mut b, LONG_REST, &Ground::default(), &mut log), [(500, 501), (700, 701)]);
+        assert_eq!(written_in(&mut log), [500, 700]);
+        log.check();
     }
 
     #[test]

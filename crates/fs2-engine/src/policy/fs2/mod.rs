@@ -289,7 +289,8 @@ impl Fs2 {
     /// Whether reads go on where the ones before them ended.
     fn learn(&mut self, seen: &ReadSeen<'_>) {
         if let Some(last) = self.last_copy {
-            let came_true = seen.first_copy.is_some_and(|c| last.goes_on_at(c));
+            let places = [seen.copy, seen.first_copy];
+            let came_true = places.into_iter().flatten().any(|c| last.goes_on_at(c));
             self.copies_go_on.learn(last.first, came_true, LEARN);
         }
         if let Some(last) = self.last_original {
@@ -507,7 +508,7 @@ impl Policy for Fs2 {
         if let Some(copy) = seen.copy {
             let blocks = BlockRange::at(copy, seen.touched.len());
             let missed = seen.measured > self.miss;
-            self.trails.copy_read(blocks, missed, self.reading, self.shape.block_bytes);
+            self.trails.copy_read(blocks, missed, seen.alone, self.reading, self.shape.block_bytes);
         }
         let last_run = self.last_run.take();
         if seen.copy.is_some()
@@ -535,7 +536,8 @@ impl Policy for Fs2 {
             }
             self.last_run = Some(run.id);
         }
-        let bytes = |blocks: u32| u64::from(blocks) * u64::from(self.shape.block_bytes);
+        let block_bytes = u64::from(self.shape.block_bytes);
+        let bytes = |blocks: u32| u64::from(blocks) * block_bytes;
         let left = std::mem::replace(
             &mut run.left,
             bytes(run.end - run.start) > RUN_BYTES_MAX
@@ -554,9 +556,11 @@ impl Policy for Fs2 {
         if self.is_copied_whole(seen, space, at, log) {
             return;
         }
+        // What finds no room whole is read again, so that its copies lie in a row.
+        let whole = is_whole(seen) && log.has_room(bytes(seen.touched.len()) as usize);
         space.lacking(seen.touched, &mut |part| {
             self.open[at].captured += part.len();
-            if is_whole(seen) {
+            if whole {
                 // What waits was read before.
                 for waits in part.iter().filter(|&b| log.contains(b)) {
                     self.sightings.came(true);

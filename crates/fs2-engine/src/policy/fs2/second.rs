@@ -30,9 +30,10 @@ impl Fs2 {
         (SECOND_SAVED_BYTES / u64::from(self.shape.block_bytes)) as f64
     }
 
-    /// Whether this many blocks find room behind all that waits.
+    /// Whether this many blocks find room in the log, and on the volume behind all that waits.
     fn has_room(&self, blocks: u32, space: &dyn Space, log: &Log) -> bool {
-        space.room() >= log.bytes() / self.shape.block_bytes as usize + blocks as usize
+        let (block_bytes, blocks) = (self.shape.block_bytes as usize, blocks as usize);
+        log.has_room(blocks * block_bytes) && space.room() >= log.bytes() / block_bytes + blocks
     }
 
     /// A read of which some has a copy and some has none: only all of it in one place can be read from there. So all of it is copied where each

@@ -133,6 +133,28 @@ fn see(
     }
 }
 
+/// A read of these, with nothing to copy.
+fn seen(blocks: BlockRange) -> ReadSeen<'static> {
+    ReadSeen {
+        now: Nanos::from_millis(6),
+        arrived: Nanos(0),
+        touched: blocks,
+        blocks,
+        data: Brought::NOTHING,
+        wanted: false,
+        hashes: &[],
+        copy: None,
+        first_copy: None,
+        measured: Nanos::from_millis(1),
+        served: Nanos::from_millis(1),
+        alone: true,
+        at_once: true,
+        expected: None,
+        positioning: Nanos::from_millis(6),
+        transfer: Nanos(0),
+    }
+}
+
 #[test]
 fn a_read_between_others_is_copied_again_in_the_order_of_now() {
     let ground = Ground { twice: Vec::new(), room: 100 };
@@ -467,11 +489,11 @@ fn streams_among_others_are_left_where_they_are() {
     };
     let copied = after(&mut policy(), &ground, &reads(3));
     assert!(copied.len() == 40 && copied.iter().all(|&b| b >= 6300), "{copied:?}");
-    // Where each of its reads moves the arm, all is copied as it came.
-    assert_eq!(after(&mut policy(), &ground, &reads(6)).len(), 2048);
+    // Where each of its reads moves the arm, all is copied as it came, as long as a read finds room whole.
+    assert_eq!(after(&mut policy(), &ground, &reads(6)).len(), 15 * 128 + 40);
     let mut all = policy();
     all.without = [Part::Streams].into_iter().collect();
-    assert_eq!(after(&mut all, &ground, &reads(3)).len(), 2048);
+    assert_eq!(after(&mut all, &ground, &reads(3)).len(), 15 * 128 + 40);
     // Nor is it read again later, where the log had no room for it.
     let turns: Vec<_> = (0..40).flat_map(|i| [(1100 + 128 * i, 128, 3), (6300, 1, 6)]).collect();
     let later = |mut policy: Fs2| {
@@ -520,6 +542,48 @@ fn what_hardly_comes_again_is_copied_when_it_does() {
     }
     all.without = [Part::Admission].into_iter().collect();
     assert_eq!(after(&mut all, &ground, &[(1950, 2, 6)]), [1950, 1951]);
+}
+
+/// A read of which only some finds room in the log is remembered whole.
+#[test]
+fn what_straddles_a_full_log_is_read_again() {
+    let ground = Ground { twice: Vec::new(), room: 1000 };
+    let (mut policy, mut log) = (policy(), Log::new(3 * BLOCK as usize));
+    see(&mut policy, &ground, &[(1500, 5, 6)], Others::Nobody, true, &mut log);
+    policy.idle(Nanos(0), &mut log);
+    assert!(!log.has_work());
+    assert_eq!(policy.fetch(LONG_REST, &ground), Fetch::Read(BlockRange::new(1500, 1505)));
+    // And is not copied a second time in pieces.
+    for read in [(320, 4, 6), (998, 4, 6)] {
+        let (mut policy, mut log) = (self::policy(), Log::new(3 * BLOCK as usize));
+        policy.whole_room = 1000.0;
+        see(&mut policy, &ground, &[read, (1600, 1, 6)], Others::Nobody, true, &mut log);
+        policy.idle(Nanos(0), &mut log);
+        let waits: Vec<u32> = log.take(100).unwrap().blocks.iter().map(|b| b.original.0).collect();
+        assert!(!waits.iter().any(|&b| b < 1000), "{waits:?}");
+        assert!(policy.second_room >= 1000.0, "nothing was paid");
+    }
+}
+
+/// The next read goes on from the copy that was read, which need not be the first of it.
+#[test]
+fn a_second_copy_that_reads_go_on_from_is_known_to() {
+    let ground = Ground { twice: (0..1000).collect(), room: 100 };
+    let mut policy = policy();
+    let mut log = Log::new(1 << 20);
+    let second = |start: u32| BlockNo(7000 + start);
+    for _ in 0..50 {
+        for start in [500, 502, 10] {
+            let blocks = BlockRange::new(start, start + 2);
+            let copy = Some(second(start));
+            policy.read_seen(
+                &ReadSeen { copy, first_copy: Some(BlockNo(2000 + 37 * start)), ..seen(blocks) },
+                &ground,
+                &mut log,
+            );
+        }
+    }
+    assert!(policy.copies_go_on.of(second(500)) > 0.5, "{}", policy.copies_go_on.of(second(500)));
 }
 
 /// What is read again after a rest is written in the next pause if a client comes before all of it was.

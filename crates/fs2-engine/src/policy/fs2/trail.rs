@@ -33,6 +33,9 @@ const FOLLOW: f64 = 0.03;
 /// Below this chance of being used a trail costs more than it brings: 1 to 3 ms against a positioning. Reckoned, not measured.
 const LEAST_CHANCE: f64 = 0.25;
 
+/// Of the jumps where that is so one in so many has a trail all the same, or nobody would ever know that reads go on there now. Guess.
+const AGAIN_EVERY: u64 = 64;
+
 /// How fast the mean of what trails take follows, and how many tell something. Guesses.
 const MEAN_RATE: f64 = 0.1;
 const TELLING: u32 = 8;
@@ -71,7 +74,11 @@ pub(super) struct Trails {
     watched: VecDeque<Watched>,
     /// Chance that a trail is used.
     used: Chances,
-    next: Option<BlockRange>,
+    /// The one to read now, and the one that is to be read, of which nobody knows yet whether it was.
+    next: Option<Watched>,
+    asked: Option<Watched>,
+    /// Jumps that had none for their place's chance.
+    given_up: u64,
     trial: Trial,
     speed: Speed,
 }
@@ -156,6 +163,8 @@ impl Trails {
             watched: VecDeque::new(),
             used: Chances::new(blocks, 128),
             next: None,
+            asked: None,
+            given_up: 0,
             trial: Trial::default(),
             speed: Speed::default(),
         }
@@ -171,19 +180,43 @@ impl Trails {
         self.trial.read(took);
     }
 
-    /// A trail of so many bytes was read.
+    /// The trail that was taken, of so many bytes, was read: only then its use tells something.
     pub(super) fn took(&mut self, bytes: u64, took: Nanos) {
         self.speed.took(bytes, took);
+        let Some(trail) = self.asked.take() else { return };
+        self.watched.push_back(trail);
+        if self.watched.len() > WATCHED
+            && let Some(Watched { of, used: false, .. }) = self.watched.pop_front()
+        {
+            self.used.learn(of, false, LEARN);
+        }
     }
 
-    /// A copy, `blocks`, was read; whether the arm had to move for it. Blocks are of `block_bytes`.
-    pub(super) fn copy_read(&mut self, blocks: BlockRange, missed: bool, drive: Reading, block_bytes: u32) {
+    /// A copy, `blocks`, was read; whether the arm had to move for it, and nobody else waits, who would have to wait for a trail. Blocks are
+    /// of `block_bytes`.
+    pub(super) fn copy_read(
+        &mut self,
+        blocks: BlockRange,
+        missed: bool,
+        alone: bool,
+        drive: Reading,
+        block_bytes: u32,
+    ) {
         if let Some(w) = self.watched.iter_mut().find(|w| w.blocks.contains(blocks.first())) {
             w.used = true;
             self.used.learn(w.of, !missed, LEARN);
         }
         let chance = self.used.of(blocks.first());
-        if !missed || chance < LEAST_CHANCE || drive.bytes_max == 0 || !self.trial.jump() {
+        if !missed || !alone || drive.bytes_max == 0 {
+            return;
+        }
+        if chance < LEAST_CHANCE {
+            self.given_up += 1;
+            if !self.given_up.is_multiple_of(AGAIN_EVERY) {
+                return;
+            }
+        }
+        if !self.trial.jump() {
             return;
         }
         let turns = LENGTHS.iter().find(|l| chance > l.0).map_or(SHORTEST, |l| l.1);
@@ -195,18 +228,13 @@ impl Trails {
         if trail.is_empty() {
             return;
         }
-        self.next = Some(trail);
-        self.watched.push_back(Watched { blocks: trail, of: blocks.first(), used: false });
-        if self.watched.len() > WATCHED
-            && let Some(Watched { of, used: false, .. }) = self.watched.pop_front()
-        {
-            self.used.learn(of, false, LEARN);
-        }
+        self.next = Some(Watched { blocks: trail, of: blocks.first(), used: false });
     }
 
     /// The trail to read now.
     pub(super) fn take(&mut self) -> Option<BlockRange> {
-        self.next.take()
+        let next = self.next.take()?;
+        Some(self.asked.insert(next).blocks)
     }
 }
 
@@ -220,13 +248,22 @@ mod tests {
     /// Jumps, each with as many reads behind it as end a window, that take so long with and without a trail.
     fn jumps(t: &mut Trails, n: u32, with: u64, without: u64) -> Vec<Option<BlockRange>> {
         let jump = |i: u32| {
-            t.copy_read(BlockRange::new(100 + i % 2, 102 + i % 2), true, DRIVE, KIB_4);
+            t.copy_read(BlockRange::new(100 + i % 2, 102 + i % 2), true, true, DRIVE, KIB_4);
             let trail = t.take();
+            read(t, &trail);
             let took = if trail.is_some() { with } else { without };
             (0..WINDOW).for_each(|_| t.read(Nanos::from_millis(took)));
             trail
         };
         (0..n).map(jump).collect()
+    }
+
+    /// It is read, as fast as the profile says.
+    fn read(t: &mut Trails, trail: &Option<BlockRange>) {
+        if let Some(trail) = trail {
+            let bytes = u64::from(trail.len() * KIB_4);
+            t.took(bytes, Nanos::from_millis_f64(bytes as f64 / DRIVE.bytes_a_ms));
+        }
     }
 
     fn share(trails: &[Option<BlockRange>]) -> f64 {
@@ -267,7 +304,7 @@ mod tests {
         for _ in 0..40 {
             jumps(&mut t, 1, 1, 3);
             // The stream goes on in the trail, from the drive's cache.
-            t.copy_read(BlockRange::new(103, 104), false, DRIVE, KIB_4);
+            t.copy_read(BlockRange::new(103, 104), false, true, DRIVE, KIB_4);
             assert_eq!(t.take(), None, "no jump");
         }
         let longest = jumps(&mut t, 10, 1, 3).into_iter().flatten().map(|b| b.len()).max();
@@ -275,7 +312,7 @@ mod tests {
         let mut limited = |bytes_max: u64| {
             let mut most = None;
             for _ in 0..20 {
-                t.copy_read(BlockRange::new(100, 102), true, Reading { bytes_max, ..DRIVE }, KIB_4);
+                t.copy_read(BlockRange::new(100, 102), true, true, Reading { bytes_max, ..DRIVE }, KIB_4);
                 most = most.max(t.take().map(|b| b.len()));
                 (0..WINDOW).for_each(|_| t.read(Nanos(0)));
             }
@@ -292,7 +329,7 @@ mod tests {
         let drive = Reading { turn_ms: 8.333, bytes_a_ms: 256_000.0, bytes_max: 2 << 20 };
         let length = |t: &mut Trails| {
             (0..WINDOW).for_each(|_| t.read(Nanos(0)));
-            t.copy_read(BlockRange::new(100, 102), true, drive, KIB_4);
+            t.copy_read(BlockRange::new(100, 102), true, true, drive, KIB_4);
             t.take().map(|b| b.len())
         };
         assert_eq!(length(&mut t), Some(49));
@@ -316,7 +353,7 @@ mod tests {
         let mut t = Trails::new(u32::MAX);
         let mut longest = 0;
         for _ in 0..4 {
-            t.copy_read(BlockRange::new(u32::MAX - 4, u32::MAX - 2), true, DRIVE, KIB_4);
+            t.copy_read(BlockRange::new(u32::MAX - 4, u32::MAX - 2), true, true, DRIVE, KIB_4);
             longest = longest.max(t.take().map_or(0, |b| b.len()));
             (0..WINDOW).for_each(|_| t.read(Nanos(0)));
         }
@@ -328,5 +365,28 @@ mod tests {
         let mut t = Trails::new(1 << 20);
         let trails = jumps(&mut t, 200, 1, 3).into_iter().flatten().count();
         assert!((WATCHED..WATCHED + 20).contains(&trails), "{trails} trails before it was learnt");
+        // Now reads go on there: that is found out.
+        for _ in 0..200 * AGAIN_EVERY {
+            jumps(&mut t, 1, 1, 3);
+            t.copy_read(BlockRange::new(103, 104), false, true, DRIVE, KIB_4);
+        }
+        let after = share(&jumps(&mut t, 10, 1, 3));
+        assert!(after > 0.7, "{after}: {:?}", t.trial);
+    }
+
+    /// Others come between, and no trail is read: that none was used says nothing.
+    #[test]
+    fn what_was_not_read_is_not_judged() {
+        let mut t = Trails::new(1 << 20);
+        for alone in [false, true] {
+            for _ in 0..500 {
+                t.copy_read(BlockRange::new(100, 102), true, alone, DRIVE, KIB_4);
+                assert!(alone || t.next.is_none(), "it would not be read");
+                // Taken, and dropped.
+                t.take();
+                t.copy_read(BlockRange::new(103, 104), true, alone, DRIVE, KIB_4);
+            }
+        }
+        assert!(share(&jumps(&mut t, 30, 1, 3)) > 0.7);
     }
 }

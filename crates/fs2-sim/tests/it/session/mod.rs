@@ -318,6 +318,8 @@ pub(crate) struct Probe {
     pub(crate) rather_copied: Vec<BlockNo>,
     /// Whether reads are served from copies, though originals are as good.
     pub(crate) reads_copies: bool,
+    /// Which of the blocks read have no replica.
+    pub(crate) lacking: Arc<Mutex<Vec<Vec<BlockRange>>>>,
     /// Read to nowhere after each read.
     pub(crate) trail: Option<BlockRange>,
 }
@@ -337,6 +339,9 @@ impl Policy for Probe {
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
         self.captured.lock().unwrap().push(!seen.hashes.is_empty());
+        let mut lacking = Vec::new();
+        space.lacking(seen.touched, &mut |part| lacking.push(part));
+        self.lacking.lock().unwrap().push(lacking);
         self.seen.lock().unwrap().push((space.vacant(0), space.has_replica(seen.touched.first())));
     }
     fn trail(&mut self) -> Option<BlockRange> {
