@@ -45,6 +45,16 @@ impl<D: Driver> Control<D> {
         Control { driver, privileged, unprivileged: BTreeSet::new() }
     }
 
+    /// The user whose devices without privileges are this process's own; root has none of that kind.
+    fn user(&self) -> Option<u32> {
+        (!self.privileged).then(|| nix::unistd::geteuid().as_raw())
+    }
+
+    /// What to do with a device, for a daemon of the volume in this process.
+    pub(super) fn left(&self, info: &DeviceInfo, tag: Tag) -> Left {
+        left(info, tag, self.user())
+    }
+
     /// Runs `op` with `bytes` as payload both ways, and `data` inline. Unprivileged devices want their path
     /// in front of each payload, from root too, and GET_DEV_INFO2 wants it always.
     fn command(&mut self, op: u32, device: u32, data: u64, bytes: &mut [u8]) -> io::Result<i32> {
@@ -229,9 +239,11 @@ pub(super) enum Left {
     Stuck,
 }
 
-/// `info` is what the driver says of the device, `tag` the volume's.
-pub(super) fn left(info: &DeviceInfo, tag: Tag) -> Left {
-    if !tag.is(info.server_flags) {
+/// `info` is what the driver says of the device, `tag` the volume's, `user` who asks, where that is not root.
+fn left(info: &DeviceInfo, tag: Tag, user: Option<u32>) -> Left {
+    // Anybody can read what a tag is made of, and give it to a device of theirs. Who made that the driver knows.
+    let theirs = info.flags & feature::UNPRIVILEGED_DEV != 0 && user != Some(info.owner_uid);
+    if theirs || !tag.is(info.server_flags) {
         return Left::Foreign;
     }
     match info.state {
@@ -279,7 +291,7 @@ pub(super) fn is_awaited<D: Driver>(
     ours: bool,
 ) -> io::Result<bool> {
     for &device in devices {
-        if look(control, device, ours)?.is_some_and(|info| left(&info, tag) == Left::Recover) {
+        if look(control, device, ours)?.is_some_and(|info| control.left(&info, tag) == Left::Recover) {
             return Ok(true);
         }
     }
@@ -309,28 +321,28 @@ pub(super) fn take<D: Driver>(
     tag: Tag,
     only: Option<u32>,
 ) -> io::Result<Option<DeviceInfo>> {
-    let mut found = None;
+    let (mut found, mut stuck) = (None, None);
     for &device in devices {
         let Some(info) = look(control, device, only.is_some())? else { continue };
-        match left(&info, tag) {
+        match control.left(&info, tag) {
             Left::Recover => found = Some(info),
             // Whoever has it open still is not waited for, unless the kernel has no such command: before Linux 6.9, and for users' own devices.
             Left::Remove if only.is_none() => {
                 control.remove_later(device).or_else(|_| control.remove(device))?;
             }
             Left::Remove | Left::Foreign => {}
-            Left::Stuck => {
-                return Err(io::Error::other(format!(
-                    "/dev/ublkb{device} of a former daemon cannot be taken over (state {}); unmount it, and \
-                     remove it with `ublk del -n {device}`",
-                    info.state
-                )));
-            }
+            Left::Stuck => stuck = Some(info),
         }
     }
-    match only {
-        Some(device) if found.is_none() => Err(not_awaited(device)),
-        _ => Ok(found),
+    match (found, stuck, only) {
+        // Programs wait in it, whatever else there is.
+        (Some(found), ..) => Ok(Some(found)),
+        (None, Some(DeviceInfo { device, state, .. }), _) => Err(io::Error::other(format!(
+            "/dev/ublkb{device} of a former daemon cannot be taken over (state {state}); unmount it, and \
+             remove it with `ublk del -n {device}`"
+        ))),
+        (None, None, Some(device)) => Err(not_awaited(device)),
+        (None, None, None) => Ok(None),
     }
 }
 

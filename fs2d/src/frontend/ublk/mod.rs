@@ -170,7 +170,7 @@ pub fn give_up(tag: Tag, device: Option<u32>) -> io::Result<usize> {
     let mut found = 0;
     let told = device.is_some();
     for device in candidates(device) {
-        let left = control::look(&mut control, device, told)?.map(|info| control::left(&info, tag));
+        let left = control::look(&mut control, device, told)?.map(|info| control.left(&info, tag));
         if left.is_some_and(|left| left != Left::Foreign) {
             control.stop(device)?;
             found += 1;

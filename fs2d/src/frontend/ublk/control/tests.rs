@@ -180,14 +180,14 @@ fn a_device_that_is_gone_is_none() {
 fn what_a_former_server_left() {
     let info = |state, flags| DeviceInfo { state, flags, server_flags: 5, ..DeviceInfo::default() };
     let recoverable = feature::USER_RECOVERY;
-    assert_eq!(left(&info(state::QUIESCED, recoverable), TAG), Left::Recover);
-    assert_eq!(left(&info(state::LIVE, recoverable), TAG), Left::Recover);
+    assert_eq!(left(&info(state::QUIESCED, recoverable), TAG, None), Left::Recover);
+    assert_eq!(left(&info(state::LIVE, recoverable), TAG, None), Left::Recover);
     let (foreign, former) = (Tag { made: 6, former: 7 }, Tag { made: 6, former: 5 });
-    assert_eq!(left(&info(state::QUIESCED, recoverable), foreign), Left::Foreign);
-    assert_eq!(left(&info(state::QUIESCED, recoverable), former), Left::Recover, "a former daemon's");
-    assert_eq!(left(&info(state::DEAD, recoverable), TAG), Left::Remove);
-    assert_eq!(left(&info(state::LIVE, 0), TAG), Left::Stuck);
-    assert_eq!(left(&info(9, recoverable), TAG), Left::Stuck);
+    assert_eq!(left(&info(state::QUIESCED, recoverable), foreign, None), Left::Foreign);
+    assert_eq!(left(&info(state::QUIESCED, recoverable), former, None), Left::Recover, "a former daemon's");
+    assert_eq!(left(&info(state::DEAD, recoverable), TAG, None), Left::Remove);
+    assert_eq!(left(&info(state::LIVE, 0), TAG, None), Left::Stuck);
+    assert_eq!(left(&info(9, recoverable), TAG, None), Left::Stuck);
 }
 
 /// A volume's image was replaced below its mount: the daemon after the next death made a second device, over the other file, and
@@ -226,6 +226,56 @@ fn a_daemon_that_is_to_take_a_device_over_takes_none_else() {
     c.driver.by_op = [(cmd::DEL_DEV_ASYNC, libc::EINVAL)].into();
     assert_eq!(take(&mut c, &[1], TAG, None).unwrap(), None);
     assert_eq!(c.driver.asked.last().unwrap().0, cmd::DEL_DEV);
+}
+
+/// Any user's device with the volume's tag kept root's daemon from serving, or had it wait for whom that user let keep it open.
+#[test]
+fn no_users_device_is_taken_for_roots_or_anothers() {
+    let of = |device, state, flags, owner_uid| DeviceInfo {
+        device,
+        state,
+        flags,
+        owner_uid,
+        server_flags: 5,
+        ..DeviceInfo::default()
+    };
+    let waits = of(0, state::QUIESCED, feature::USER_RECOVERY, 0);
+    let users = feature::UNPRIVILEGED_DEV;
+    let theirs = [of(1, state::LIVE, users, 1000), of(2, state::DEAD, users, 1000)];
+    let with = |privileged, devices: &[DeviceInfo]| {
+        let mut c = control(privileged, &[]);
+        c.driver.devices = devices.to_vec();
+        c
+    };
+    let only_looked_at = |c: &Control<Script>| c.driver.asked.iter().all(|(op, _)| *op == cmd::GET_DEV_INFO2);
+    let mut c = with(true, &[waits, theirs[0], theirs[1]]);
+    assert_eq!(take(&mut c, &[0, 1, 2], TAG, None).unwrap(), Some(waits));
+    assert!(only_looked_at(&c), "{:?}", c.driver.asked);
+    let mut c = with(true, &theirs);
+    assert_eq!(take(&mut c, &[1, 2], TAG, None).unwrap(), None);
+    assert!(only_looked_at(&c), "{:?}", c.driver.asked);
+    // Users have devices of their own, and no others.
+    let me = nix::unistd::geteuid().as_raw();
+    let (mine, another) = (of(1, state::DEAD, users, me), of(2, state::DEAD, users, me + 1));
+    let mut c = with(false, &[mine, another]);
+    assert_eq!(take(&mut c, &[1, 2], TAG, None).unwrap(), None);
+    let removed: Vec<u32> =
+        c.driver.asked.iter().filter(|(op, _)| *op == cmd::DEL_DEV_ASYNC).map(|(_, c)| c.device).collect();
+    assert_eq!(removed, [1]);
+}
+
+/// The device in which programs waited was found, and given up for another.
+#[test]
+fn a_device_that_waits_is_taken_over_beside_one_that_is_stuck() {
+    let of =
+        |device, state, flags| DeviceInfo { device, state, flags, server_flags: 5, ..DeviceInfo::default() };
+    let (waits, stuck) = (of(0, state::QUIESCED, feature::USER_RECOVERY), of(1, state::LIVE, 0));
+    for devices in [&[0, 1][..], &[1, 0]] {
+        let mut c = control(true, &[]);
+        c.driver.devices = vec![waits, stuck];
+        assert_eq!(take(&mut c, devices, TAG, None).unwrap(), Some(waits));
+        assert!(take(&mut c, &[1], TAG, None).unwrap_err().to_string().contains("/dev/ublkb1"));
+    }
 }
 
 #[test]
