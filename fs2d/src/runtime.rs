@@ -24,6 +24,42 @@ pub fn runtime_dir() -> PathBuf {
     dir.canonicalize().or_else(|_| std::path::absolute(&dir)).unwrap_or(dir)
 }
 
+/// The runtime directory for whoever reads what lies in it and acts on that: only this user can have written it. In the system's temporary
+/// directory anybody can have made it first.
+///
+/// # Errors
+/// What the system says of it, `NotFound` where there is none; `PermissionDenied` where it is somebody else's, or others may write to it.
+pub fn own_dir() -> io::Result<PathBuf> {
+    let (dir, named) = (runtime_dir(), named_dir());
+    let user = nix::unistd::geteuid().as_raw();
+    let meta = std::fs::metadata(&dir)?;
+    let link =
+        std::fs::symlink_metadata(&named).ok().filter(std::fs::Metadata::is_symlink).map(|link| link.uid());
+    let Some(why) = not_own(user, meta.uid(), meta.mode(), link) else { return Ok(dir) };
+    let whose = if link.is_some() { &named } else { &dir };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", whose.display())))
+}
+
+/// Why a directory of this owner and mode, named by a link of that owner, may hold others' words, and what to do.
+fn not_own(user: u32, owner: u32, mode: u32, link: Option<u32>) -> Option<String> {
+    let another = "set FS2_RUNTIME_DIR to another place";
+    if let Some(link) = link.filter(|link| ![user, 0].contains(link)) {
+        return Some(format!("it is a link of user {link}'s; remove it, or {another}"));
+    }
+    if owner != user {
+        return Some(format!(
+            "it belongs to user {owner}, and nothing in it is believed; remove it, or {another}; a daemon of that user's is asked by \
+             fs2 status --control SOCKET"
+        ));
+    }
+    let mode = mode & 0o7777;
+    (mode & 0o022 != 0).then(|| {
+        format!(
+            "others may write to it (mode {mode:04o}), and nothing in it is believed; see what lies in it, then chmod go-w, or {another}"
+        )
+    })
+}
+
 /// What to add where no volume is found: that the runtime directory cannot be read, or that others' daemons have other directories. Empty
 /// for root, and where [`RUNTIME_DIR`] says which.
 pub fn whose_are_seen() -> String {
@@ -40,7 +76,12 @@ pub fn whose_are_seen() -> String {
 /// Why nothing is seen of the volumes that there may be, and what to do.
 pub fn unreadable() -> Option<String> {
     let dir = runtime_dir();
-    let e = std::fs::read_dir(&dir).err().filter(|e| e.kind() != io::ErrorKind::NotFound)?;
+    let Err(e) = std::fs::read_dir(&dir) else {
+        return own_dir().err().map(|e| format!("the runtime directory {e}"));
+    };
+    if e.kind() == io::ErrorKind::NotFound {
+        return None;
+    }
     let next = if e.kind() == io::ErrorKind::PermissionDenied {
         "; it is for root, or for the user whose it is"
     } else {
@@ -74,18 +115,12 @@ fn named_dir() -> PathBuf {
 /// Makes the runtime directory, for its owner alone.
 ///
 /// # Errors
-/// What the system says; `PermissionDenied` where it belongs to somebody else.
+/// What the system says; `PermissionDenied` as [`own_dir`] has it.
 pub fn make_runtime_dir() -> io::Result<PathBuf> {
     let dir = runtime_dir();
     let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", dir.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(named)?;
-    let dir = runtime_dir();
-    let owner = std::fs::metadata(&dir)?.uid();
-    if owner != nix::unistd::geteuid().as_raw() {
-        let what = format!("{} belongs to user {owner}; set FS2_RUNTIME_DIR to another place", dir.display());
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-    }
-    Ok(dir)
+    own_dir()
 }
 
 /// A name for a backing that is the same however it was reached: device number, or file system and
@@ -385,6 +420,30 @@ mod tests {
         let told = "only this user's volumes are seen";
         for (root, named) in [(false, false), (false, true), (true, false), (true, true)] {
             assert_eq!(seen_by(root, named).contains(told), !root && !named);
+        }
+    }
+
+    /// Anybody could make the directory in /tmp, and a record in it that named another's files, which `fs2 status` removed.
+    #[test]
+    fn a_directory_that_others_may_have_written_to_is_not_believed() {
+        for (user, owner, mode, link) in [
+            (1000, 1000, 0o40700, None),
+            (1000, 1000, 0o40755, Some(1000)),
+            (1000, 1000, 0o40700, Some(0)),
+            (0, 0, 0o40755, Some(0)),
+        ] {
+            assert_eq!(not_own(user, owner, mode, link), None);
+        }
+        for (user, owner, mode, link, says) in [
+            (1000, 1001, 0o40700, None, "belongs to user 1001"),
+            (1000, 0, 0o40755, None, "belongs to user 0"),
+            (0, 1000, 0o40700, None, "belongs to user 1000"),
+            (1000, 1000, 0o40775, None, "(mode 0775)"),
+            (0, 0, 0o41777, None, "(mode 1777)"),
+            (1000, 1000, 0o40700, Some(1001), "a link of user 1001's"),
+        ] {
+            let why = not_own(user, owner, mode, link).unwrap();
+            assert!(why.contains(says) && why.contains("FS2_RUNTIME_DIR"), "{why}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fs2_control::{Client, Command, ControlError, Reply, Status};
-use fs2d::runtime::runtime_dir;
+use fs2d::runtime::own_dir;
 
 use super::{MountRecord, VolumeError, all_records, device_served, end, find_record, served_control};
 
@@ -75,7 +75,7 @@ pub fn daemons() -> Vec<Found> {
 
 fn sockets() -> Vec<PathBuf> {
     use std::os::unix::fs::FileTypeExt;
-    let Ok(entries) = std::fs::read_dir(runtime_dir()) else { return Vec::new() };
+    let Ok(entries) = own_dir().and_then(std::fs::read_dir) else { return Vec::new() };
     let is_socket = |e: &std::fs::DirEntry| {
         e.path().extension().is_some_and(|x| x == "ctl") && e.file_type().is_ok_and(|t| t.is_socket())
     };

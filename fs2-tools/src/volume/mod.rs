@@ -420,7 +420,8 @@ pub fn upgrade_served(control: &Path, program: &Path) -> Result<Upgraded, Volume
 /// Where a daemon that was not started by a mount answers for `device`: one that a service manager runs.
 pub fn served_control(device: &Path) -> Option<PathBuf> {
     let key = fs2d::runtime::key_of(device).ok()?;
-    let control = fs2d::runtime::runtime_dir().join(format!("{key}.ctl"));
+    // Another's would be asked to go on as a program of this user's.
+    let control = fs2d::runtime::own_dir().ok()?.join(format!("{key}.ctl"));
     control.exists().then_some(control)
 }
 

@@ -47,8 +47,15 @@ pub struct MountRecord {
 }
 
 impl MountRecord {
+    /// What lies beside it has the record's own name, whatever is written in it.
     pub(super) fn read(path: &Path) -> io::Result<MountRecord> {
-        serde_json::from_str(&std::fs::read_to_string(path)?).map_err(io::Error::other)
+        let mut record: MountRecord =
+            serde_json::from_str(&std::fs::read_to_string(path)?).map_err(io::Error::other)?;
+        record.path = path.to_owned();
+        record.control = path.with_extension("ctl");
+        record.log = path.with_extension("log");
+        record.carrier = path.with_extension(if record.frontend == "fuse" { "fuse" } else { "nbd" });
+        Ok(record)
     }
 
     /// Its daemon is this process from now on.
@@ -96,9 +103,10 @@ impl MountRecord {
     }
 }
 
-/// Every mounted volume of this user, in the order of their directories.
+/// Every mounted volume of this user, in the order of their directories. None where another may have written the records
+/// ([`fs2d::runtime::own_dir`]): files are removed and processes ended by them.
 pub fn all_records() -> Vec<MountRecord> {
-    let Ok(entries) = std::fs::read_dir(fs2d::runtime::runtime_dir()) else { return Vec::new() };
+    let Ok(entries) = fs2d::runtime::own_dir().and_then(std::fs::read_dir) else { return Vec::new() };
     let mut all: Vec<MountRecord> = entries
         .flatten()
         .filter(|e| e.path().extension().is_some_and(|x| x == "mount"))
@@ -129,9 +137,29 @@ mod tests {
         let mut record = MountRecord::read(&path).unwrap();
         assert_eq!((record.table.clone(), record.check_command()), (None, "chkfs2 -f -p '/my disk'".into()));
         record.table = Some("/the table".into());
-        record.path = path.clone();
         record.write().unwrap();
         let again = MountRecord::read(&path).unwrap();
         assert_eq!(again.check_command(), "chkfs2 -f -p --table '/the table' '/my disk'");
+    }
+
+    /// They are removed with it, and what is mounted at one is unmounted.
+    #[test]
+    fn a_record_names_no_files_but_those_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, mine) = (dir.path().join("volume.mount"), dir.path().join("mine"));
+        for (frontend, carrier) in [("fuse", "volume.fuse"), ("nbd", "volume.nbd"), ("ublk", "volume.nbd")] {
+            let forged = serde_json::json!({
+                "dir": "/srv", "device": "/disk", "control": mine, "log": mine, "pid": 1, "frontend": frontend,
+                "block_device": "/dev/loop0", "carrier": "/home", "path": mine,
+            });
+            std::fs::write(&path, forged.to_string()).unwrap();
+            std::fs::write(&mine, "").unwrap();
+            let record = MountRecord::read(&path).unwrap();
+            let beside =
+                ["volume.mount", "volume.ctl", "volume.log", carrier].map(|name| dir.path().join(name));
+            assert_eq!([&record.path, &record.control, &record.log, &record.carrier], beside.each_ref());
+            record.forget();
+            assert!(mine.exists() && !path.exists());
+        }
     }
 }

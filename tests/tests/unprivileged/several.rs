@@ -140,3 +140,52 @@ fn a_runtime_directory_that_cannot_be_read_is_told_of() {
     fs2d.env("FS2_RUNTIME_DIR", &below).arg("serve").arg(&image);
     fs2_tests::run(&mut fs2d).says(&below.display().to_string());
 }
+
+/// Another user made the directory in /tmp first, and `fs2 status` removed what a record there named as its own files.
+#[test]
+fn a_record_in_a_directory_of_others_is_not_acted_on() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let scratch = Scratch::new();
+    let (dir, kept) = (scratch.make_dir("others"), [scratch.path("kept"), scratch.path("kept too")]);
+    let record = dir.join("x.mount");
+    let forged = json!({
+        "dir": "/x", "device": "/x.img", "control": "/x.ctl", "log": kept[1], "pid": 999_999_999, "frontend": "fuse",
+        "block_device": "/dev/loop-none", "carrier": "/none", "path": kept[0],
+    });
+    let mode = |mode| std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).unwrap();
+    let fs2 = |args: &[&str], code: i32, says: &str| {
+        kept.iter().for_each(|kept| std::fs::write(kept, "").unwrap());
+        std::fs::write(&record, forged.to_string()).unwrap();
+        let mut fs2 = scratch.command("fs2");
+        let done = fs2_tests::run(fs2.env("FS2_RUNTIME_DIR", &dir).args(args)).ended(code);
+        assert!(kept.iter().all(|kept| kept.exists()), "{args:?}");
+        done.says(&format!("the runtime directory {}: ", dir.display())).says(says);
+        assert!(record.exists(), "{args:?}");
+    };
+    let all = |says: &str| {
+        for (args, code) in [
+            (&["status"][..], 2),
+            (&["status", "--json"], 2),
+            (&["status", "/x"], 2),
+            (&["top", "--once"], 2),
+            (&["trim"], 2),
+            (&["upgrade", "/x"], 2),
+            (&["umount", "/x"], 32),
+        ] {
+            fs2(args, code, says);
+        }
+    };
+    mode(0o777);
+    all("others may write to it (mode 0777)");
+    mode(0o700);
+    if nix::unistd::geteuid().is_root() {
+        chown(&dir, Some(65534), None).unwrap();
+        all("it belongs to user 65534");
+        chown(&dir, Some(0), None).unwrap();
+    }
+    // In one's own it is, and the files are those beside it.
+    std::fs::write(&record, forged.to_string()).unwrap();
+    let mut fs2 = scratch.command("fs2");
+    fs2_tests::run(fs2.env("FS2_RUNTIME_DIR", &dir).arg("status")).says("/x: its daemon died");
+    assert!(kept.iter().all(|kept| kept.exists()) && !record.exists());
+}
