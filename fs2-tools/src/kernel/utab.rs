@@ -6,10 +6,16 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 const TABLE: &str = "/run/mount/utab";
+
+/// How long another may have the table's lock: libmount does for as long as it takes to write a file. Anybody may take it, and keep it, as
+/// its file can be read. Guess.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where mount(8) and umount(8) look for helpers.
 const HELPERS: &str = "/sbin";
@@ -57,8 +63,7 @@ fn escape(path: &OsStr, out: &mut Vec<u8>) {
 
 /// Takes away all entries of `dir` and appends `with`, under the table's lock as libmount takes it.
 fn change(table: &Path, dir: &Path, with: Option<Vec<u8>>) -> io::Result<()> {
-    let lock = File::options().create(true).truncate(false).write(true).open(table.with_extension("lock"))?;
-    let _lock = Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| io::Error::from(e))?;
+    let _lock = lock(&table.with_extension("lock"))?;
     let before = match std::fs::read(table) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         before => before?,
@@ -77,6 +82,26 @@ fn change(table: &Path, dir: &Path, with: Option<Vec<u8>>) -> io::Result<()> {
     let readable: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     new.as_file().set_permissions(readable)?;
     new.persist(table).map(drop).map_err(|e| e.error)
+}
+
+/// The table's lock, which is not waited for without end.
+fn lock(path: &Path) -> io::Result<Flock<File>> {
+    let mut file = File::options().create(true).truncate(false).write(true).open(path)?;
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((back, Errno::EWOULDBLOCK)) if Instant::now() < until => file = back,
+            Err((_, Errno::EWOULDBLOCK)) => {
+                let (path, s) = (path.display(), LOCK_PATIENCE.as_secs());
+                let what =
+                    format!("{path} is held by another process for more than {s} s: see fuser -v {path}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
+            Err((_, e)) => return Err(e.into()),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[cfg(test)]
@@ -102,5 +127,22 @@ mod tests {
         assert_eq!(read(), ours);
         change(&table, target, None).unwrap();
         assert_eq!(read(), "");
+    }
+
+    /// Any user could take the lock and keep it: `fs2 mount` and `fs2 umount` did not end.
+    #[test]
+    fn a_lock_that_another_keeps_is_not_waited_for_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let table = dir.path().join("utab");
+        let path = table.with_extension("lock");
+        std::fs::write(&path, "").unwrap();
+        let held = Flock::lock(File::open(&path).unwrap(), FlockArg::LockExclusive).unwrap();
+        let (say, said) = std::sync::mpsc::channel();
+        std::thread::spawn(move || say.send(change(&table, Path::new("/srv"), Some(b"x\n".into()))));
+        let e = said.recv_timeout(Duration::from_secs(120)).expect("an end").unwrap_err();
+        assert!(e.to_string().contains("utab.lock is held by another process"), "{e}");
+        drop(held);
+        assert!(!dir.path().join("utab").exists());
+        change(&dir.path().join("utab"), Path::new("/srv"), Some(b"x\n".into())).unwrap();
     }
 }

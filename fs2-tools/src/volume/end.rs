@@ -88,10 +88,18 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
             quoted(dir)
         )));
     }
-    if mounted.as_ref().is_some_and(is_ours) {
-        unmount(&record.dir, lazy).map_err(io_error("umount"))?;
-        crate::kernel::forget_helper(&record.dir);
-    }
+    let Some(dir) = mounted.filter(is_ours).map(|_| record.dir.clone()) else {
+        return finish_unused(record, lazy);
+    };
+    unmount(&dir, lazy).map_err(io_error("umount"))?;
+    let finished = finish_unused(record, lazy);
+    // Not before: another may have the table's lock, and the volume is to end well.
+    crate::kernel::forget_helper(&dir);
+    finished
+}
+
+/// Ends the daemon of a volume that was unmounted, unless it is used elsewhere. The caller has the right to.
+fn finish_unused(record: MountRecord, lazy: bool) -> Result<Unmounted, VolumeError> {
     let until = Instant::now() + if lazy { Duration::ZERO } else { BUSY_PATIENCE };
     while is_used(&record) {
         if Instant::now() > until {
