@@ -226,7 +226,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     // nobody supervises, no other would come.
     let never = Stop::default();
     let alone = settings.again && !kept && !serve.settings.again;
-    let served = Arc::new(open_with(&serve.device, &settings, given, if alone { &never } else { &stop })?);
+    let takes_over = settings.again || serve.frontend == FrontendKind::Ublk;
+    let stop_waiting = if alone { &never } else { &stop };
+    let served = Arc::new(open_with(&serve.device, &settings, given, takes_over, stop_waiting)?);
     // A kernel's mount may stand on any frontend, if root serves it.
     if serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root() {
         not_permitted.iter().for_each(|what| tracing::warn!("{what}"));

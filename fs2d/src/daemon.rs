@@ -16,6 +16,7 @@ use fs2_store::{
     DelayStore, Direct, FileStore, Lock, LogStore, OpenError, OpenOptions, Store, StoreIo, UringStore,
 };
 
+use crate::awaited;
 use crate::error::DaemonError;
 use crate::limits;
 use crate::lost::LostWrites;
@@ -161,7 +162,7 @@ fn on_rings(file: FileStore, how: IoKind) -> Result<Arc<dyn Store>, DaemonError>
 /// # Errors
 /// Why not.
 pub fn open(device: &Path, settings: &Settings) -> Result<Served, DaemonError> {
-    open_with(device, settings, None, &Stop::default())
+    open_with(device, settings, None, false, &Stop::default())
 }
 
 /// Opens a backing for itself alone; for `wait` another may have it still, unless `stop` is asked for meanwhile.
@@ -230,11 +231,13 @@ fn erase_mark(store: &Arc<dyn Store>, table: Option<&Arc<dyn Store>>, device: &P
     }
 }
 
-/// As [`open`], or goes on with what a former daemon has left, where that can be read and fits.
+/// As [`open`], or goes on with what a former daemon has left, where that can be read and fits; `takes_over` where the caller goes on with
+/// the device that waits for the volume's next daemon, too.
 pub(crate) fn open_with(
     device: &Path,
     settings: &Settings,
     given: Option<Result<Given, String>>,
+    takes_over: bool,
     stop: &Stop,
 ) -> Result<Served, DaemonError> {
     // What cannot be had is told of before anything begins.
@@ -263,6 +266,10 @@ pub(crate) fn open_with(
         file.identity().map_err(|source| DaemonError::Io { what: device.display().to_string(), source })?;
     if settings.instead_of.as_ref().is_some_and(|served| *served != identity) {
         return Err(DaemonError::Setting(another(device)));
+    }
+    if !takes_over {
+        // The claim tells of no daemon that died.
+        awaited::refuse(device, &file)?;
     }
     limits::refuse_beyond(device, &file, settings.again)?;
     let cached = !file.is_direct() && !file.is_device();

@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod awaited;
 pub mod cli;
 pub mod daemon;
 pub mod error;

@@ -198,7 +198,7 @@ mod tests {
             [(false, true, false), (true, true, false), (true, true, true), (false, false, false)]
         {
             again();
-            let served = open_with(file.path(), &settings, None, &Stop::default()).unwrap();
+            let served = open_with(file.path(), &settings, None, false, &Stop::default()).unwrap();
             assert!(served.server.with_volume(|v| *v.standing() == Standing::Active));
             if written && before {
                 write();
@@ -213,7 +213,7 @@ mod tests {
             }
             let given = Given::receive(sealed("left", &left).unwrap().into_raw_fd());
             assert_eq!(given.is_ok(), known);
-            let next = open_with(file.path(), &settings, Some(given), &Stop::default()).unwrap();
+            let next = open_with(file.path(), &settings, Some(given), true, &Stop::default()).unwrap();
             let standing = next.server.with_volume(|v| v.standing().clone());
             let fits = known && !written;
             let want = if fits { Standing::Active } else { Standing::Inactive(Inactive::WrittenSince) };

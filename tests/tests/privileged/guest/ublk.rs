@@ -413,7 +413,13 @@ fn a_volume_whose_next_daemon_is_awaited_is_left_alone() {
         mount -t ext2 /dev/ublkb0 /tmp/m
         kill -9 $daemon; wait $daemon || true
         mv /tmp/disk /tmp/moved
-        refused 1 'is mounted at /tmp/m by way of /dev/ublkb0.*: umount /tmp/m' mkfs2 /tmp/moved
+        says='is mounted at /tmp/m by way of /dev/ublkb0.*: umount /tmp/m'
+        refused 1 "$says" mkfs2 /tmp/moved
+        # Nor is it served by the way beside the device that waits.
+        mkdir /tmp/beside; sums=$(md5sum < /tmp/moved)
+        refused 32 "$says" fs2 mount --frontend fuse /tmp/moved /tmp/beside
+        refused 2 "$says" fs2d serve /tmp/moved --frontend nbd --listen unix:/tmp/beside.nbd
+        not mountpoint -q /tmp/beside; [ "$sums" = "$(md5sum < /tmp/moved)" ]
         fs2d serve /tmp/moved --frontend ublk 2> /tmp/log2 & daemon=$!
         until_true 60 grep 'serving /tmp/moved' /tmp/log2
         umount /tmp/m; kill -TERM $daemon; wait $daemon || [ $? = 4 ]
