@@ -5,7 +5,7 @@
 //! bytes (1, 2 or 4), which.
 
 use fs2_block::{Extent, ReadAt, WriteAt};
-use fs2_engine::offline::{self, CheckOptions, CreateOptions, Devices, ReplicateOptions};
+use fs2_engine::offline::{self, CheckOptions, CreateOptions, Devices, ReplicateOptions, UndoOptions};
 use fs2_engine::{AttachOptions, DiscardMode, EngineConfig, PolicyKind, Volume};
 use fs2_ext2::{BlockMap, FreeMap, Inode, Layout, TableFile, lookup, read_dir, read_file};
 use fs2_sim::model::content::Grain;
@@ -140,7 +140,10 @@ fn work(device: &mut Patched, what: u8) {
         }
         4 => {
             let mut devices = Devices::new(device, None);
-            drop(offline::undo(&mut devices, progress).map_err(|e| e.to_string()));
+            for checked in [false, true] {
+                let options = UndoOptions { checked, ..UndoOptions::default() };
+                drop(offline::undo(&mut devices, &options, progress).map_err(|e| e.to_string()));
+            }
         }
         5 => {
             let mut devices = Devices::new(device, None);

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use clap::Parser;
 use fs2_block::WriteAt;
-use fs2_engine::offline::{self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError, Unmarked};
+use fs2_engine::offline::{
+    self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError, UndoOptions, Unmarked,
+};
 use fs2_ext2::{Layout, Problem};
 use fs2_store::{FileStore, Stamp, Store, StoreIo};
 
@@ -303,7 +305,8 @@ impl<'a> Session<'a> {
                     | OfflineError::Remains(_),
                 ) if !full => full = true,
                 Err(OfflineError::Remains(why)) if full && self.args.yes => {
-                    let undone = self.with(&volume, |devices| offline::undo(devices, &mut |_| {}));
+                    let options = UndoOptions { checked: true, ..UndoOptions::default() };
+                    let undone = self.with(&volume, |devices| offline::undo(devices, &options, &mut |_| {}));
                     self.tell_taken_away(&why, undone.map_err(|e| self.stop(e))?.scrubbed, out);
                     self.code |= CORRECTED;
                     let _ = fs2d::runtime::forget_stamp(&volume);

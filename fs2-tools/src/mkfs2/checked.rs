@@ -14,15 +14,22 @@ use super::{Bar, Refusal};
 use crate::chkfs2::e2fsck::{USUAL, find};
 use crate::output::quoted;
 
-/// Has `e2fsck -f -n` look at all of the volume; refuses what it does not call good.
-pub(super) fn by_e2fsck(device: &Path, volume: &FileStore, bar: &mut Bar) -> Result<(), Refusal> {
+/// Has `e2fsck -f -n` look at all of the volume; refuses what it does not call good, and what may not be done before that is `again`.
+pub(super) fn by_e2fsck(
+    device: &Path,
+    volume: &FileStore,
+    again: &str,
+    bar: &mut Bar,
+) -> Result<(), Refusal> {
     let (name, shown) = (device.display(), quoted(device));
     let before = superblock(device, volume)?;
     let program = find(std::env::var_os("PATH").as_deref(), USUAL).ok_or_else(|| Refusal {
         what: format!(
             "{name}: it was mounted or written since it was last checked, and there is no e2fsck to check it"
         ),
-        next: Some(format!("install e2fsprogs, or where it is installed: e2fsck -f {shown}")),
+        next: Some(format!(
+            "install e2fsprogs, or where it is installed: e2fsck -f {shown}; {again} {shown}"
+        )),
     })?;
     let mut command = Command::new(program);
     // Where it is in its work comes on standard error, a line each.
@@ -37,7 +44,7 @@ pub(super) fn by_e2fsck(device: &Path, volume: &FileStore, bar: &mut Bar) -> Res
         Some(4) => {
             return Err(Refusal {
                 what: format!("{name}: e2fsck finds errors: {said}"),
-                next: Some(format!("mend them: e2fsck -f {shown}; then mkfs2 again")),
+                next: Some(format!("mend them: e2fsck -f {shown}; then {again} again")),
             });
         }
         code => {
@@ -47,7 +54,7 @@ pub(super) fn by_e2fsck(device: &Path, volume: &FileStore, bar: &mut Bar) -> Res
     }
     if superblock(device, volume)? != before {
         let what = format!("{name}: was mounted while it was being checked");
-        return Err(Refusal { what, next: Some("unmount it, then mkfs2 again".into()) });
+        return Err(Refusal { what, next: Some(format!("unmount it, then {again} again")) });
     }
     Ok(())
 }

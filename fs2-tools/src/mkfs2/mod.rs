@@ -18,7 +18,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use fs2_block::Permille;
 use fs2_engine::Watermarks;
-use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, Undone};
+use fs2_engine::offline::{self, CreateOptions, Created, Devices, OfflineError, UndoOptions, Undone};
 use fs2_ext2::Problem;
 use fs2_store::{FileStore, Lock, OpenError, OpenOptions, Store, StoreIo};
 use nix::errno::Errno;
@@ -49,7 +49,8 @@ Examples:
 
 The volume must be ext2, unmounted and clean. If it was mounted since it was made or last checked, or its \
 superblock written since that check, e2fsck -f -n looks at it first, changing nothing: as long as any full \
-check takes, minutes to an hour for a TiB on a disk. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device \
+check takes, minutes to an hour for a TiB on a disk; so it does before --undo where the last session did not end \
+cleanly or others wrote since, and there are replicas to overwrite. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device \
 sees them as it sees deleted files; --undo overwrites them.
 
 Exit codes: 0 done, 1 refused or failed, 2 usage.";
@@ -269,7 +270,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         match made {
             // Everything else is as it should be: what takes long comes last.
             Err(OfflineError::Unchecked) if !options.checked => {
-                checked::by_e2fsck(&args.device, &volume, &mut bar)?;
+                checked::by_e2fsck(&args.device, &volume, "mkfs2", &mut bar)?;
                 options.checked = true;
             }
             made => break made,
@@ -378,13 +379,24 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     let volume = open(&args.device, true)?;
     let table = args.table.as_deref().map(|path| open(path, true)).transpose()?;
     let mut bar = Bar::new(args.quiet || args.json);
-    let undone = {
-        let _caught = catch_signals()?;
-        let mut volume_io = UntilAsked(StoreIo::new(&volume));
-        let mut table_io = table.as_ref().map(|t| UntilAsked(StoreIo::new(t)));
-        let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
-        let mut devices = Devices::new(&mut volume_io, table_io);
-        offline::undo(&mut devices, &mut |p| bar.update(p))
+    let mut options = UndoOptions { checked: false, written_since: fs2d::runtime::written_since(&volume) };
+    let undone = loop {
+        let undone = {
+            let _caught = catch_signals()?;
+            let mut volume_io = UntilAsked(StoreIo::new(&volume));
+            let mut table_io = table.as_ref().map(|t| UntilAsked(StoreIo::new(t)));
+            let table_io = table_io.as_mut().map(|t| t as &mut dyn fs2_block::WriteAt);
+            let mut devices = Devices::new(&mut volume_io, table_io);
+            offline::undo(&mut devices, &options, &mut |p| bar.update(p))
+        };
+        match undone {
+            // What it is to overwrite may be a file's.
+            Err(OfflineError::Unchecked) if !options.checked => {
+                checked::by_e2fsck(&args.device, &volume, "mkfs2 --undo", &mut bar)?;
+                options.checked = true;
+            }
+            undone => break undone,
+        }
     };
     bar.clear();
     let undone = undone.map_err(|e| half_done(e, &args.device, args.table.as_deref(), &args.again()))?;

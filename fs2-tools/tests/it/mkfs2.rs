@@ -434,3 +434,69 @@ fn what_was_mounted_is_checked_before_it_is_marked() {
     assert!(Session::start(&dir.join("good"), None).is_active());
     e2fsck_clean(dir, "good");
 }
+
+/// A write of a bitmap that was lost below a mount by a copy of the superblock: a file has the blocks of copies, and every bitmap, count
+/// and superblock but that copy is as the mark says. Undo made zeroes of the file.
+#[test]
+fn undo_overwrites_no_file_that_a_bitmap_does_not_know() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 4096 -g 2048", "32M");
+    ok(dir, MKFS2, &["v"]);
+    let first = data_blocks(&path)[0].start();
+    let blocks = format!("{first}-{}", first + 7);
+    let said = ok(dir, MKFS2, &["replicate", "v", "--blocks", &blocks, "--near", "5000"]);
+    assert!(said.out.contains("copied to 5000-5007"), "{said:?}");
+    let marked = std::fs::read(&path).unwrap();
+
+    std::fs::write(dir.join("hello"), [b'h'; 4096]).unwrap();
+    ok(dir, "debugfs", &["-w", "-R", "write hello hello", "v"]);
+    ok(dir, "debugfs", &["-w", "-R", "sif hello block[0] 5000", "v"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[5000 * 4096..5001 * 4096].fill(b'h');
+    let layout = fs2_ext2::Layout::read(&mut marked.clone()).unwrap();
+    let bitmaps = layout.groups().iter().flat_map(|g| [g.block_bitmap, g.inode_bitmap]);
+    let lost = bitmaps.map(|block| block.extent(layout.block_size()));
+    for e in lost.chain([layout.superblock_extent(), layout.descriptors_extent()]) {
+        let range = e.offset() as usize..e.end() as usize;
+        bytes[range.clone()].copy_from_slice(&marked[range]);
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let by_copy = |dir: &Path| {
+        let copy = layout.copy_extent(1).offset() as usize;
+        let mut bytes = bytes.clone();
+        bytes[copy + 52] += 1;
+        bytes[copy + 58] &= !1;
+        std::fs::write(dir.join("v"), bytes).unwrap();
+    };
+    by_copy(dir);
+    assert_eq!(run(dir, "e2fsck", &["-p", "v"]).code, 0, "nothing tells it");
+    let words = ["e2fsck finds errors", "e2fsck -f v; then mkfs2 --undo again"];
+    refused(dir, &["--undo", "v"], &words);
+    assert!(run(dir, "e2fsck", &["-fy", "v"]).code <= 1);
+    let said = ok(dir, MKFS2, &["--undo", "v"]);
+    assert!(said.out.contains("7 replicas\nleft alone:  1 replicas"), "{said:?}");
+    let hello = |dir: &Path| ok(dir, "debugfs", &["-R", "cat hello", "v"]).out;
+    assert_eq!(hello(dir), "h".repeat(4096));
+    e2fsck_clean(dir, "v");
+
+    // The daemon's record alone tells that somebody wrote.
+    std::fs::create_dir(dir.join("run")).unwrap();
+    std::fs::write(&path, &marked).unwrap();
+    ok(dir, CHKFS2, &["-f", "-p", "v"]);
+    ok(dir, MKFS2, &["replicate", "v", "--blocks", &blocks, "--near", "5100"]);
+    let asked = "touch asked; exec $E2FSCK \"$@\"";
+    std::fs::copy(&path, dir.join("kept")).unwrap();
+    let said = run_instead_of_e2fsck(dir, asked, MKFS2, &["--undo", "v"]);
+    assert!(said.code == 0 && !dir.join("asked").exists(), "a valid mark is enough: {said:?}");
+    std::fs::copy(dir.join("kept"), &path).unwrap();
+    std::fs::remove_dir_all(dir.join("run")).unwrap();
+    std::fs::create_dir(dir.join("run")).unwrap();
+    ok(dir, CHKFS2, &["-f", "-p", "v"]);
+    ok(dir, MKFS2, &["replicate", "v", "--blocks", &blocks, "--near", "5100"]);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[1], 31 << 20).unwrap();
+    drop(file);
+    let said = run_instead_of_e2fsck(dir, asked, MKFS2, &["--undo", "v"]);
+    assert!(said.code == 0 && dir.join("asked").exists(), "{said:?}");
+}

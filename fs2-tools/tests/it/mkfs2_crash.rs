@@ -160,7 +160,7 @@ fn undo_cut_off_and_called_again() {
     assert!(replicas.len() > 100);
     assert!(session.end().marked);
     let (recording, _) = record(&path, |devices| {
-        offline::undo(devices, &mut |_| {}).unwrap();
+        offline::undo(devices, &Default::default(), &mut |_| {}).unwrap();
     });
     let mut again = 0;
     for (name, state) in states(&recording, SEED) {

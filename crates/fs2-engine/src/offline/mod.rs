@@ -12,7 +12,8 @@
 //!   header, flush.
 //! - O3: a page is flagged verified under a new mark only if both blocks of each of its entries were
 //!   hashed in this run, or the mark that stood before vouched for it.
-//! - O4: a block is scrubbed or filled only if the block bitmap calls it free.
+//! - O4: a block is scrubbed or filled only if the block bitmap calls it free, and a valid mark vouches for that bitmap or all of the
+//!   volume was checked.
 //! - O5: a first mark is written only for bitmaps that were checked after the volume was last mounted and its superblock last
 //!   written: one that calls a file's block free costs ext2 nothing until it gives that block away, and FS2 copies into it.
 //!
@@ -48,7 +49,7 @@ pub use create::{CreateOptions, Created, create, table_bytes};
 pub use mark::{Look, MarkFound, Unmarked, look, mark_again, unmark};
 pub use replicate::{ReplicateOptions, Replicated, replicate};
 pub(crate) use undo::other_volume;
-pub use undo::{Undone, undo};
+pub use undo::{UndoOptions, Undone, undo};
 
 /// The volume's device and, where the table lives apart, the table's.
 pub struct Devices<'a> {

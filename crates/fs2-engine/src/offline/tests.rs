@@ -153,6 +153,9 @@ const FULL: CheckOptions<'static> = CheckOptions {
     plants: &[],
 };
 
+const UNDO: UndoOptions = UndoOptions { checked: false, written_since: false };
+const UNDO_CHECKED: UndoOptions = UndoOptions { checked: true, written_since: false };
+
 fn check_all(image: &mut Vec<u8>, options: &CheckOptions<'_>) -> CheckReport {
     check(&mut Devices::new(image, None), options, &mut |_| true, &mut |_| {}).unwrap()
 }
@@ -181,7 +184,7 @@ fn made_is_active_and_undone_is_as_before() {
     let volume = attach(&mut image);
     assert!(is_active(&volume));
     assert_eq!((volume.table().len(), volume.table().unverified_count()), (50, 0));
-    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {}).unwrap();
+    let undone = undo(&mut Devices::new(&mut image, None), &UNDO, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.in_use), (50, 0));
     assert!(image == before, "every byte, free blocks included");
 }
@@ -198,10 +201,48 @@ fn undo_leaves_what_is_in_use() {
     let free = u16::from_le_bytes([image[descriptor], image[descriptor + 1]]) - 1;
     image[descriptor..descriptor + 2].copy_from_slice(&free.to_le_bytes());
     image[9000 * BLOCK..9001 * BLOCK].fill(0x77);
-    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {}).unwrap();
+    let undone = undo(&mut Devices::new(&mut image, None), &UNDO_CHECKED, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.in_use), (1, 1));
     assert_eq!(block(&image, 9000), [0x77; BLOCK]);
     assert_eq!(block(&image, 9001), [0; BLOCK]);
+}
+
+/// A write of a bitmap that was lost below a session that died calls a file's block free: what the file had there became zeroes.
+#[test]
+fn undo_scrubs_nothing_where_bitmaps_may_be_wrong() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
+    let as_it_was = image.clone();
+    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
+    type Change = fn(&mut Vec<u8>, usize);
+    let changes: [(&str, Change, bool); 5] = [
+        ("the mark is erased", |image, _| written_and_killed(image, data(1)), false),
+        ("written since", |_, _| {}, true),
+        (
+            "mounted by the copy of the superblock",
+            |image, _| image[(1 + GROUP) as usize * BLOCK + 52] = 1,
+            false,
+        ),
+        ("mounted", |image, _| image[1024 + 52] = 1, false),
+        // As many are free as before.
+        ("another bitmap", |image, at| (image[at + 50], image[at + 5]) = (0x80, image[at + 5] ^ 0x80), false),
+    ];
+    for (what, change, written_since) in changes {
+        image = as_it_was.clone();
+        change(&mut image, bitmap);
+        let before = image.clone();
+        let options = UndoOptions { checked: false, written_since };
+        let refused = undo(&mut Devices::new(&mut image, None), &options, &mut |_| {});
+        assert!(matches!(refused, Err(OfflineError::Unchecked)), "{what}: {refused:?}");
+        assert!(image == before, "{what}");
+        let options = UndoOptions { checked: true, written_since };
+        let undone = undo(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap();
+        assert_eq!(undone.scrubbed, 2, "{what}");
+    }
+    // Where there is nothing to scrub nothing has to be known.
+    let mut image = made();
+    written_and_killed(&mut image, data(1));
+    assert_eq!(undo(&mut Devices::new(&mut image, None), &UNDO, &mut |_| {}).unwrap().scrubbed, 0);
 }
 
 #[test]
@@ -225,7 +266,7 @@ fn a_table_apart() {
     assert!(is_active(&volume), "{:?}", volume.standing());
     let again = create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {});
     assert!(matches!(again, Err(OfflineError::TableThere)), "{again:?}");
-    undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
+    undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO, &mut |_| {}).unwrap();
     assert!(image == before && table.iter().all(|&b| b == 0));
 }
 
@@ -253,7 +294,7 @@ fn a_table_apart_that_grew_is_one_of_as_many_pages_as_before() {
     let mut shorter = table[..(before - 1) * 4096].to_vec();
     let checked = check(&mut Devices::new(&mut image, Some(&mut shorter)), &FULL, &mut |_| true, &mut |_| {});
     assert!(matches!(checked, Err(OfflineError::Damaged(_))), "{checked:?}");
-    let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
+    let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.damaged), (1, None));
     assert_eq!(block(&image, replica), [0; BLOCK]);
     assert!(table.iter().all(|&b| b == 0));

@@ -4,11 +4,22 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, WriteAt};
 use fs2_ext2::{Layout, Liveness, Problem, Superblock, TableFile, convert, uuid_text};
-use fs2_table::{Header, Limits, PAGE_BYTES, Recovered, Recovery, ReplicaTable, Report};
+use fs2_table::{BitmapChecksums, Header, Limits, PAGE_BYTES, Recovered, Recovery, ReplicaTable, Report};
 
 use super::create::zero_pages;
+use super::mark::{MarkFound, mark_found, marked_sums};
 use super::place::{Holds, IO_BYTES, Place, Stands, not_ours, read_bitmaps, runs};
 use super::{Devices, OfflineError, Phase, Progress};
+
+/// How a table is to be taken away.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UndoOptions {
+    /// `e2fsck -f` found nothing wrong just now, or nothing any more, and nobody wrote since: the bitmaps are right. Without it replicas
+    /// are scrubbed only where a valid mark vouches for the bitmaps.
+    pub checked: bool,
+    /// The backing was written since the last session of this boot: its mark counts for nothing.
+    pub written_since: bool,
+}
 
 /// What was undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,13 +42,18 @@ pub struct Undone {
 ///
 /// # Errors
 /// Before anything is written: [`OfflineError::Volume`] for a volume that is not clean or has no table, or something else on inode 5;
-/// [`OfflineError::OtherVolume`], [`OfflineError::Newer`]. Device errors later leave the volume to
+/// [`OfflineError::OtherVolume`], [`OfflineError::Newer`]; last of all [`OfflineError::Unchecked`] where there are replicas to scrub and
+/// only a check can say that no file has their blocks. Device errors later leave the volume to
 /// `e2fsck -p`; then undo once more.
-pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Result<Undone, OfflineError> {
+pub fn undo(
+    devices: &mut Devices<'_>,
+    options: &UndoOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Undone, OfflineError> {
     let layout = Layout::read(&mut *devices.volume)?;
     layout.check_usable()?;
     let place = match Place::find(devices, &layout) {
-        Err(OfflineError::Remains(why)) => return undo_remains(devices, &layout, why, progress),
+        Err(OfflineError::Remains(why)) => return undo_remains(devices, &layout, why, options, progress),
         place => place?,
     };
     let found = match place.slots(devices.home()) {
@@ -62,7 +78,10 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
         }
     };
     let scrub = match &stands {
-        Some(stands) => to_scrub(devices, &layout, &place, stands, &mut undone, progress)?,
+        Some(stands) => {
+            let bitmaps = Bitmaps::of(devices, &layout, &place, &found, stands, options);
+            to_scrub(devices, &layout, &place, stands, &bitmaps, &mut undone, progress)?
+        }
         None => Vec::new(),
     };
     if devices.table.is_some() {
@@ -73,12 +92,51 @@ pub fn undo(devices: &mut Devices<'_>, progress: &mut dyn FnMut(Progress)) -> Re
     Ok(undone)
 }
 
+/// Why the bitmaps may be believed, which say what is free.
+enum Bitmaps {
+    /// All of the volume was checked.
+    Checked,
+    /// They are those of a mark that is valid, if these are their checksums.
+    Marked(BitmapChecksums),
+    /// One that calls a file's block free costs ext2 nothing until it gives that block away.
+    Doubtful,
+}
+
+impl Bitmaps {
+    fn of(
+        devices: &mut Devices<'_>,
+        layout: &Layout,
+        place: &Place,
+        found: &Recovered,
+        stands: &Stands,
+        options: &UndoOptions,
+    ) -> Bitmaps {
+        if options.checked {
+            return Bitmaps::Checked;
+        }
+        let mark = mark_found(found, stands, layout, &mut *devices.volume);
+        if mark != MarkFound::Valid || options.written_since {
+            return Bitmaps::Doubtful;
+        }
+        marked_sums(devices, place, stands, layout).map_or(Bitmaps::Doubtful, Bitmaps::Marked)
+    }
+
+    fn are_right(&self, sums: &BitmapChecksums) -> bool {
+        match self {
+            Bitmaps::Checked => true,
+            Bitmaps::Marked(then) => then == sums,
+            Bitmaps::Doubtful => false,
+        }
+    }
+}
+
 /// The free blocks that the table calls replicas.
 fn to_scrub(
     devices: &mut Devices<'_>,
     layout: &Layout,
     place: &Place,
     stands: &Stands,
+    bitmaps: &Bitmaps,
     undone: &mut Undone,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<BlockRange>, OfflineError> {
@@ -89,7 +147,7 @@ fn to_scrub(
         undone.damaged = Some(format!("{lost} of its pages cannot be read"));
     }
     let mut free = Vec::new();
-    read_bitmaps(layout, &mut *devices.volume, progress, |_, map| {
+    let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, map| {
         let here = table.replicas_in(map.blocks());
         let all = here.len() as u64;
         // Keeps O4.
@@ -98,7 +156,11 @@ fn to_scrub(
         undone.scrubbed += here.len() as u64;
         free.extend(runs(here, IO_BYTES as u32 / layout.block_size().bytes()));
     })?;
-    Ok(free)
+    // Keeps O4.
+    match free.is_empty() || bitmaps.are_right(&sums) {
+        true => Ok(free),
+        false => Err(OfflineError::Unchecked),
+    }
 }
 
 /// Takes away what is left of a table whose file is damaged.
@@ -106,13 +168,16 @@ fn undo_remains(
     devices: &mut Devices<'_>,
     layout: &Layout,
     why: String,
+    options: &UndoOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Undone, OfflineError> {
     let Some((place, stands)) = Place::remains(devices, layout)? else {
         return Err(Problem::NotTable { why }.into());
     };
     let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
-    let scrub = to_scrub(devices, layout, &place, &stands, &mut undone, progress)?;
+    // What damaged its file may have damaged the bitmaps, whatever its mark says.
+    let bitmaps = if options.checked { Bitmaps::Checked } else { Bitmaps::Doubtful };
+    let scrub = to_scrub(devices, layout, &place, &stands, &bitmaps, &mut undone, progress)?;
     undone.damaged = Some(why);
     // Its mark stays until it is overwritten with the rest: no session takes such a file for a table.
     let mut step = |dev: &mut dyn WriteAt, _: &TableFile, layout: &Layout| {

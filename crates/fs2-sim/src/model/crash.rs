@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fs2_engine::offline::{CheckOptions, CreateOptions, Devices, check, create, undo};
+use fs2_engine::offline::{CheckOptions, CreateOptions, Devices, UndoOptions, check, create, undo};
 use fs2_engine::{Plant, Standing};
 
 use super::device::Device;
@@ -315,7 +315,8 @@ pub fn sweep_offline(world: &World, seed: u64) -> Result<Swept, Failure> {
         create(&mut Devices::new(&mut Writer(device), None), &options, &mut |_| {}).map(|_| ())
     });
     let undoing = recorded(world.devices()[0].clone(), |device| {
-        undo(&mut Devices::new(&mut Writer(device), None), &mut |_| {}).map(|_| ())
+        let options = UndoOptions { checked: true, ..UndoOptions::default() };
+        undo(&mut Devices::new(&mut Writer(device), None), &options, &mut |_| {}).map(|_| ())
     });
     let checking = |quick| {
         recorded(killed.devices()[0].clone(), |device| {

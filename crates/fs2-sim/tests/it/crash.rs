@@ -79,7 +79,7 @@ fn undo_leaves_no_replica() {
     assert_eq!(replica, Content::of(0x100));
     let mut volume = world.devices()[0].clone();
     let mut writer = fs2_sim::glue::Writer(&mut volume);
-    fs2_engine::offline::undo(&mut fs2_engine::offline::Devices::new(&mut writer, None), &mut |_| {})
-        .unwrap();
+    let mut devices = fs2_engine::offline::Devices::new(&mut writer, None);
+    fs2_engine::offline::undo(&mut devices, &Default::default(), &mut |_| {}).unwrap();
     assert_eq!(volume.durable().block(world.block(R)), Content::of(0));
 }

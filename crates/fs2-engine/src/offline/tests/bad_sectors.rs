@@ -100,7 +100,7 @@ fn no_mark_is_told_of_beside_a_slot_that_stays_bad() {
         assert!(matches!(failed, OfflineError::Io { .. }), "{failed:?}");
         assert!(remedy.ends_with("e2fsck -f -c -y /dev/sdb1, then: chkfs2 -f -p /dev/sdb1"), "{remedy}");
         // Undone it can be: nobody needs what is there.
-        undo(&mut Devices::new(&mut device, None), &mut |_| {}).unwrap();
+        undo(&mut Devices::new(&mut device, None), &UNDO_CHECKED, &mut |_| {}).unwrap();
         let layout = Layout::read(&mut device.image).unwrap();
         assert!(fs2_ext2::TableFile::find(&layout, &mut device.image).unwrap().is_none());
     }

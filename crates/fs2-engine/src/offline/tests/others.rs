@@ -30,7 +30,7 @@ fn another_volumes_table_is_left_alone_whether_or_not_it_fits() {
             _ => false,
         };
         let devices = &mut Devices::new(&mut image, Some(&mut table));
-        assert!(undo(devices, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
+        assert!(undo(devices, &UNDO, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
         assert!(check(devices, &FULL, &mut |_| true, &mut |_| {}).is_err_and(is_other), "{size} {marked}");
         let attached =
             Volume::attach(&mut image, Some(&mut table), EngineConfig::default(), &AttachOptions::default());
@@ -54,7 +54,7 @@ fn another_format_version_is_not_touched() {
     let before = image.clone();
     let checked = check(&mut Devices::new(&mut image, None), &FULL, &mut |_| true, &mut |_| {});
     assert!(matches!(checked, Err(OfflineError::Newer(2))), "{checked:?}");
-    let undone = undo(&mut Devices::new(&mut image, None), &mut |_| {});
+    let undone = undo(&mut Devices::new(&mut image, None), &UNDO, &mut |_| {});
     assert!(matches!(undone, Err(OfflineError::Newer(2))), "{undone:?}");
     assert!(image == before);
 }
@@ -144,7 +144,7 @@ fn another_file_on_inode_5_stays_unless_its_owner_agrees() {
     };
     let report = check(&mut Devices::new(&mut image, None), &FULL, agree, &mut |_| {}).unwrap();
     assert!(asked == 1 && report.foreign && !report.written && !report.marked, "{report:?}");
-    let refused = undo(&mut Devices::new(&mut image, None), &mut |_| {});
+    let refused = undo(&mut Devices::new(&mut image, None), &UNDO, &mut |_| {});
     assert!(matches!(refused, Err(OfflineError::Volume(Problem::NotTable { .. }))), "{refused:?}");
     let refused = create(&mut Devices::new(&mut image, None), &options(), &mut |_| {});
     assert!(matches!(refused, Err(OfflineError::Volume(Problem::NotTable { .. }))), "{refused:?}");
@@ -155,7 +155,7 @@ fn another_file_on_inode_5_stays_unless_its_owner_agrees() {
     let (config, attach_options) = (EngineConfig::default(), AttachOptions::default());
     let (volume, _) = Volume::attach(&mut image, Some(&mut table), config, &attach_options).unwrap();
     assert!(is_active(&volume), "{:?}", volume.standing());
-    undo(&mut Devices::new(&mut image, Some(&mut table)), &mut |_| {}).unwrap();
+    undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO, &mut |_| {}).unwrap();
     assert!(image == before);
     let report = check_all(&mut image, &FULL);
     assert!(report.foreign && report.written, "who is asked may agree: {report:?}");
@@ -171,11 +171,11 @@ fn another_file_on_inode_5_stays_unless_its_owner_agrees() {
         let mut other = image.clone();
         let report = check_all(&mut image, &FULL);
         assert!(!report.foreign && report.written, "{at}: {report:?}");
-        undo(&mut Devices::new(&mut other, None), &mut |_| {}).unwrap();
+        undo(&mut Devices::new(&mut other, None), &UNDO, &mut |_| {}).unwrap();
     }
     // What an undo leaves that was cut off before it emptied inode 5.
     let mut zeroes = another_file(&[0]);
-    undo(&mut Devices::new(&mut zeroes, None), &mut |_| {}).unwrap();
+    undo(&mut Devices::new(&mut zeroes, None), &UNDO, &mut |_| {}).unwrap();
     let report =
         check(&mut Devices::new(&mut another_file(&[0]), None), &FULL, &mut |r| !r.foreign, &mut |_| {});
     assert!(!report.unwrap().written);
