@@ -55,6 +55,7 @@ pub use layout::{GroupDesc, Layout};
 pub use liveness::{Doubt, EDGE_BYTES, Freeze, Liveness, LivenessParts, Seen, bit_runs};
 pub use problem::{Place, Problem, UnreadCopy};
 pub use superblock::{
-    COPIES_MAX, DESCRIPTOR_BYTES, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, Superblock, uuid_text,
+    COPIES_MAX, DESCRIPTOR_BYTES, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, Superblock, clear_clean_flag,
+    uuid_text,
 };
 pub use table_file::{TABLE_MODE, TableFile, TableInode};

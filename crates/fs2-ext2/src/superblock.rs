@@ -7,7 +7,7 @@
 use crate::features::{self, Features, OTHER_LAYOUT};
 use crate::problem::Problem;
 use crate::raw::{le16, le32, put16, put32};
-use fs2_block::BlockSize;
+use fs2_block::{BlockSize, WriteAt};
 
 /// Bytes in a superblock, and its byte offset on the volume.
 pub const SUPERBLOCK_BYTES: usize = 1024;
@@ -354,6 +354,25 @@ impl Superblock {
         put32(&mut *self.raw, RO_COMPAT, word);
     }
 }
+
+/// Takes the clean flag off the superblock at byte 1024, durably, whatever else is wrong with it: who checks the volume next checks all of
+/// it. Nothing is written where the flag is off already, or no superblock is there.
+///
+/// # Errors
+/// [`Problem::Io`].
+pub fn clear_clean_flag(dev: &mut dyn WriteAt) -> Result<(), Problem> {
+    let mut raw = [0; SUPERBLOCK_BYTES];
+    let at = raw.len() as u64;
+    dev.read_at(at, &mut raw).map_err(|e| Problem::io("reading the superblock at byte 1024", e))?;
+    let state = le16(&raw, STATE);
+    if le16(&raw, MAGIC) != 0xEF53 || state & STATE_VALID == 0 {
+        return Ok(());
+    }
+    put16(&mut raw, STATE, state & !STATE_VALID);
+    dev.write_at(at, &raw).map_err(|e| Problem::io("writing the superblock at byte 1024", e))?;
+    dev.flush().map_err(|e| Problem::io("flushing after clearing the clean flag", e))
+}
+
 /// A UUID as people write it.
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();

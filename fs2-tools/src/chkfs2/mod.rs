@@ -15,7 +15,7 @@ use fs2_block::WriteAt;
 use fs2_engine::offline::{
     self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError, UndoOptions, Unmarked,
 };
-use fs2_ext2::{Layout, Problem};
+use fs2_ext2::{Layout, Problem, clear_clean_flag};
 use fs2_store::{FileStore, Stamp, Store, StoreIo};
 
 use crate::mkfs2::{Bar, Refusal, catch_signals, open, random, usage};
@@ -371,6 +371,7 @@ impl<'a> Session<'a> {
             }
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
+                self.unclean(&volume)?;
                 let (marked, found, unmarked, stamps, mounted_at) = (false, None, None, None, None);
                 Before { marked, found, written_since, unmarked, stamps, mounted_at }
             }
@@ -391,9 +392,20 @@ impl<'a> Session<'a> {
             Err(
                 e @ (OfflineError::Io { .. } | OfflineError::OtherVolume(_) | OfflineError::TableOnInode),
             ) => Err(self.stop(e)),
+            // A plain volume, as far as anybody knows.
+            Err(OfflineError::Volume(Problem::NoTable)) => Ok(None),
             // No table to use: e2fsck comes first, the check behind it says so.
-            Err(_) => Ok(None),
+            Err(_) => self.unclean(volume).map(|()| None),
         }
+    }
+
+    /// The same where the mark cannot be had at: what e2fsck mends, be it inode 5 itself, may make it one that stands. It is for a volume
+    /// that is clean, and the next check is of all of it, whatever becomes of this one.
+    fn unclean(&self, volume: &FileStore) -> Result<(), Stop> {
+        if self.args.no {
+            return Ok(());
+        }
+        clear_clean_flag(&mut StoreIo::new(volume)).map_err(|e| self.stop(e.into()))
     }
 
     /// e2fsck failed: where it has written nothing and found nothing that it left as it is, the mark that was erased for it stands

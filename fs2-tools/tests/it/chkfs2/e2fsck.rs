@@ -59,6 +59,45 @@ fn no_mark_stands_while_e2fsck_may_write() {
     assert!(standing("during") && std::fs::read(&path).unwrap() == as_it_was);
 }
 
+/// What e2fsck mends in inode 5 or a descriptor makes a table of what was none, and its mark, which nobody could erase, was believed where
+/// power went before the superblock was written.
+#[test]
+fn no_mark_stands_while_e2fsck_may_mend_what_leads_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let as_it_was = std::fs::read(&path).unwrap();
+    let layout = Layout::read(&mut as_it_was.clone()).unwrap();
+    // i_blocks of inode 5, and where the inode table of the last group is.
+    let inode_5 = layout.groups()[0].inode_table.0 as usize * 1024
+        + 4 * usize::from(layout.superblock().inode_size());
+    let descriptor = 2048 + 32 * (layout.group_count() as usize - 1);
+    for (what, at, bit) in [("i_blocks", inode_5 + 28, 2), ("a descriptor", descriptor + 11, 0x40)] {
+        let mut damaged = as_it_was.clone();
+        damaged[at] ^= bit;
+        std::fs::write(&path, &damaged).unwrap();
+        // Power goes when everything is mended but the superblock, which is written last.
+        let script = "cp v during; $E2FSCK -f -y during; \
+                      dd if=v of=during bs=1024 skip=1 seek=1 count=1 conv=notrunc; exec $E2FSCK \"$@\"";
+        let said = instead_of_e2fsck(dir, script, &["-f", "-y", "v"]);
+        assert_eq!(said.code, 1, "{what}: {said:?}");
+        let during = std::fs::read(dir.join("during")).unwrap();
+        assert_eq!(during[at], as_it_was[at], "{what} is mended");
+        let session = Session::start(&dir.join("during"), None);
+        assert!(!session.is_active(), "{what}");
+        session.kill();
+        // Then the next check is of all of it.
+        let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-p", "during"]);
+        assert!(said.code == 1 && said.out.contains("[-p -f -- during]"), "{what}: {said:?}");
+        assert_eq!(active(&dir.join("during")), (replicas.len(), 0), "{what}");
+        assert_eq!(active(&path), (replicas.len(), 0), "{what}");
+        // Looking only, nothing is written.
+        std::fs::write(&path, &damaged).unwrap();
+        run(dir, CHKFS2, &["-n", "v"]);
+        assert!(std::fs::read(&path).unwrap() == damaged, "{what}");
+    }
+}
+
 /// A pipe's reader that left (`| head -1`) ended e2fsck, a signal chkfs2, and the mark that had been erased before was gone.
 #[test]
 fn where_e2fsck_fails_and_has_written_nothing_the_mark_stands_again() {
