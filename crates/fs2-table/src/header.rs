@@ -11,6 +11,8 @@ pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"FS2H");
 /// The version of the table's format that this program reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
 const FLAG_MARK: u32 = 1;
+/// Nobody gets here by counting, and who counts on from here has room.
+const GENERATION_MAX: u64 = u64::MAX / 2;
 const SUPERBLOCK_AT: usize = 64;
 const SUPERBLOCK_BYTES: usize = 1024;
 const END: usize = SUPERBLOCK_AT + SUPERBLOCK_BYTES;
@@ -110,7 +112,7 @@ pub struct Mark {
 pub struct Header {
     /// Random; in every page, and the key of every content hash.
     pub volume_id: u64,
-    /// From 1; each header written is one higher.
+    /// From 1, at most half of what its type holds; each header written is one higher.
     pub generation: u64,
     /// The volume's.
     pub block_size: BlockSize,
@@ -283,7 +285,7 @@ impl Header {
         }
         let block_size = BlockSize::new(u32_at(bytes, 32)).ok_or(Damage::Malformed("block size"))?;
         let generation = u64_at(bytes, 16);
-        if generation == 0 || generation == u64::MAX {
+        if generation == 0 || generation > GENERATION_MAX {
             return Err(Damage::Malformed("generation"));
         }
         let mark = (flags & FLAG_MARK != 0).then(|| {

@@ -212,6 +212,15 @@ fn unknown_versions_and_meaningless_bits() {
         assert!(matches!(with(at, 2), Err(Damage::Malformed(_))), "byte {at}");
     }
     assert_eq!(with(16, 0), Err(Damage::Malformed("generation")));
+    // Who went on counting from there came to the end of its type.
+    let generation = |generation: u64| {
+        let header = Header { generation, ..history(1)[0].clone() };
+        Header::parse(&header.encode()).map(|found| assert_eq!(found, Some(header)))
+    };
+    assert_eq!(generation(u64::MAX / 2), Ok(()));
+    for forged in [u64::MAX / 2 + 1, u64::MAX - 1, u64::MAX] {
+        assert_eq!(generation(forged), Err(Damage::Malformed("generation")));
+    }
     assert_eq!(with(32, 1), Err(Damage::Malformed("block size")));
 }
 

@@ -151,6 +151,25 @@ fn an_erased_mark_comes_back_only_where_nothing_is_wrong() {
     }
 }
 
+/// A header whose next one would have no number: the check panicked, or went on with 0.
+#[test]
+fn a_generation_that_nobody_counted_to_makes_no_table() {
+    for generation in [u64::MAX - 1, u64::MAX - 1024, u64::MAX / 2 + 1] {
+        let mut image = made();
+        copied(&mut image, &[(data(0), 9000)]);
+        let Fix { stands, place, .. } = fix(&mut image);
+        let header = Header { generation, ..stands.header };
+        place.write(&mut Devices::new(&mut image, None), 0, &header.encode()).unwrap();
+        place.write(&mut Devices::new(&mut image, None), 4096, &header.encode()).unwrap();
+        assert!(!is_active(&attach(&mut image)));
+        let report = check_all(&mut image, &FULL);
+        assert!(report.unusable.as_ref().is_some_and(|why| why.contains("generation")), "{report:?}");
+        assert!(report.written && report.marked && !report.foreign, "{report:?}");
+        let volume = attach(&mut image);
+        assert_eq!((is_active(&volume), volume.table().len()), (true, 0));
+    }
+}
+
 #[test]
 fn an_unreadable_block_costs_its_own_entry() {
     struct Holes(Vec<u8>, [u32; 2]);
