@@ -269,13 +269,13 @@ impl Superblock {
 
     /// Whether it tells of a full check after the last mount, and was not written since. e2fsck takes one time for both, when it begins,
     /// however long it takes.
-    pub(crate) fn tells_of_check(&self) -> bool {
+    pub fn tells_of_check(&self) -> bool {
         let [mounted, written, checked] = [MOUNT_TIME, WRITE_TIME, LAST_CHECK].map(|at| le32(&*self.raw, at));
         self.mnt_count() == 0 && checked >= mounted && written == checked
     }
 
-    /// Whether a copy of it tells of the same check.
-    pub(crate) fn shares_check_with(&self, copy: &[u8; SUPERBLOCK_BYTES]) -> bool {
+    /// Whether a copy of it, or what it was before, tells of the same check.
+    pub fn shares_check_with(&self, copy: &[u8; SUPERBLOCK_BYTES]) -> bool {
         le32(copy, LAST_CHECK) == le32(&*self.raw, LAST_CHECK)
     }
 

@@ -15,7 +15,7 @@ use fs2_block::WriteAt;
 use fs2_engine::offline::{
     self, CheckOptions, CheckReport, Devices, MarkFound, OfflineError, UndoOptions, Unmarked,
 };
-use fs2_ext2::{Layout, Problem, clear_clean_flag};
+use fs2_ext2::{Layout, Problem, Superblock, clear_clean_flag};
 use fs2_store::{FileStore, Stamp, Store, StoreIo};
 
 use crate::mkfs2::{Bar, Refusal, catch_signals, open, random, usage};
@@ -156,8 +156,8 @@ struct Before {
     unmarked: Option<Unmarked>,
     /// What a write of e2fsck's would move.
     stamps: Option<Vec<Stamp>>,
-    /// When it was last mounted, where that could be read.
-    mounted_at: Option<u32>,
+    /// Its superblock, where that and the descriptors could be read.
+    superblock: Option<Superblock>,
 }
 
 impl<'a> Session<'a> {
@@ -279,6 +279,7 @@ impl<'a> Session<'a> {
                 return Err(stop);
             }
             let volume = self.take_volume()?;
+            full |= self.was_full(&volume, &before)?;
             self.refuse_changed(&volume, &before, full)?;
             let mut bar = Bar::new(self.args.json);
             let options = CheckOptions {
@@ -366,14 +367,14 @@ impl<'a> Session<'a> {
                     written_since,
                     stamps: unmarked.as_ref().and_then(|_| stamps(&volume)),
                     unmarked,
-                    mounted_at: Some(mounted_at(&look.layout)),
+                    superblock: Some(look.layout.superblock().clone()),
                 }
             }
             // What e2fsck may mend.
             Err(OfflineError::Volume(Problem::Corrupt { .. })) => {
                 self.unclean(&volume)?;
-                let (marked, found, unmarked, stamps, mounted_at) = (false, None, None, None, None);
-                Before { marked, found, written_since, unmarked, stamps, mounted_at }
+                let (marked, found, unmarked, stamps, superblock) = (false, None, None, None, None);
+                Before { marked, found, written_since, unmarked, stamps, superblock }
             }
             Err(e) => return Err(self.stop(e)),
         };
@@ -445,6 +446,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Whether e2fsck looked at all of the volume unasked, for that was due by the count of mounts or the time.
+    fn was_full(&self, volume: &FileStore, before: &Before) -> Result<bool, Stop> {
+        let Some(before) = before.superblock.as_ref().filter(|_| !self.args.no) else { return Ok(false) };
+        let layout = Layout::read(&mut StoreIo::new(volume)).map_err(|e| self.stop(e.into()))?;
+        let now = layout.superblock();
+        Ok(now.tells_of_check() && !now.shares_check_with(before.raw()))
+    }
+
     /// Whether somebody mounted the volume between e2fsck's end and our lock: then the bitmaps may be
     /// wrong again.
     fn refuse_changed(&self, volume: &FileStore, before: &Before, full: bool) -> Result<(), Stop> {
@@ -452,7 +461,8 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let layout = Layout::read(&mut StoreIo::new(volume)).map_err(|e| self.stop(e.into()))?;
-        let mounted = before.mounted_at.is_some_and(|at| at < mounted_at(&layout));
+        let mounted =
+            before.superblock.as_ref().is_some_and(|sb| mounted_at(sb) < mounted_at(layout.superblock()));
         // e2fsck -f sets the count of mounts to zero.
         let counted = full && layout.superblock().mnt_count() != 0;
         if mounted || counted {
@@ -585,7 +595,7 @@ fn stamps(volume: &FileStore) -> Option<Vec<Stamp>> {
 }
 
 /// When the volume was last mounted (`s_mtime`), seconds since 1970.
-fn mounted_at(layout: &Layout) -> u32 {
-    let raw = layout.superblock().raw();
+fn mounted_at(superblock: &Superblock) -> u32 {
+    let raw = superblock.raw();
     u32::from_le_bytes([raw[44], raw[45], raw[46], raw[47]])
 }

@@ -69,8 +69,8 @@ fn no_mark_stands_while_e2fsck_may_mend_what_leads_to_it() {
     let as_it_was = std::fs::read(&path).unwrap();
     let layout = Layout::read(&mut as_it_was.clone()).unwrap();
     // i_blocks of inode 5, and where the inode table of the last group is.
-    let inode_5 = layout.groups()[0].inode_table.0 as usize * 1024
-        + 4 * usize::from(layout.superblock().inode_size());
+    let inode_5 =
+        layout.groups()[0].inode_table.0 as usize * 1024 + 4 * usize::from(layout.superblock().inode_size());
     let descriptor = 2048 + 32 * (layout.group_count() as usize - 1);
     for (what, at, bit) in [("i_blocks", inode_5 + 28, 2), ("a descriptor", descriptor + 11, 0x40)] {
         let mut damaged = as_it_was.clone();
@@ -176,4 +176,28 @@ fn e2fscks_failure_keeps_the_table_as_it_is() {
     assert!(said.out.contains("[-y -f -- v]"), "{said:?}");
     let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-a", "v"]);
     assert!(said.code == 0 && said.out.contains("[-p -- v]"), "{said:?}");
+}
+
+/// e2fsck checks all of a volume after so many mounts, or so long, and writes the superblock. It was run a second time, and somebody was
+/// said to have changed the volume.
+#[test]
+fn a_check_that_is_due_is_made_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024", "24M");
+    for due in [&["-c", "20", "-C", "25"][..], &["-c", "-1", "-i", "1d", "-T", "20200101"]] {
+        ok(dir, "tune2fs", &[due, &["v"]].concat());
+        ok(dir, MKFS2, &["v"]);
+        let mut session = Session::start(&path, None);
+        let replicas = session.copy(&data_blocks(&path)).len();
+        assert!(replicas > 200 && session.end().marked);
+        let said = instead_of_e2fsck(dir, "echo \"[$*]\"; exec $E2FSCK \"$@\"", &["-p", "v"]);
+        assert_eq!(said.code, 0, "{due:?}: {said:?}");
+        assert!(said.out.contains("check forced") && said.out.matches("[-p").count() == 1, "{said:?}");
+        assert!(!said.out.contains("changed outside FS2"), "{said:?}");
+        assert_eq!(active(&path), (replicas, 0), "{due:?}");
+        let said = ok(dir, CHKFS2, &["-p", "v"]);
+        assert!(said.out.contains("verified by the mark"), "{said:?}");
+        ok(dir, MKFS2, &["--undo", "v"]);
+    }
 }
