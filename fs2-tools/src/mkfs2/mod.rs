@@ -78,7 +78,7 @@ struct Args {
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_percent)]
     space: Permille,
 
-    /// Keep the replica table in this file or device instead of on inode 5
+    /// Keep the replica table in this file or device instead of on inode 5; of a larger one, at its beginning
     #[arg(long, value_name = "PATH")]
     table: Option<PathBuf>,
 

@@ -227,8 +227,9 @@ fn create_apart(
     if has < bytes {
         return Err(OfflineError::TableTooSmall { needs: bytes, has });
     }
-    let place = Place::apart(has, layout);
-    refuse_foreign(&place, devices, has)?;
+    refuse_foreign(&Place::apart(has, layout), devices, has)?;
+    // Of a larger place the beginning: every page is read at each start.
+    let place = Place::apart(bytes, layout);
     refuse_unchecked(options)?;
     let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
     let mut stands = empty_table(&place, devices, options.volume_id, progress)?;
@@ -256,7 +257,7 @@ fn refuse_foreign(place: &Place, devices: &mut Devices<'_>, has: u64) -> Result<
     Ok(())
 }
 
-/// Makes all of the place a table without entries and without a mark. Until the end there is no header,
+/// Makes a place a table without entries and without a mark. Until the end there is no header,
 /// so that nothing of what was there before can be taken for its pages.
 pub(super) fn empty_table(
     place: &Place,

@@ -58,7 +58,7 @@ pub struct Devices<'a> {
 }
 
 impl<'a> Devices<'a> {
-    /// A volume with its table on inode 5, or in all of `table`.
+    /// A volume with its table on inode 5, or at the beginning of `table`.
     pub fn new(volume: &'a mut (dyn WriteAt + 'a), table: Option<&'a mut (dyn WriteAt + 'a)>) -> Devices<'a> {
         Devices { volume, table }
     }

@@ -39,6 +39,12 @@ impl Place {
         }
     }
 
+    /// The same for a table of so many pages at its beginning.
+    pub(super) fn of_pages(mut self, pages: u32) -> Place {
+        self.geometry.table_bytes = self.geometry.page_offset(pages);
+        self
+    }
+
     /// Where the table is that belongs to the volume.
     pub(super) fn find(devices: &mut Devices<'_>, layout: &Layout) -> Result<Place, OfflineError> {
         let mut file = TableFile::find(layout, &mut *devices.volume);

@@ -270,6 +270,68 @@ fn a_table_apart() {
     assert!(image == before && table.iter().all(|&b| b == 0));
 }
 
+/// A gibibyte, of which nothing is kept but what is written.
+struct Sparse(Vec<u8>, u64);
+
+impl ReadAt for Sparse {
+    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+        // Behind what was written nothing is zero: it is another's.
+        buf.fill(if offset < 128 << 10 { 0 } else { 0xA5 });
+        let from = (offset as usize).min(self.0.len());
+        let kept = &self.0[from..(offset as usize + buf.len()).min(self.0.len())];
+        buf[..kept.len()].copy_from_slice(kept);
+        Ok(())
+    }
+    fn size_bytes(&mut self) -> std::io::Result<u64> {
+        Ok(1 << 30)
+    }
+}
+
+impl WriteAt for Sparse {
+    fn write_at(&mut self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+        let end = offset + buf.len() as u64;
+        self.1 = self.1.max(end);
+        if self.0.len() < end as usize {
+            self.0.resize(end as usize, 0);
+        }
+        self.0.write_at(offset, buf)
+    }
+    fn write_zeroes(&mut self, offset: u64, len: u64) -> std::io::Result<()> {
+        self.write_at(offset, &vec![0; len as usize])
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The table took all of a place, whatever was asked for: 8 GiB for a volume of 32 MiB, read at every start.
+#[test]
+fn a_larger_place_is_used_as_far_as_space_asks() {
+    let mut image = image();
+    let bytes = table_bytes(&mut image, options().space).unwrap();
+    let mut place = Sparse(Vec::new(), 0);
+    let made = create(&mut Devices::new(&mut image, Some(&mut place)), &options(), &mut |_| {}).unwrap();
+    assert_eq!(made.table_bytes, bytes);
+    assert_eq!(made.replicas_max, attach_apart(&mut image, &mut place).table().capacity() as u64);
+    let devices = &mut Devices::new(&mut image, Some(&mut place));
+    let blocks = [BlockRange::one(BlockNo(data(0)))];
+    let asked = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
+    replicate(devices, &asked, &mut |_| {}).unwrap();
+    let report = check(devices, &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.mark.clone(), report.verified), (MarkFound::Valid, 1));
+    let undone = undo(devices, &UNDO, &mut |_| {}).unwrap();
+    assert_eq!((undone.table_bytes, undone.scrubbed), (bytes, 1));
+    assert_eq!(place.1, bytes, "nothing behind the table was ever written");
+    assert!(place.0.iter().all(|&b| b == 0));
+}
+
+fn attach_apart(image: &mut Vec<u8>, table: &mut dyn WriteAt) -> Volume {
+    let config = EngineConfig::default();
+    let (volume, _) = Volume::attach(image, Some(table), config, &AttachOptions::default()).unwrap();
+    assert!(is_active(&volume), "{:?}", volume.standing());
+    volume
+}
+
 /// A file longer than its header's pages was served, but not checked, and undone without its replicas.
 #[test]
 fn a_table_apart_that_grew_is_one_of_as_many_pages_as_before() {
@@ -297,7 +359,8 @@ fn a_table_apart_that_grew_is_one_of_as_many_pages_as_before() {
     let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.damaged), (1, None));
     assert_eq!(block(&image, replica), [0; BLOCK]);
-    assert!(table.iter().all(|&b| b == 0));
+    assert!(table[..before * 4096].iter().all(|&b| b == 0));
+    assert!(table[before * 4096..].iter().all(|&b| b == 0xA5), "what it grew by is not the table's");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct Undone {
 }
 
 /// Takes the table away: erases its mark, overwrites every free block that it calls a replica, and the
-/// table, and frees inode 5 (or leaves the place given all zero). Files are not touched.
+/// table, and frees inode 5 (or leaves the place given as far as it was the table's all zero). Files are not touched.
 ///
 /// A damaged table is taken away too, also one whose file has holes; where its replicas are is then not known, or not of all. A file on
 /// inode 5 in which nothing begins as ours do is somebody's, unless it is all zero.
@@ -77,6 +77,12 @@ pub fn undo(
             None
         }
     };
+    // What lies behind is not the table's.
+    let place = match &stands {
+        Some(stands) if devices.table.is_some() => place.of_pages(stands.header.pages),
+        _ => place,
+    };
+    undone.table_bytes = place.geometry.table_bytes;
     let scrub = match &stands {
         Some(stands) => {
             let bitmaps = Bitmaps::of(devices, &layout, &place, &found, stands, options);
