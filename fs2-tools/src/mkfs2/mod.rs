@@ -104,8 +104,16 @@ impl Args {
     fn again(&self) -> String {
         let device = quoted(&self.device);
         let table = self.table.as_ref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
-        let undo = if self.undo { " --undo" } else { "" };
-        format!("e2fsck -f -p {device}; mkfs2{undo}{table} {device}")
+        let what = if self.undo { " --undo".to_owned() } else { self.space_option() };
+        format!("e2fsck -f -p {device}; mkfs2{what}{table} {device}")
+    }
+
+    /// The option by which the table is as large as this one, where that has to be said.
+    fn space_option(&self) -> String {
+        match self.space {
+            space if space == CreateOptions::default().space => String::new(),
+            space => format!(" --space {}%", space.to_string().trim_end_matches(" %")),
+        }
     }
 }
 
@@ -561,5 +569,20 @@ mod tests {
         let failed = OfflineError::Volume(Problem::io("writing the replica table", full()));
         assert_eq!(Refusal::of(failed, Path::new("v"), None).what, said);
         assert_eq!(with_causes(&OfflineError::NotEmpty), OfflineError::NotEmpty.to_string());
+    }
+
+    /// The table was made anew by the default's size.
+    #[test]
+    fn what_was_interrupted_goes_on_with_the_same_space() {
+        let again =
+            |args: &[&str]| Cli::try_parse_from([&["mkfs2"], args].concat()).unwrap().args.unwrap().again();
+        assert_eq!(again(&["v"]), "e2fsck -f -p v; mkfs2 v");
+        assert_eq!(again(&["--space", "5%", "v"]), "e2fsck -f -p v; mkfs2 v");
+        assert_eq!(
+            again(&["--space", "12.5%", "--table", "t", "v"]),
+            "e2fsck -f -p v; mkfs2 --space 12.5% --table t v"
+        );
+        assert_eq!(again(&["--space", "40", "v"]), "e2fsck -f -p v; mkfs2 --space 40% v");
+        assert_eq!(again(&["--undo", "v"]), "e2fsck -f -p v; mkfs2 --undo v");
     }
 }

@@ -241,7 +241,7 @@ fn bad_input_is_refused_and_nothing_written() {
     refused(dir, &["--undo", "good"], &["no replica table"]);
     copy("twice");
     ok(dir, MKFS2, &["twice"]);
-    refused(dir, &["twice"], &["already has a replica table", "mkfs2 --undo twice"]);
+    refused(dir, &["twice"], &["already has a replica table", "chkfs2 -f -p twice", "mkfs2 --undo twice"]);
     refused(dir, &["--table", "t", "twice"], &["already has a replica table"]);
     assert!(!dir.join("t").exists(), "a file made for a table that was refused is left");
     std::fs::write(dir.join("t"), b"").unwrap();

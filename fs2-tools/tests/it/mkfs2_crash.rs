@@ -127,6 +127,18 @@ fn judge(dir: &Path, store: &MemStore, before: &str, name: &str) {
     assert!(lies(&mended).is_none_or(|n| n == 0), "{name}");
 }
 
+/// What mkfs2 says to who calls it once more leads to a volume that is active.
+fn gone_on(dir: &Path, name: &str) {
+    let said = run(dir, MKFS2, &["crashed"]);
+    if said.code != 0 {
+        assert!(said.err.contains("if mkfs2 was interrupted: chkfs2 -f -p crashed;"), "{name}: {said:?}");
+        let said = run(dir, CHKFS2, &["-f", "-p", "crashed"]);
+        assert!((0..=1).contains(&said.code), "{name}: {said:?}");
+    }
+    let done = MemStore::from_bytes(&std::fs::read(dir.join("crashed")).unwrap());
+    assert_eq!(lies(&done), Some(0), "{name}");
+}
+
 #[test]
 fn mkfs2_cut_off() {
     for options_of_image in ["-b 1024 -I 128", "-b 4096 -I 256"] {
@@ -143,6 +155,7 @@ fn mkfs2_cut_off() {
             let store = recording.image(&state, Discarded::AsBefore);
             active += usize::from(lies(&store).is_some());
             judge(dir, &store, &before, &name);
+            gone_on(dir, &name);
         }
         assert!(active > 0, "the last states are active");
     }

@@ -279,7 +279,9 @@ impl OfflineError {
                 "free some space, ask for less with --space, or put the table elsewhere with --table".into()
             }
             OfflineError::Volume(Problem::HasTable { .. }) => {
-                format!("it is an FS2 volume already; to undo that: mkfs2 --undo {device}")
+                format!(
+                    "it is an FS2 volume already; if mkfs2 was interrupted: chkfs2 -f -p {device}; to undo it: mkfs2 --undo {device}"
+                )
             }
             OfflineError::Volume(Problem::NotTable { .. }) => {
                 format!(
@@ -295,7 +297,9 @@ impl OfflineError {
             }
             OfflineError::Volume(Problem::NoTable) => format!("to make it an FS2 volume: mkfs2 {device}"),
             OfflineError::TableTooSmall { .. } => "ask for less with --space, or give a larger place".into(),
-            OfflineError::TableThere => format!("to undo it: mkfs2 --undo{table} {device}"),
+            OfflineError::TableThere => {
+                format!("if mkfs2 was interrupted: chkfs2 -f -p{table} {device}; to undo it: mkfs2 --undo{table} {device}")
+            }
             OfflineError::NotEmpty => {
                 "give a new file or an empty device; to empty a place: dd if=/dev/zero of=PLACE bs=64K count=2 conv=notrunc".to_string()
             }
