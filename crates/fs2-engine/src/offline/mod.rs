@@ -207,6 +207,37 @@ fn leave_out(what: &str, device: &str) -> String {
     format!("e2fsck -f {} -y {device}", if writes { "-c -c" } else { "-c" })
 }
 
+/// What tune2fs takes away again from a volume that mke2fs made an ext2 one: tried with each, e2fsprogs 1.47.0. (64bit is resize2fs's,
+/// casefold is refused by earlier ones.)
+const CLEARED_BY_TUNE2FS: [&str; 13] = [
+    "has_journal",
+    "fast_commit",
+    "mmp",
+    "flex_bg",
+    "metadata_csum_seed",
+    "huge_file",
+    "uninit_bg",
+    "dir_nlink",
+    "extra_isize",
+    "quota",
+    "metadata_csum",
+    "read-only",
+    "project",
+];
+
+/// How tune2fs is told to take these features away, where it can.
+fn without(features: &[String]) -> Option<String> {
+    if !features.iter().all(|name| CLEARED_BY_TUNE2FS.contains(&name.as_str())) {
+        return None;
+    }
+    let mut names: Vec<String> = features.iter().map(|name| format!("^{name}")).collect();
+    // The one leaves the other behind.
+    if names.iter().any(|name| name == "^metadata_csum") && !names.iter().any(|name| name == "^uninit_bg") {
+        names.push("^uninit_bg".into());
+    }
+    Some(names.join(","))
+}
+
 /// What helps where `what` could not be read or written, as far as something does.
 pub fn below_remedy(what: &str, e: &io::Error, device: &str, table: Option<&str>) -> Option<String> {
     let table = table.map_or(String::new(), |path| format!(" --table {path}"));
@@ -264,12 +295,14 @@ impl OfflineError {
                 format!("restore the missing part, or run e2fsck -f {device}")
             }
             OfflineError::Volume(Problem::Unsupported { features }) => {
-                let has = |name: &str| features.iter().any(|f| f == name);
-                if has("has_journal") && features.len() == 1 {
-                    format!("remove the journal: tune2fs -O ^has_journal {device}")
-                } else {
-                    "FS2 takes volumes as mke2fs -t ext2 makes them".into()
-                }
+                let helps = match without(features) {
+                    Some(options) if features.iter().eq(["has_journal"]) => {
+                        format!("remove the journal: tune2fs -O {options} {device}")
+                    }
+                    Some(options) => format!("remove what ext2 has not: tune2fs -O {options} {device}"),
+                    None => "FS2 takes volumes as mke2fs -t ext2 makes them".into(),
+                };
+                format!("{helps}; to check it as it is: e2fsck -f {device}")
             }
             OfflineError::Volume(Problem::UnreadCopy(copy)) => {
                 let anew = crate::backups::written_anew(copy.block, copy.block_bytes, device);

@@ -156,3 +156,49 @@ fn what_is_left_of_a_damaged_table_is_taken_away() {
     assert_eq!(run(dir, "e2fsck", &["-fy", "v"]).code, 1);
     ok(dir, MKFS2, &["v"]);
 }
+
+/// A volume that gained a feature was checked by nobody, and nothing was said of how it loses that again.
+#[test]
+fn a_feature_that_came_later_goes_as_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let (path, _, replicas) = used(dir);
+    let as_it_was = std::fs::read(&path).unwrap();
+    let features = [
+        "has_journal",
+        "dir_nlink",
+        "quota",
+        "huge_file",
+        "extra_isize",
+        "project",
+        "mmp",
+        "uninit_bg",
+        "metadata_csum",
+        "read-only",
+        "flex_bg",
+        "dir_nlink,huge_file",
+    ];
+    for feature in features {
+        std::fs::write(&path, &as_it_was).unwrap();
+        run(dir, "tune2fs", &["-O", feature, "v"]);
+        let first = feature.split(',').next().unwrap();
+        if !dump(dir, "v").lines().any(|l| l.starts_with("Filesystem features:") && l.contains(first)) {
+            ok(dir, "debugfs", &["-w", "-R", &format!("feature {first}"), "v"]);
+        }
+        let said = [run(dir, CHKFS2, &["-p", "v"]), run(dir, MKFS2, &["--undo", "v"])];
+        assert_eq!((said[0].code, said[1].code), (8, 1), "{feature}: {said:?}");
+        assert!(
+            said.iter().all(|s| s.err.ends_with("; to check it as it is: e2fsck -f v\n")),
+            "{feature}: {said:?}"
+        );
+        let (from, to) =
+            (said[0].err.find("tune2fs -O ^").expect(feature), said[0].err.find("; to check").unwrap());
+        ok(dir, "sh", &["-c", &said[0].err[from..to]]);
+        assert!(run(dir, CHKFS2, &["-f", "-p", "v"]).code <= 1, "{feature}");
+        let (verified, unverified) = active(&path);
+        // What the feature needed for itself may have taken copies' blocks.
+        assert!(verified > 0 && verified <= replicas.len() && unverified == 0, "{feature}: {verified}");
+        ok(dir, MKFS2, &["--undo", "v"]);
+        e2fsck_clean(dir, "v");
+    }
+}
