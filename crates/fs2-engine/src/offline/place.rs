@@ -78,7 +78,10 @@ impl Place {
         layout: &Layout,
     ) -> Result<Option<(Place, Stands)>, OfflineError> {
         let Some(file) = TableFile::remains(layout, &mut *devices.volume)? else { return Ok(None) };
-        let place = Place::of_file(&file, layout);
+        let mut place = Place::of_file(&file, layout);
+        // No table is as large as its volume: a size that holes need not back is memory for pages that nobody wrote.
+        let volume_bytes = layout.block_size().bytes_of(layout.blocks());
+        place.geometry.table_bytes = place.geometry.table_bytes.min(volume_bytes);
         // A slot in a hole is no header.
         let [a, b] = [0, 1].map(|slot| {
             let at = place.geometry.header_slot_offset(slot);
