@@ -27,7 +27,7 @@ use crate::signals::Signals;
 use crate::status::status_of;
 use crate::stop::Stop;
 use crate::trace_file::next_trace;
-use crate::upgrade::{Given, become_program};
+use crate::upgrade::{Given, ITSELF, become_program, refuse_unrunnable};
 use crate::write_out::write_out;
 
 /// The FS2 daemon.
@@ -374,6 +374,11 @@ fn bind_metrics(settings: &Settings, handed_over: bool) -> Result<Option<(Place,
 
 /// Asks for the end for `program`'s sake, which is to be found in `next` then. Who is ending already ends.
 fn go_on_as(program: PathBuf, next: &Mutex<Option<PathBuf>>, stop: &Stop, place: &str) -> Reply {
+    // While the device is served: whoever asks has tried the program in another environment, as outside a service's `ProtectHome=`.
+    if let Err(e) = refuse_unrunnable(&program) {
+        let what = format!("its daemon cannot run {}: {e}", program.display());
+        return Reply::error(what, place, "put the program where the daemon sees it, as into /usr");
+    }
     // Held until it is there: whoever ends looks for it behind this.
     let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
     if !stop.ask() {
@@ -399,8 +404,7 @@ fn upgrade(program: &Path, device: ublk::Server, served: &Served, signals: Signa
     signals.leave();
     let failed = become_program(program, number, left.as_deref().ok());
     tracing::error!("{}: {failed}; going on as before", program.display());
-    // Not by its path, where a package may have put another.
-    let source = become_program(Path::new("/proc/self/exe"), number, left.as_deref().ok());
+    let source = become_program(Path::new(ITSELF), number, left.as_deref().ok());
     DaemonError::Io { what: "starting this program again".into(), source }
 }
 
@@ -585,12 +589,34 @@ mod tests {
     fn who_was_asked_to_end_does_not_go_on_as_another_program() {
         let (next, stop) = (Mutex::default(), Stop::default());
         let asked = |program: &str| go_on_as(program.into(), &next, &stop, "ublk /dev/ublkb0");
-        assert!(matches!(asked("/first"), Reply::Done));
-        assert!(matches!(asked("/second"), Reply::Error { .. }), "the first is being started");
-        assert_eq!(next.lock().unwrap().take(), Some("/first".into()));
+        assert!(matches!(asked("/bin/true"), Reply::Done));
+        assert!(matches!(asked("/bin/false"), Reply::Error { .. }), "the first is being started");
+        assert_eq!(next.lock().unwrap().take(), Some("/bin/true".into()));
         let stop = Stop::default();
         assert!(stop.ask() && !stop.ask());
-        assert!(matches!(go_on_as("/late".into(), &next, &stop, ""), Reply::Error { .. }));
+        assert!(matches!(go_on_as("/bin/true".into(), &next, &stop, ""), Reply::Error { .. }));
         assert_eq!(*next.lock().unwrap(), None);
+    }
+
+    /// It said yes, let the device go, could not run the program, as one in /root below `ProtectHome=yes`, and went on as it was.
+    #[test]
+    fn a_program_that_the_daemon_cannot_run_is_refused_before_the_device_is_let_go() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("plain"), "").unwrap();
+        std::fs::set_permissions(at("plain"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        let (next, stop) = (Mutex::default(), Stop::default());
+        for (program, why) in [
+            (at("absent"), "No such file or directory"),
+            (dir.path().to_owned(), "not a regular file"),
+            (at("plain"), "Permission denied"),
+        ] {
+            let reply = go_on_as(program, &next, &stop, "ublk /dev/ublkb0");
+            let Reply::Error { what, .. } = reply else { panic!("{reply:?}") };
+            assert!(what.starts_with("its daemon cannot run /") && what.contains(why), "{what}");
+        }
+        assert_eq!(*next.lock().unwrap(), None);
+        assert!(stop.ask(), "nobody asked for the end");
     }
 }

@@ -55,3 +55,5 @@ pub mod trace_file;
 mod upgrade;
 pub mod wakeups;
 mod write_out;
+
+pub use upgrade::ITSELF;

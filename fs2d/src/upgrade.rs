@@ -16,9 +16,13 @@ use std::path::Path;
 use fs2_block::ConnectionId;
 use fs2_engine::HandOver;
 use fs2_store::{Stamp, Store};
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{AT_FDCWD, AtFlags, FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::execv;
+use nix::unistd::{AccessFlags, execv, faccessat};
+
+/// What a daemon becomes that could not become the program it was told to, and calls itself from then on: not its path, where a package may
+/// have put another.
+pub const ITSELF: &str = "/proc/self/exe";
 
 /// The argument that names the memfd's descriptor.
 const ARGUMENT: &str = "--hand-over=";
@@ -84,6 +88,15 @@ impl Given {
         tracing::warn!("the former daemon's session does not go on: the volume was written since");
         None
     }
+}
+
+/// Refuses a program that this process could not become. What it is good for is not known before it runs.
+pub(crate) fn refuse_unrunnable(program: &Path) -> io::Result<()> {
+    if !std::fs::metadata(program)?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    // As exec looks at it: with the rights that are in force, and where the file system may be one without programs.
+    Ok(faccessat(AT_FDCWD, program, AccessFlags::X_OK, AtFlags::AT_EACCESS)?)
 }
 
 /// Becomes `program` with this process's arguments, to go on with the ublk device of this number, and with `left` where there is

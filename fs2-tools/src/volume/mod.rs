@@ -464,6 +464,7 @@ fn replace(
         Err(ControlError::Version { .. }) => None,
         Err(e) => return Err(between_two(e.into(), control)),
     };
+    let was = running(daemon.pid());
     let makes_room = daemon.upgrade(&program).map_err(|e| between_two(e.into(), control))?;
     makes_room.map_err(VolumeError::Other)?;
     let until = Instant::now() + UPGRADE_PATIENCE;
@@ -472,7 +473,17 @@ fn replace(
         // one before lived.
         let is_next = socket().is_some_and(|now| Some(now) != former);
         match ask() {
-            Ok(after) if is_next => return Ok(Upgraded { before, after }),
+            Ok(after) if is_next => {
+                // The process as it is here: what a status says is its number where the daemon lives.
+                let pid = of_any().map_or(0, |client| client.pid());
+                if goes_on_as_before(pid, was, &program) {
+                    return Err(VolumeError::Other(format!(
+                        "the volume is served by the program of before, and not by {}; see {log}",
+                        program.display()
+                    )));
+                }
+                return Ok(Upgraded { before, after });
+            }
             Err(e) if Instant::now() > until || given_up() => return Err(e),
             Ok(_) if Instant::now() > until => {
                 return Err(VolumeError::Other(format!("the daemon goes on as it was; see {log}")));
@@ -480,6 +491,43 @@ fn replace(
             _ => std::thread::sleep(Duration::from_millis(20)),
         }
     }
+}
+
+/// A file, by its device and inode.
+type FileId = (u64, u64);
+
+fn id_of(path: &Path) -> Option<FileId> {
+    std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// The program a process runs, be it deleted since; `None` where that may not be looked at.
+fn running(pid: u32) -> Option<FileId> {
+    id_of(Path::new(&format!("/proc/{pid}/exe")))
+}
+
+/// Whether the daemon that answers after an upgrade is not of `program`, but still of the one that ran before it (`was`): it could not run
+/// `program`, or it died and was started again as it was. Where that cannot be told it is not so:
+///
+/// | | what runs | what tells |
+/// |---|---|---|
+/// | a script | its interpreter, or what it becomes, which may be what ran before | how the daemon calls itself, where the exec failed |
+/// | another root or mounts | the file that the daemon has by that path | the same path, as the daemon sees it |
+/// | a wrapper, an emulator | something else again | that it is not what ran before |
+fn goes_on_as_before(pid: u32, was: Option<FileId>, program: &Path) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if line.split(|byte| *byte == 0).next() == Some(fs2d::ITSELF.as_bytes()) {
+        return true;
+    }
+    let is = running(pid);
+    let meant = [id_of(program), id_of(Path::new(&format!("/proc/{pid}/root{}", program.display())))];
+    is.is_some() && is == was && !meant.contains(&is) && !is_script(program)
+}
+
+/// Whether the kernel has another program run it, or it cannot be read.
+fn is_script(program: &Path) -> bool {
+    let mut begin = [0; 2];
+    let read = std::fs::File::open(program).and_then(|mut file| io::Read::read_exact(&mut file, &mut begin));
+    read.is_err() || begin == *b"#!"
 }
 
 /// A daemon that leaves its callers without an answer is being replaced for another caller's sake, or ends.
@@ -585,9 +633,58 @@ mod tests {
             first.shutdown();
             daemon(&control, 7.0, told)
         });
-        let done = upgrade(&record, Path::new("/bin/true")).unwrap();
+        // A script may become whatever runs already.
+        let program = path("program");
+        script(&program, ":");
+        let done = upgrade(&record, &program).unwrap();
         assert_eq!((done.before.unwrap().uptime_s, done.after.uptime_s), (0.5, 7.0));
         next.join().unwrap().shutdown();
+    }
+
+    /// The daemon could not run the program where it lives, became what it had been, and was told of as replaced.
+    #[test]
+    fn a_daemon_that_goes_on_as_the_program_of_before_was_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = dir.path().join("ctl");
+        let (told, asked) = mpsc::channel();
+        let first = daemon(&control, 0.5, told.clone());
+        let next = std::thread::spawn({
+            let control = control.clone();
+            move || {
+                asked.recv().unwrap();
+                first.shutdown();
+                daemon(&control, 0.1, told)
+            }
+        });
+        let said = upgrade_served(&control, Path::new("/bin/true")).unwrap_err().to_string();
+        assert!(said.contains("by the program of before, and not by /"), "{said}");
+        next.join().unwrap().shutdown();
+    }
+
+    #[test]
+    fn what_runs_is_told_from_what_ran_before() {
+        let own = std::env::current_exe().unwrap();
+        let (pid, sh) = (std::process::id(), Path::new("/bin/sh"));
+        let was = running(pid);
+        assert!(was.is_some() && goes_on_as_before(pid, was, sh));
+        assert!(!goes_on_as_before(pid, was, &own), "the same once more");
+        assert!(!goes_on_as_before(pid, Some((0, 0)), sh), "it is another");
+        assert!(!goes_on_as_before(pid, None, sh) && !goes_on_as_before(0, was, sh), "nobody may look");
+        let dir = tempfile::tempdir().unwrap();
+        let wrapper = dir.path().join("wrapper");
+        script(&wrapper, "exec fs2d \"$@\"");
+        assert!(!goes_on_as_before(pid, was, &wrapper));
+        // As the daemon calls itself where the exec failed, whatever the program was.
+        let mut sleeps = std::process::Command::new("sleep");
+        std::os::unix::process::CommandExt::arg0(&mut sleeps, fs2d::ITSELF);
+        let mut child = sleeps.arg("60").spawn().unwrap();
+        // What it calls itself is there a moment after the exec began.
+        while std::fs::read(format!("/proc/{}/cmdline", child.id())).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        assert!(goes_on_as_before(child.id(), None, &wrapper));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// It was refused, though to replace it is what a new version is for.
