@@ -23,6 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::daemon::{is_alive, wait_gone};
+use super::revive::{nobody_serves, revive};
 use super::{MountRecord, UPGRADE_PATIENCE, VolumeError, find_record, io_error, supervisor, uninterrupted};
 use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, nbd_unclaimed, unmount};
 use crate::output::quoted;
@@ -73,7 +74,7 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
             whose_are_seen()
         ))
     };
-    let record = find_record(dir).ok_or_else(unknown)?;
+    let mut record = find_record(dir).ok_or_else(unknown)?;
     // Keeps 1: from here on nobody else ends it.
     let _ending = wait_for_right(&record.dir, || begin_ending(&record.path))?.ok_or_else(unknown)?;
     let mounted = mount_at(&record.dir).map_err(io_error("mount table"))?;
@@ -88,9 +89,14 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
             quoted(dir)
         )));
     }
-    let Some(dir) = mounted.filter(is_ours).map(|_| record.dir.clone()) else {
+    let Some(mounted) = mounted.filter(is_ours) else {
         return finish_unused(record, lazy);
     };
+    // Of one that is read-only nothing is written.
+    if !mounted.is_read_only() && nobody_serves(&record) {
+        record = revive(&record)?;
+    }
+    let dir = record.dir.clone();
     unmount(&dir, lazy).map_err(io_error("umount"))?;
     let finished = finish_unused(record, lazy);
     // Not before: another may have the table's lock, and the volume is to end well.
@@ -154,9 +160,19 @@ pub(super) fn has_ended(record: &MountRecord, patience: Duration) -> bool {
 /// What to do of a mount whose daemon died, where nobody starts another one.
 pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
     let MountRecord { dir, pid, began, .. } = record;
+    if is_alive(*pid, *began) {
+        return None;
+    }
     let (dir, check) = (quoted(dir), record.check_command());
-    (record.frontend == "fuse" && !is_alive(*pid, *began)).then(|| {
-        format!("its daemon is gone (process {pid}); fs2 umount {dir}, then {check}, then mount it again")
+    if record.frontend == "fuse" {
+        let then = format!("fs2 umount {dir}, then {check}, then mount it again");
+        return Some(format!("its daemon is gone (process {pid}); {then}"));
+    }
+    nobody_serves(record).then(|| {
+        format!(
+            "its daemon is gone (process {pid}), and nobody starts another, for which programs wait; fs2 umount {dir} does, and unmounts it; \
+             then {check}, then mount it again"
+        )
     })
 }
 
@@ -165,6 +181,21 @@ pub(super) fn orphaned(record: &MountRecord) -> Option<String> {
 /// # Errors
 /// Where it is mounted or used.
 pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
+    // Programs wait. Where another has the right to end it, it is about to.
+    if is_mounted(record)
+        && nobody_serves(record)
+        && let Ok(Some(_ending)) = begin_ending(&record.path)
+    {
+        let record = revive(record)?;
+        if record.failure().is_none() {
+            let (device, dir) = (record.device.display(), record.dir.display());
+            return Err(VolumeError::Other(format!(
+                "{device} was mounted by FS2 on {dir}, its daemon was gone, and process {} serves it now; fs2 umount {} first",
+                record.pid,
+                quoted(&record.dir)
+            )));
+        }
+    }
     let in_use = || {
         let (device, dir) = (record.device.display(), record.dir.display());
         format!(

@@ -11,6 +11,7 @@ mod end;
 mod found;
 mod frontend;
 mod record;
+mod revive;
 mod scope;
 mod supervisor;
 mod trim;

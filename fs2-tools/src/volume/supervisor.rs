@@ -30,7 +30,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::daemon::{Daemon, apart};
+use super::daemon::{Daemon, apart, is_alive};
 use super::end::{finish, is_in_place, is_mounted, is_used};
 use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
@@ -59,6 +59,29 @@ pub(super) fn again(settings: &Settings, device: &Path) -> io::Result<Settings> 
     let instead_of = Some(FileStore::identity_at(device)?);
     let (record, trace) = (None, None);
     Ok(Settings { record, trace, require_active: false, again: true, instead_of, ..settings.clone() })
+}
+
+/// How long a supervisor tries to have its lock: who asks whether there is one has it for a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether a volume has a supervisor that starts daemons.
+pub(super) fn is_there(record: &MountRecord) -> bool {
+    let file = File::open(flag_of(record)).ok();
+    // Beside others who ask.
+    file.is_some_and(|file| Flock::lock(file, FlockArg::LockSharedNonblock).is_err())
+}
+
+/// Takes a supervisor's lock; an error where another has it.
+fn be_there(mut file: File) -> nix::Result<Flock<File>> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((_, e)) if Instant::now() > until => return Err(e),
+            Err((back, _)) => file = back,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Leaves a supervisor beside the daemon of a volume whose record is written. What is not mounted yet it lets alone as long as
@@ -111,10 +134,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file.map_err(io_error(flag.display().to_string()))?,
     };
-    let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(lock) => lock,
-        Err((_, e)) => return Err(io_error(flag.display().to_string())(e.into())),
-    };
+    let lock = be_there(file).map_err(|e| io_error(flag.display().to_string())(e.into()))?;
     dont_wait_for_own_writes();
     let watch = match record.frontend.as_str() {
         "nbd" => Some(NbdWatch::start().map_err(io_error("netlink"))?),
@@ -129,7 +149,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
     let table = File::open("/proc/self/mountinfo").ok();
     let mut tries = Tries::of_one_that_serves(Instant::now());
     // Not by its number each time: that of one which ended may be another's now.
-    let mut daemon = Process::of(record.pid);
+    let mut daemon = Process::of_daemon(&record);
     let mut owed = false;
     loop {
         let seen =
@@ -187,7 +207,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         daemon = match restart(&mut record, &flag) {
             Ok(true) => {
                 tries.serves(Instant::now());
-                Process::of(record.pid)
+                Process::of_daemon(&record)
             }
             Ok(false) => return Ok(()),
             Err(e) => {
@@ -396,6 +416,12 @@ impl Process {
         (fd >= 0).then(|| Process(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
     }
 
+    /// The daemon as it was written down; `None` also where its number is a later process's.
+    fn of_daemon(record: &MountRecord) -> Option<Process> {
+        // In this order: what is asked for is then no later one.
+        Process::of(record.pid).filter(|_| is_alive(record.pid, record.began))
+    }
+
     fn ended_within(&self, time: Duration) -> bool {
         self.poll(&[], time.as_millis() as i32)
     }
@@ -443,12 +469,9 @@ mod tests {
         assert_eq!(pauses, [0, 1, 2, 4, 8]);
     }
 
-    /// While it rested before a try the volume was unmounted, and it started a daemon all the same.
-    #[test]
-    fn no_process_is_started_for_a_volume_that_is_being_unmounted() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        let mut record = MountRecord {
+    fn record_in(dir: &Path) -> MountRecord {
+        let at = |name: &str| dir.join(name);
+        MountRecord {
             dir: at("mnt"),
             device: at("image"),
             table: None,
@@ -463,9 +486,47 @@ mod tests {
             again: vec!["--no-such-option".into()],
             active: false,
             path: at("record"),
-        };
-        assert!(!restart(&mut record, &at("flag")).unwrap());
+        }
+    }
+
+    /// While it rested before a try the volume was unmounted, and it started a daemon all the same.
+    #[test]
+    fn no_process_is_started_for_a_volume_that_is_being_unmounted() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = record_in(dir.path());
+        assert!(!restart(&mut record, &dir.path().join("flag")).unwrap());
         assert!(!record.log.exists(), "somebody was started");
+    }
+
+    /// A supervisor that is started after its daemon died would have watched whoever had its number by then.
+    #[test]
+    fn a_later_process_of_the_daemons_number_is_not_watched() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut record = record_in(dir.path());
+        record.is_served_by(std::process::id());
+        assert!(record.began.is_some() && Process::of_daemon(&record).is_some());
+        record.began = record.began.map(|ticks| ticks - 1);
+        assert!(Process::of_daemon(&record).is_none());
+    }
+
+    #[test]
+    fn a_supervisor_is_known_by_its_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = record_in(dir.path());
+        assert!(!is_there(&record), "there is no flag");
+        let flag = File::create(flag_of(&record)).unwrap();
+        assert!(!is_there(&record));
+        // Who asks is waited for, another supervisor is not.
+        let asks = Flock::lock(File::open(flag_of(&record)).unwrap(), FlockArg::LockSharedNonblock).unwrap();
+        let asked = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(asks);
+        });
+        let lock = be_there(flag).unwrap();
+        asked.join().unwrap();
+        assert!(is_there(&record) && be_there(File::open(flag_of(&record)).unwrap()).is_err());
+        drop(lock);
+        assert!(!is_there(&record));
     }
 
     /// While another held the volume's lock each start took longer than a good life, so the count began anew each time, and the

@@ -268,6 +268,40 @@ fn a_device_that_nobody_serves_goes_with_the_unmount() {
     left.says("it is gone");
 }
 
+/// Of one that is written the unmount waited for somebody to write to, could not be killed, and kept everybody else from ending the mount.
+#[test]
+fn a_volume_that_nobody_serves_is_served_again_for_its_unmount() {
+    if !needs(&[Need::Root, Need::Guest]) {
+        return;
+    }
+    let left = Guest::new(&["ublk_drv", "nbd"]).run(
+        r#"
+        mke2fs -q -t ext2 -b 4096 /dev/vda 40000; mkfs2 /dev/vda > /dev/null; mkdir /tmp/m
+        nobody_left() { pkill -9 -x fs2; until_true 10 sh -c '! pgrep -x fs2'; }
+        for frontend in ublk nbd; do
+            fs2 mount --frontend $frontend /dev/vda /tmp/m
+            echo "before, $frontend" > /tmp/m/before-$frontend
+            nobody_left
+            code=0; fs2 status /tmp/m 2> /tmp/said || code=$?; cat /tmp/said; [ $code = 2 ]
+            grep 'nobody starts another, for which programs wait; fs2 umount /tmp/m does' /tmp/said
+            not fs2 mount /dev/vda /tmp/m 2> /tmp/said; cat /tmp/said
+            grep "process $(status pid /tmp/m) serves it now; fs2 umount /tmp/m first" /tmp/said
+            sync; echo "after, $frontend" > /tmp/m/after-$frontend
+            nobody_left
+            fs2 umount /tmp/m || [ $? = 4 ]
+            until_true 20 sh -c '! pgrep -x fs2'; not mountpoint -q /tmp/m
+            ls /run/fs2 > /tmp/left; not grep -v stamp /tmp/left
+            not ls /dev/ublkb*
+            e2fsck -fn /dev/vda > /dev/null
+            mount -t ext2 -o ro /dev/vda /tmp/m
+            grep -x "before, $frontend" /tmp/m/before-$frontend; grep -x "after, $frontend" /tmp/m/after-$frontend
+            umount /tmp/m; echo "all is there with $frontend"
+        done"#,
+    );
+    println!("{}", left.log());
+    left.says("all is there with ublk").says("all is there with nbd");
+}
+
 /// The next daemon was ended since the mount's record could not be written, five times, and then the device failed.
 #[test]
 fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
