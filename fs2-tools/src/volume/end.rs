@@ -239,9 +239,9 @@ pub(super) fn is_silent(control: &Path) -> bool {
     matches!(Client::connect(control), Err(ControlError::NoDaemon { .. }))
 }
 
-/// Clears away what a mount left whose daemon died, where nobody uses its volume any more; whether it did. Where its supervisor
-/// gave up, the reason stays to be read.
-pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
+/// Clears away what a mount left whose daemon died, or ended in order where nobody supervised it, where nobody uses its volume any more; how it
+/// ended, if so. Where its supervisor gave up, the reason stays to be read.
+pub(super) fn clear_if_dead(record: &MountRecord) -> Option<Unmounted> {
     let elsewhere = |m: Option<Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
     let unmounted = || mount_at(&record.dir).is_ok_and(elsewhere) && !is_mounted(record) && !is_used(record);
     if record.failure().is_some()
@@ -249,10 +249,11 @@ pub(super) fn clear_if_dead(record: &MountRecord) -> bool {
         || !is_silent(&record.control)
         || !unmounted()
     {
-        return false;
+        return None;
     }
     // Where another has the right to, it is about to.
-    begin_ending(&record.path).is_ok_and(|right| right.is_some_and(|_right| finish(record.clone()).is_ok()))
+    let _right = begin_ending(&record.path).ok()??;
+    finish(record.clone()).ok()
 }
 
 /// Ends what a mount left that was killed before it wrote its record: its NBD device is connected still, and so its daemon in use for ever. Whether

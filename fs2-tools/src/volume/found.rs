@@ -111,10 +111,11 @@ pub fn all_mounted() -> Vec<(PathBuf, Found)> {
     all_records().into_iter().map(|record| (record.dir.clone(), Found::mounted(record))).collect()
 }
 
-/// Clears away what killed daemons left that nobody uses: their sockets, and the records of volumes that are not mounted any
-/// more. Returns those records: such a volume wants chkfs2.
+/// Clears away what daemons left that nobody uses: their sockets, and the records of volumes that are not mounted any more. Returns those of
+/// volumes that have no mark, for which they died: such a volume wants chkfs2.
 pub fn clear_dead() -> Vec<MountRecord> {
-    let gone: Vec<MountRecord> = all_records().into_iter().filter(end::clear_if_dead).collect();
+    let ended: Vec<_> = all_records().iter().filter_map(end::clear_if_dead).collect();
+    let gone = ended.into_iter().filter(|ended| !ended.clean).map(|ended| ended.record).collect();
     for found in daemons().iter().filter(|f| f.record.is_none()) {
         // One that cannot be removed is no worse than before.
         let _ = fs2_control::remove_stale(&found.control);

@@ -151,3 +151,40 @@ fn a_volume_that_is_not_there_is_named() {
         assert!(err.contains(gone) || !nix::unistd::geteuid().is_root(), "{program} {args:?}: {err}");
     }
 }
+
+/// Where `killall fs2` had ended the supervisor alone, the daemon ended with the unmount, set the mark and left its record: a full check was asked for.
+#[test]
+fn a_daemon_that_ended_in_order_is_not_told_of_as_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let volume = |name: &str| {
+        std::fs::write(at(name), "").unwrap();
+        let key = fs2d::runtime::key_of(&at(name)).unwrap();
+        let record = serde_json::json!({
+            "dir": at(&format!("{name}-dir")), "device": at(name), "control": at(&format!("{key}.ctl")), "log": at(&format!("{key}.log")),
+            "pid": ended.id(), "began": 1, "frontend": "ublk", "block_device": at("ublkb0"), "carrier": at(&format!("{key}.nbd")),
+            "active": true, "path": at(&format!("{key}.mount")),
+        });
+        std::fs::write(at(&format!("{key}.mount")), record.to_string()).unwrap();
+        key
+    };
+    let (ended_in_order, _) = (volume("ended"), volume("killed"));
+    // What the mark leaves.
+    std::fs::write(at(&format!("{ended_in_order}.stamp")), "").unwrap();
+    let done =
+        Command::new(FS2).args(["status", "--json"]).env("FS2_RUNTIME_DIR", dir.path()).output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    let of = |name: &str| {
+        format!("fs2: {}: its daemon died, and it is unmounted;", at(&format!("{name}-dir")).display())
+    };
+    assert!(said.contains(&of("killed")) && !said.contains(&of("ended")), "{said}");
+    let list: Vec<serde_json::Value> = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(list.len(), 1, "{list:?}");
+    let left = std::fs::read_dir(dir.path())
+        .unwrap()
+        .flatten()
+        .filter(|e| e.path().extension().is_some_and(|x| x == "mount"));
+    assert_eq!(left.count(), 0);
+}
