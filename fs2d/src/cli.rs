@@ -12,7 +12,7 @@ use fs2_control::{Command, ControlServer, Reply};
 use fs2_engine::DetachReport;
 use fs2_store::FileStore;
 
-use crate::daemon::{Served, open_with};
+use crate::daemon::{Served, open_as};
 use crate::error::DaemonError;
 use crate::frontend::{Frontend, LOOK_EVERY, fuse, nbd, ublk};
 use crate::limits;
@@ -195,9 +195,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     let not_permitted = memory::become_io_flusher();
     // Not before they are caught does anything begin that must be ended in order.
     let signals = Signals::catch(&stop).map_err(io_error("signals"))?;
-    if serve.frontend == FrontendKind::Ublk {
-        resume(serve, &mut settings)?;
-    }
+    let resumed = serve.frontend == FrontendKind::Ublk && resume(serve, &mut settings)?;
     let manager = Manager::find();
     let passed = match serve.frontend {
         FrontendKind::Nbd => Passed::take().map_err(io_error("what the service manager passed"))?,
@@ -221,14 +219,29 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         let listen = nbd_listen(at).map_err(DaemonError::Setting)?;
         listen.check(serve.allow_remote).map_err(io_error(format!("NBD on {at}")))?;
     }
-    let metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
+    let mut metrics = bind_metrics(&settings, serve.hand_over.is_some())?;
     // Of a device that programs wait for, the lock is waited for also by who is asked to end meanwhile: it serves until they are done. Where
     // nobody supervises, no other would come.
     let never = Stop::default();
     let alone = settings.again && !kept && !serve.settings.again;
+    // A daemon that lives looks like one that was just killed, until it lets its volume go: it may have ended in order by then.
+    let claimed = |settings: &mut Settings| {
+        if !resumed || serve.take_over.is_some() || is_awaited(serve)? {
+            return Ok(());
+        }
+        tracing::info!("the former daemon of {} ended in order", serve.device.display());
+        *settings = serve.settings.clone();
+        if manager.is_there() {
+            settings.trace = settings.trace.take().map(|trace| next_trace(&trace));
+        }
+        if metrics.is_none() {
+            metrics = bind_metrics(settings, false)?;
+        }
+        Ok(())
+    };
     let takes_over = settings.again || serve.frontend == FrontendKind::Ublk;
     let stop_waiting = if alone { &never } else { &stop };
-    let served = Arc::new(open_with(&serve.device, &settings, given, takes_over, stop_waiting)?);
+    let served = Arc::new(open_as(&serve.device, &mut settings, given, takes_over, stop_waiting, claimed)?);
     // A kernel's mount may stand on any frontend, if root serves it.
     if serve.frontend == FrontendKind::Ublk || nix::unistd::geteuid().is_root() {
         not_permitted.iter().for_each(|what| tracing::warn!("{what}"));
@@ -408,19 +421,27 @@ fn upgrade(program: &Path, device: ublk::Server, served: &Served, signals: Signa
     DaemonError::Io { what: "starting this program again".into(), source }
 }
 
-/// What a former daemon's device asks of a session that takes it over.
-fn resume(serve: &Serve, settings: &mut Settings) -> Result<(), DaemonError> {
-    let tag = ublk_tag(&serve.device)?;
-    if !ublk::is_awaited(tag, serve.take_over).map_err(io_error("ublk"))? {
+/// Whether the volume has a device in which requests may wait for its next daemon.
+fn is_awaited(serve: &Serve) -> Result<bool, DaemonError> {
+    ublk::is_awaited(ublk_tag(&serve.device)?, serve.take_over).map_err(io_error("ublk"))
+}
+
+/// What a former daemon's device asks of a session that takes it over; whether there is one.
+fn resume(serve: &Serve, settings: &mut Settings) -> Result<bool, DaemonError> {
+    if !is_awaited(serve)? {
         // Without one, the volume is served by a new device.
-        return serve.take_over.map_or(Ok(()), |n| Err(io_error("ublk")(ublk::not_awaited(n))));
+        return serve.take_over.map_or(Ok(false), |n| Err(io_error("ublk")(ublk::not_awaited(n))));
     }
-    tracing::warn!("{} has a device whose daemon ended: taking it over", serve.device.display());
+    // Its daemon may live: the driver does not tell that from one which was just killed.
+    tracing::warn!(
+        "{} has a device of a former daemon: taking it over once that has ended",
+        serve.device.display()
+    );
     programs_wait(settings);
     for path in [settings.trace.take(), settings.record.take()].into_iter().flatten() {
         tracing::warn!("{} ended with the former daemon", path.display());
     }
-    Ok(())
+    Ok(true)
 }
 
 /// A former daemon served them: nothing that was meant for a fresh start may keep the volume from being served.

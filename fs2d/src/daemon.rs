@@ -240,14 +240,28 @@ pub(crate) fn open_with(
     takes_over: bool,
     stop: &Stop,
 ) -> Result<Served, DaemonError> {
-    // What cannot be had is told of before anything begins.
-    let new_trace = match &settings.trace {
+    open_as(device, &mut settings.clone(), given, takes_over, stop, |_| Ok(()))
+}
+
+/// As [`open_with`]; `claimed` is called when nobody else has the volume any more, and may say what is to be done with it otherwise than
+/// when it was waited for.
+pub(crate) fn open_as(
+    device: &Path,
+    settings: &mut Settings,
+    given: Option<Result<Given, String>>,
+    takes_over: bool,
+    stop: &Stop,
+    claimed: impl FnOnce(&mut Settings) -> Result<(), DaemonError>,
+) -> Result<Served, DaemonError> {
+    let new_trace = |settings: &Settings| match &settings.trace {
         Some(trace) => {
             refuse_over(trace, device, settings.table.as_deref())?;
-            Some(NewFile::create("trace", trace)?)
+            NewFile::create("trace", trace).map(Some)
         }
-        None => None,
+        None => Ok(None),
     };
+    // What cannot be had is told of before anything begins.
+    let begun = new_trace(settings)?;
     if let Some(table) = &settings.table
         && runtime::key_of(table).is_ok_and(|key| runtime::key_of(device).is_ok_and(|of| key == of))
     {
@@ -262,6 +276,9 @@ pub(crate) fn open_with(
         OpenError::ReadOnly { .. } => DaemonError::ReadOnly { device: device.to_owned(), source: e },
         other => other.into(),
     })?;
+    claimed(settings)?;
+    let settings = &*settings;
+    let new_trace = if begun.is_some() { begun } else { new_trace(settings)? };
     let identity =
         file.identity().map_err(|source| DaemonError::Io { what: device.display().to_string(), source })?;
     if settings.instead_of.as_ref().is_some_and(|served| *served != identity) {

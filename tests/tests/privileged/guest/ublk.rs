@@ -302,6 +302,29 @@ fn a_volume_that_nobody_serves_is_served_again_for_its_unmount() {
     left.says("all is there with ublk").says("all is there with nbd");
 }
 
+/// It took a daemon that lived for one that had died, was served as after a crash when that had set the mark, and heeded no `--require-active`.
+#[test]
+fn a_daemon_that_waits_for_one_which_ends_in_order_begins_anew() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(
+        r#"
+        mke2fs -q -t ext2 -b 4096 /dev/vda 40000; mkfs2 /dev/vda > /dev/null; mkdir /tmp/m
+        serve() { fs2d serve /dev/vda --frontend ublk "${@:2}" 2> /tmp/$1 & }
+        serve log; first=$!; until_true 60 grep 'serving /dev/vda' /tmp/log
+        mount -t ext2 /dev/ublkb0 /tmp/m; echo x > /tmp/m/x; umount /tmp/m
+        serve log2 --require-active --trace /tmp/trace; second=$!; until_true 60 grep 'taking it over' /tmp/log2
+        sleep 1; [ -e /proc/$first ]
+        kill -TERM $first; wait $first
+        until_true 60 grep 'serving /dev/vda' /tmp/log2
+        fs2 status /dev/vda | tee /tmp/said; grep 'state *active' /tmp/said
+        ls -l /tmp/trace; grep 'ended in order' /tmp/log2
+        kill -TERM $second; wait $second
+        chkfs2 -n /dev/vda"#,
+    );
+    println!("{}", left.log());
+    left.says("ended in order");
+}
+
 /// The next daemon was ended since the mount's record could not be written, five times, and then the device failed.
 #[test]
 fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
