@@ -264,7 +264,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         Arc::new(move |command| match command {
             Command::Upgrade { program } if outlives && program.is_absolute() => match served.moved() {
                 Some(what) => Reply::error(what, &place, "move it back, or fs2 umount and mount again"),
-                None => go_on_as(program, &next, &stop, &place),
+                None => go_on_as(program, || served.flush(), &next, &stop, &place),
             },
             command => answer(command, &served, &stop, &place, &last),
         })
@@ -386,11 +386,21 @@ fn bind_metrics(settings: &Settings, handed_over: bool) -> Result<Option<(Place,
 }
 
 /// Asks for the end for `program`'s sake, which is to be found in `next` then. Who is ending already ends.
-fn go_on_as(program: PathBuf, next: &Mutex<Option<PathBuf>>, stop: &Stop, place: &str) -> Reply {
+fn go_on_as(
+    program: PathBuf,
+    flush: impl FnOnce() -> Result<(), String>,
+    next: &Mutex<Option<PathBuf>>,
+    stop: &Stop,
+    place: &str,
+) -> Reply {
     // While the device is served: whoever asks has tried the program in another environment, as outside a service's `ProtectHome=`.
     if let Err(e) = refuse_unrunnable(&program) {
         let what = format!("its daemon cannot run {}: {e}", program.display());
         return Reply::error(what, place, "put the program where the daemon sees it, as into /usr");
+    }
+    // What the host has in its cache goes while programs need not wait for that; the one of `Served::leave` has little left.
+    if let Err(what) = flush() {
+        return Reply::error(what, place, "see fs2 status");
     }
     // Held until it is there: whoever ends looks for it behind this.
     let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -609,13 +619,13 @@ mod tests {
     #[test]
     fn who_was_asked_to_end_does_not_go_on_as_another_program() {
         let (next, stop) = (Mutex::default(), Stop::default());
-        let asked = |program: &str| go_on_as(program.into(), &next, &stop, "ublk /dev/ublkb0");
+        let asked = |program: &str| go_on_as(program.into(), || Ok(()), &next, &stop, "ublk /dev/ublkb0");
         assert!(matches!(asked("/bin/true"), Reply::Done));
         assert!(matches!(asked("/bin/false"), Reply::Error { .. }), "the first is being started");
         assert_eq!(next.lock().unwrap().take(), Some("/bin/true".into()));
         let stop = Stop::default();
         assert!(stop.ask() && !stop.ask());
-        assert!(matches!(go_on_as("/bin/true".into(), &next, &stop, ""), Reply::Error { .. }));
+        assert!(matches!(go_on_as("/bin/true".into(), || Ok(()), &next, &stop, ""), Reply::Error { .. }));
         assert_eq!(*next.lock().unwrap(), None);
     }
 
@@ -633,11 +643,27 @@ mod tests {
             (dir.path().to_owned(), "not a regular file"),
             (at("plain"), "Permission denied"),
         ] {
-            let reply = go_on_as(program, &next, &stop, "ublk /dev/ublkb0");
+            let flush = || panic!("it is not for nothing");
+            let reply = go_on_as(program, flush, &next, &stop, "ublk /dev/ublkb0");
             let Reply::Error { what, .. } = reply else { panic!("{reply:?}") };
             assert!(what.starts_with("its daemon cannot run /") && what.contains(why), "{what}");
         }
         assert_eq!(*next.lock().unwrap(), None);
         assert!(stop.ask(), "nobody asked for the end");
+    }
+
+    /// Programs stood still for all that the host had in its cache, and where that could not be written the device was let go all the same.
+    #[test]
+    fn the_device_is_not_let_go_before_what_is_cached_is_written() {
+        let (next, stop) = (Mutex::default(), Stop::default());
+        let failed = || Err("a flush failed".into());
+        let reply = go_on_as("/bin/true".into(), failed, &next, &stop, "ublk /dev/ublkb0");
+        assert!(matches!(reply, Reply::Error { what, .. } if what == "a flush failed"));
+        assert_eq!(*next.lock().unwrap(), None);
+        let flushed = || {
+            assert!(!stop.is_asked_within(Duration::ZERO), "the device is served meanwhile");
+            Ok(())
+        };
+        assert!(matches!(go_on_as("/bin/true".into(), flushed, &next, &stop, ""), Reply::Done));
     }
 }

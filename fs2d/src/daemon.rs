@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fs2_block::{Extent, Flags, Op};
 use fs2_control::quoted;
 use fs2_disk::{Disk, DriveProfile, Scheduler};
 use fs2_engine::offline::{self, Devices};
 use fs2_engine::{AttachOptions, AttachReport, EngineConfig, Inactive, PolicyKind, Standing, Volume};
 use fs2_store::{
-    DelayStore, Direct, FileStore, Lock, LogStore, OpenError, OpenOptions, Store, StoreIo, UringStore,
+    AlignedBuf, DelayStore, Direct, FileStore, Lock, LogStore, OpenError, OpenOptions, Store, StoreIo,
+    UringStore,
 };
 
 use crate::awaited;
@@ -22,6 +24,7 @@ use crate::limits;
 use crate::lost::LostWrites;
 use crate::runtime;
 use crate::server::{Drive, Server, WORKERS_MAX};
+use crate::service::{ClientRequest, Service};
 use crate::settings::{DirectKind, DiscardKind, IoKind, Settings, TrustKind, TurnsKind};
 use crate::stop::Stop;
 use crate::trace_file::{Cut, NewFile, Traces, refuse_over};
@@ -557,6 +560,16 @@ impl Served {
         }
         let table = self.table.as_ref().filter(|path| !path.exists());
         table.map(|path| format!("{} is not there any more", path.display()))
+    }
+
+    /// As a client's flush: one that fails is remembered, and every write is refused from then on.
+    pub(crate) fn flush(&self) -> Result<(), String> {
+        let server = &self.server;
+        let (connection, buffer) = (server.connect(), AlignedBuf::zeroed(0));
+        let (op, extent, flags) = (Op::Flush, Extent::default(), Flags::default());
+        let (_, done) = server.call(ClientRequest { connection, op, extent, flags, buffer });
+        server.disconnect(connection);
+        done.map_err(|e| format!("a flush failed: {}", std::io::Error::from_raw_os_error(e.0)))
     }
 
     /// The end for a successor's sake: what it needs to go on, or why it cannot. Nothing is written any more.

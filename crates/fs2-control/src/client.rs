@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a detach may take beyond that: the table's pages are written and flushed (a guess).
 const DETACH_PATIENCE: Duration = Duration::from_secs(120);
 
+/// How much longer a daemon may take to agree to its successor: it flushes first. Guess.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(120);
+
 /// Why a question got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -105,7 +108,7 @@ pub struct Client {
 
 impl Client {
     /// Connects and exchanges hellos; waits at most 10 s for each answer, and two minutes more for
-    /// that to a detach.
+    /// that to a detach or an upgrade.
     ///
     /// # Errors
     /// Nobody there, not allowed, not an FS2 daemon, or one of another version.
@@ -179,7 +182,7 @@ impl Client {
     pub fn upgrade(&mut self, program: &Path) -> Result<Result<(), String>, ControlError> {
         self.version_at_least(UPGRADES_SINCE, u32::MAX)?;
         let frame = wire::upgrade_frame(program).map_err(ControlError::Question)?;
-        let content = self.exchange(&frame, FRAME_BYTES_MAX, self.patience)?;
+        let content = self.exchange(&frame, FRAME_BYTES_MAX, self.patience + UPGRADE_PATIENCE)?;
         wire::upgraded(&content).map_err(|cause| {
             self.stream = None;
             self.wire(cause)
