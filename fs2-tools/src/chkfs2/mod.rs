@@ -451,7 +451,9 @@ impl<'a> Session<'a> {
         let Some(before) = before.superblock.as_ref().filter(|_| !self.args.no) else { return Ok(false) };
         let layout = Layout::read(&mut StoreIo::new(volume)).map_err(|e| self.stop(e.into()))?;
         let now = layout.superblock();
-        Ok(now.tells_of_check() && !now.shares_check_with(before.raw()))
+        // A count that went back tells of one in the second of the last, too.
+        let is_new = !now.shares_check_with(before.raw()) || now.mnt_count() < before.mnt_count();
+        Ok(now.tells_of_check() && is_new)
     }
 
     /// Whether somebody mounted the volume between e2fsck's end and our lock: then the bitmaps may be
