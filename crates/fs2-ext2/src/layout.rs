@@ -427,7 +427,7 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether the volume was never mounted for writing, or checked in full since. Reads every copy of the superblock.
+    /// Whether the volume was never mounted for writing, by a copy of its superblock neither, or checked in full since. Reads every copy.
     ///
     /// Mount count and time of the check alone may be `tune2fs -C 0 -T now`'s, also below a mount that goes on: that writes every copy,
     /// e2fsck none that it finds good, and the unmount writes the superblock once more. One written in the second of the check is not told
@@ -437,9 +437,12 @@ impl Layout {
     /// [`UnreadCopy`].
     pub fn is_checked_since_mounted(&self, dev: &mut dyn ReadAt) -> Result<bool, UnreadCopy> {
         let superblock = self.superblock();
-        let mut checked = superblock.tells_of_check();
-        self.for_each_copy(dev, |copy| checked &= !superblock.shares_check_with(copy))?;
-        Ok(checked || (!superblock.was_mounted() && superblock.mnt_count() == 0))
+        let (mut checked, mut passed_over) = (superblock.tells_of_check(), false);
+        self.for_each_copy(dev, |copy| {
+            checked &= !superblock.shares_check_with(copy);
+            passed_over |= superblock.was_passed_over_for(copy);
+        })?;
+        Ok(!passed_over && (checked || (!superblock.was_mounted() && superblock.mnt_count() == 0)))
     }
 
     pub(crate) fn superblock_mut(&mut self) -> &mut Superblock {

@@ -274,6 +274,13 @@ impl Superblock {
         self.mnt_count() == 0 && checked >= mounted && written == checked
     }
 
+    /// Whether somebody used a copy of it instead since it was written last (`mount -o sb=`): who does writes that copy, and leaves this one
+    /// as it was. Within a second it is not told.
+    pub(crate) fn was_passed_over_for(&self, copy: &[u8; SUPERBLOCK_BYTES]) -> bool {
+        let mounted = le32(copy, MOUNT_TIME) != 0 || le16(copy, MNT_COUNT) != 0;
+        le32(copy, WRITE_TIME) > le32(&*self.raw, WRITE_TIME) || mounted && !self.was_mounted()
+    }
+
     /// Whether a copy of it, or what it was before, tells of the same check.
     pub fn shares_check_with(&self, copy: &[u8; SUPERBLOCK_BYTES]) -> bool {
         le32(copy, LAST_CHECK) == le32(&*self.raw, LAST_CHECK)

@@ -473,3 +473,29 @@ fn what_was_mounted_since_its_last_check_is_not_marked() {
     assert!(create(&mut Devices::new(&mut image, None), &options(), &mut |_| {}).is_err());
     assert!(image == before, "before anything is written");
 }
+
+/// `mount -o sb=` writes the copy that it is given, and none else: the volume was taken for one that nobody had mounted.
+#[test]
+fn what_was_mounted_by_a_copy_of_the_superblock_is_not_marked() {
+    let (mount_time, write_time, mounts, last_check) = (44, 48, 52, 64);
+    // Of the superblock: last mounted, written, checked; of its copy: mounts, last mounted, written.
+    for (first, copy, taken) in [
+        ([0u8, 3, 3], [0u8, 0, 3], true),
+        ([0, 3, 3], [1, 0, 3], false),
+        ([0, 3, 3], [0, 4, 3], false),
+        ([0, 3, 3], [0, 0, 4], false),
+        // Checked since the last mount, with a copy that tune2fs wrote below one before.
+        ([5, 9, 9], [2, 5, 6], true),
+        ([5, 9, 9], [3, 5, 10], false),
+    ] {
+        let mut image = image();
+        let at = (1 + GROUP as usize) * BLOCK;
+        (image[1024 + mount_time], image[1024 + write_time], image[1024 + last_check]) = first.into();
+        (image[at + mounts], image[at + mount_time], image[at + write_time]) = copy.into();
+        let made = create(&mut Devices::new(&mut image, None), &options(), &mut |_| {});
+        let refused = matches!(made, Err(OfflineError::Unchecked));
+        assert_eq!((made.is_ok(), refused), (taken, !taken), "{first:?} {copy:?}");
+        let options = CreateOptions { checked: true, ..options() };
+        assert!(taken || create(&mut Devices::new(&mut image, None), &options, &mut |_| {}).is_ok());
+    }
+}
