@@ -225,7 +225,7 @@ fn who_wrote_after_a_session_that_ended_in_a_full_run_is_noticed() {
     script(
         r#"
         truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
-        mkdir /run/fs2; mount -t tmpfs -o size=128k none /run/fs2
+        mkdir /run/fs2; mount -t tmpfs -o size=128k,mode=0755 none /run/fs2
         standing() { fs2 status m | grep -o 'inactive\|active' | head -n 1; }
         mount -t fs2 -o frontend=fuse image m; [ "$(standing)" = active ]
         ! head -c 1M /dev/zero > /run/fs2/filler 2> /dev/null

@@ -130,7 +130,7 @@ fn no_table_yet() {
     // Done as told, it is active.
     scratch.run("mkfs2", [&image]).ended(0);
     Served::new(&scratch, &image, &["--require-active"]).stop().ended(0);
-    scratch.run("mkfs2", [&image]).ended(1).says(&format!("to undo that: mkfs2 --undo {}", image.display()));
+    scratch.run("mkfs2", [&image]).ended(1).says(&format!("to undo it: mkfs2 --undo {}", image.display()));
 }
 
 #[test]

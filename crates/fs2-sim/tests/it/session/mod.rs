@@ -14,7 +14,7 @@ use fs2_engine::{
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
-use fs2_table::PAGE_BYTES;
+use fs2_table::{Header, PAGE_BYTES};
 
 pub(crate) const BLOCK: usize = 1024;
 /// The volume's one file: what each block holds, as 16 bits over and over.
@@ -115,6 +115,12 @@ impl Session {
         let options =
             CreateOptions { space: Permille::new(50).unwrap(), volume_id: 7, now_secs: 1, checked: true };
         create(&mut Devices::new(&mut device, Some(&mut table)), &options, &mut |_| {}).unwrap();
+        // As many as for a volume of another size.
+        for slot in [0, PAGE_BYTES].map(|at| at..at + PAGE_BYTES) {
+            if let Some(header) = Header::parse(&table[slot.clone()]).unwrap() {
+                table[slot].copy_from_slice(&Header { pages: pages as u32, ..header }.encode());
+            }
+        }
         fill(&mut table[4 * PAGE_BYTES..]);
         Session::attach_both(device, table, config())
     }
