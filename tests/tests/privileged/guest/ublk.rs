@@ -349,7 +349,7 @@ fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
 /// another's left the device to nobody.
 #[test]
 fn who_takes_a_device_over_serves_it_in_any_case() {
-    let Some(guest) = guest() else { return };
+    let Some(guest) = guest().filter(|_| needs(&[Need::Program("python3")])) else { return };
     let left = guest.run(&format!(
         r#"{MOUNTED}
         ctl=$(echo /run/fs2/*.ctl)
@@ -370,8 +370,9 @@ fn who_takes_a_device_over_serves_it_in_any_case() {
         mount -t ext2 /dev/ublkb0 /tmp/m; echo kept > /tmp/m/kept; sync
         kill -9 $first; wait $first || true
         # Another has the lock, for a while.
-        fs2d serve /tmp/disk --passive --frontend nbd --control /tmp/c 2> /tmp/log & other=$!
-        until_true 60 grep 'serving /tmp/disk' /tmp/log
+        python3 -c 'import fcntl, struct, time; disk = open("/tmp/disk", "r+b")
+fcntl.fcntl(disk, 37, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)); print("locked", flush=True); time.sleep(600)' > /tmp/log & other=$!
+        until_true 60 grep locked /tmp/log
         fs2d serve /tmp/disk --frontend ublk 2> /tmp/log & next=$!
         until_true 60 grep 'taking it over' /tmp/log
         kill -TERM $next; sleep 2; [ -e /proc/$next ]
