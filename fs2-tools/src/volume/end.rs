@@ -24,7 +24,8 @@ use nix::unistd::Pid;
 
 use super::daemon::{is_alive, wait_gone};
 use super::revive::{nobody_serves, revive};
-use super::{MountRecord, UPGRADE_PATIENCE, VolumeError, find_record, io_error, supervisor, uninterrupted};
+use super::upgrade::UPGRADE_PATIENCE;
+use super::{MountRecord, VolumeError, find_record, io_error, supervisor, uninterrupted};
 use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, nbd_unclaimed, unmount};
 use crate::output::quoted;
 
