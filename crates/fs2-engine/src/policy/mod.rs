@@ -280,8 +280,9 @@ pub trait Policy: Send + Sync {
     /// The file system took these blocks, which were free; told beside [`Policy::written`] where they were written.
     fn allocated(&mut self, _blocks: BlockRange) {}
 
-    /// The file system took the blocks of these copies, ascending by place; each is worth so much at most ([`worth`](crate::worth)).
-    fn displaced(&mut self, _copies: &[Replica], _worth: u8) {}
+    /// The file system took these blocks, and with them these copies, ascending by place, each worth so much at most
+    /// ([`worth`](crate::worth)).
+    fn displaced(&mut self, _taken: BlockRange, _copies: &[Replica], _worth: Option<u8>, _log: &mut Log) {}
 
     /// Whether the values of replicas are to age by a step now.
     fn ages(&mut self) -> bool {

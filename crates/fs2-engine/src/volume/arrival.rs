@@ -169,13 +169,13 @@ impl Volume {
 
     /// The same, and the policy is told: the file system took `blocks`.
     fn displace(&mut self, blocks: BlockRange) {
-        if !(1..=DISPLACED_MAX).contains(&self.table.count_replicas_in(blocks)) {
+        if self.table.count_replicas_in(blocks) > DISPLACED_MAX {
             return self.drop_replicas(blocks);
         }
         let lost = self.table.replicas_in(blocks);
         let worth = lost.iter().filter_map(|r| self.table.age_and_value(r.replica)).map(|v| v.1).max();
         self.drop_replicas(blocks);
-        self.policy.displaced(&lost, worth.unwrap_or(0));
+        self.policy.displaced(blocks, &lost, worth, &mut self.log);
     }
 
     /// `blocks` are written: those that were free the file system has allocated, and what lies between them, too.

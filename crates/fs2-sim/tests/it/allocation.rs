@@ -97,3 +97,28 @@ fn copies_whose_blocks_were_taken_are_made_again() {
     assert!(with < plain / 4.0, "{with} of {plain} ms");
     assert!(without > 2.0 * with, "{without} ms where they are not made again, {with} where they are");
 }
+
+/// Of each file the first block was written, and then a new file took the places of all copies: these first blocks' copies came to lie elsewhere than
+/// the rest, and no file could be read whole from one place.
+#[test]
+fn copies_that_were_void_when_their_blocks_were_taken_lie_among_the_others_again() {
+    const FILES: u64 = 200;
+    let map = map();
+    let mut replay = volume(&map, &[]);
+    let file = |i: u64| u64::from(read_at(i * 10));
+    let all = || (0..FILES).map(|i| Record::new(Nanos(0), Op::Read, Extent::new(file(i) * BLOCK, 8 * BLOCK)));
+    run(&mut replay, all());
+    let copies: Vec<u64> = replay.volume().table().iter().map(|r| u64::from(r.replica.0)).collect();
+    let (first, last) = (copies.iter().min().expect("some"), copies.iter().max().expect("some"));
+    let written = (0..FILES).map(|i| Record::new(Nanos(0), Op::Write, Extent::new(file(i) * BLOCK, BLOCK)));
+    let taken = (*first..=*last).map(|b| Record::new(Nanos(0), Op::Write, Extent::new(b * BLOCK, BLOCK)));
+    run(&mut replay, written.chain(taken));
+    run(&mut replay, all());
+    replay.volume().check();
+    let table = replay.volume().table();
+    let whole = |i: &u64| {
+        let start = file(*i) as u32;
+        table.copy_of_run(fs2_block::BlockRange::new(start, start + 8)).next().is_some()
+    };
+    assert_eq!((0..FILES).filter(whole).count() as u64, FILES);
+}

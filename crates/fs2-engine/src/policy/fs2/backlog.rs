@@ -163,12 +163,46 @@ impl Backlog {
         }
     }
 
-    /// These copies are gone, their originals as they were: they are made again, in the order in which they lay.
-    pub(super) fn displaced(&mut self, copies: &[Replica], worth: u8) {
+    /// The file system took these blocks, and with them these copies, ascending by place: they are made again, in the order in which they lay, and
+    /// among them those that were void and had their places there.
+    pub(super) fn displaced(
+        &mut self,
+        taken: BlockRange,
+        copies: &[Replica],
+        worth: Option<u8>,
+        log: &mut Log,
+    ) {
         // Half of the room is for what has no copy yet.
-        if self.late.len() < STRETCHES_MAX / 2 {
-            self.push(copies.iter().map(|r| BlockRange::one(r.original)), worth);
+        if self.late.len() >= STRETCHES_MAX / 2 {
+            return;
         }
+        let mut row: Vec<(u32, u32)> = copies.iter().map(|r| (r.replica.0, r.original.0)).collect();
+        row.extend(self.evicted_homes(taken, log));
+        row.sort_unstable();
+        let blocks = row.into_iter().map(|(_, original)| BlockRange::one(BlockNo(original)));
+        self.push(blocks, worth.unwrap_or(UPDATE_WORTH));
+    }
+
+    /// The updates that cannot go home to these blocks, by home: no longer on their way there.
+    fn evicted_homes(&mut self, taken: BlockRange, log: &mut Log) -> Vec<(u32, u32)> {
+        let mut evicted: Vec<(u32, u32)> = self
+            .updates
+            .range(taken.start()..taken.end())
+            .map(|(&home, &original)| (home, original))
+            .collect();
+        evicted.iter().for_each(|(home, _)| drop(self.updates.remove(home)));
+        let lot = &mut self.lot;
+        self.homes.retain(|&original, &mut home| {
+            let stays = !taken.contains(BlockNo(home));
+            if !stays {
+                let to_be_read = lot.as_mut().is_some_and(|l| l.rank.remove(&original).is_some());
+                if log.kill(BlockRange::one(BlockNo(original))) > 0 || to_be_read {
+                    evicted.push((home, original));
+                }
+            }
+            stays
+        });
+        evicted
     }
 
     /// Of the same stretches the first stays, worth what the last is.
@@ -517,9 +551,62 @@ mod tests {
                 Replica { original, replica, hash: 0, trust: fs2_table::Trust::Verified }
             })
             .collect();
-        b.displaced(&copies, 3);
+        b.displaced(at(3000, 3004), &copies, Some(3), &mut log);
         assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (700, 701)]);
         assert_eq!(written_in(&mut log), [700, 400, 401]);
+    }
+
+    /// A file's first block was written, then a new file took the place of its copies: it came elsewhere than the others, and who read the file
+    /// whole was served from no copy.
+    #[test]
+    fn what_was_void_when_its_place_was_taken_is_written_among_its_neighbours() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        let copy = |original: u32, replica: u32| Replica {
+            original: BlockNo(original),
+            replica: BlockNo(replica),
+            hash: 0,
+            trust: fs2_table::Trust::Verified,
+        };
+        let lay: Vec<_> = (0..4).map(|i| copy(400 + i, 3000 + i)).collect();
+        b.written(at(400, 401), &lay[..1]);
+        b.written(at(402, 403), &lay[2..3]);
+        b.written(at(700, 701), &[copy(700, 3100)]);
+        b.displaced(at(3000, 3002), &lay[1..2], Some(3), &mut log);
+        // Here none was left.
+        b.displaced(at(3002, 3003), &[], None, &mut log);
+        b.displaced(at(3003, 3004), &lay[3..], Some(3), &mut log);
+        let ground = Ground::default();
+        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(700, 701)], "at home");
+        assert_eq!(written_in(&mut log), [700]);
+        assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 404)]);
+        assert_eq!(written_in(&mut log), [400, 401, 402, 403]);
+    }
+
+    /// The same while they are on their way home, read or not yet.
+    #[test]
+    fn updates_on_their_way_to_a_place_that_is_taken_turn_round() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        let copy = |original: u32, replica: u32| Replica {
+            original: BlockNo(original),
+            replica: BlockNo(replica),
+            hash: 0,
+            trust: fs2_table::Trust::Verified,
+        };
+        let lay = [copy(400, 3000), copy(401, 3001), copy(500, 3002), copy(600, 3003)];
+        lay.iter().for_each(|r| b.written(BlockRange::one(r.original), &[*r]));
+        let ground = Ground::default();
+        let Fetch::Read(first) = b.fetch(Nanos(0), BLOCK, &ground) else { panic!() };
+        assert_eq!(first, at(400, 402));
+        b.fetched(first, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0; 2], BLOCK, &mut log);
+        b.displaced(at(3001, 3003), &[], None, &mut log);
+        assert!(!log.contains(BlockNo(401)));
+        read(&mut b, Nanos(0), &ground, &mut log);
+        assert_eq!(written_in(&mut log), [400, 600]);
+        // What went home is no update any more.
+        b.displaced(at(3000, 3001), &[lay[0]], Some(3), &mut log);
+        assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (500, 501)]);
+        assert_eq!(written_in(&mut log), [401, 500, 400]);
+        log.check();
     }
 
     #[test]

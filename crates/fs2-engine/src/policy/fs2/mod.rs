@@ -607,9 +607,9 @@ impl Policy for Fs2 {
         }
     }
 
-    fn displaced(&mut self, copies: &[Replica], worth: u8) {
+    fn displaced(&mut self, taken: BlockRange, copies: &[Replica], worth: Option<u8>, log: &mut Log) {
         if !self.without.has(Part::Remaking) {
-            self.backlog.displaced(copies, worth);
+            self.backlog.displaced(taken, copies, worth, log);
         }
     }
 

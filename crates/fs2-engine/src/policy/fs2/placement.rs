@@ -174,16 +174,30 @@ impl Placement {
             let begun = space.first_vacant(next, 1, want).filter(|r| r.start() == at);
             let begun = begun.filter(|&r| self.taken_soon(r).is_none());
             if let Some(run) = begun.or_else(|| self.long_run(group, rest, space)) {
+                // What was looked for is as long as it has to be; more may be wanted.
+                let all = BlockRange::new(run.start(), blocks.end().min(run.start().saturating_add(want)));
+                let longer = (run.len() < want).then(|| space.first_vacant(all, run.len(), want)).flatten();
+                let run = longer.filter(|r| r.start() == run.start()).unwrap_or(run);
                 let len = run.len().min(want);
                 self.cursor = Some((run.start() + len, end));
                 let place = BlockRange::new(run.start(), run.start() + len);
-                let ends = len < want && want < self.free_run;
+                let ends = len < want && (want < self.free_run || self.runs_are_long());
                 return Some(if ends { Place::Ends(place) } else { Place::At(place) });
             }
             group += 1;
         }
         self.cursor = None;
         None
+    }
+
+    /// The blocks of a free run that is looked for in all groups.
+    fn far_run(&self) -> u32 {
+        FAR_RUN_BYTES / self.shape.block_bytes
+    }
+
+    /// Whether the free runs that copies go to are so long that what is left at the end of one is little of it.
+    fn runs_are_long(&self) -> bool {
+        self.free_run >= self.far_run()
     }
 
     /// Where the next `want` blocks go.
@@ -197,11 +211,10 @@ impl Placement {
         let window = (self.shape.blocks / WINDOW_SHARE).max(self.shape.group_blocks);
         let tracks = FREE_RUN_TRACKS * head.media_bytes_a_ms() * head.turn_ms();
         let mib = (tracks / f64::from(FAR_RUN_BYTES)).max(1.0) as u32;
-        self.free_run = mib.saturating_mul(FAR_RUN_BYTES / self.shape.block_bytes);
+        self.free_run = mib.saturating_mul(self.far_run());
         self.avoiding = true;
         loop {
-            let long = self.free_run > FAR_RUN_BYTES / self.shape.block_bytes;
-            let groups = if long { NEAR_GROUPS } else { order.len() };
+            let groups = if self.free_run > self.far_run() { NEAR_GROUPS } else { order.len() };
             for &group in order.iter().take(groups) {
                 if !space.is_known(group) {
                     return Place::NeedsGroup(group);
@@ -304,6 +317,16 @@ mod tests {
         assert_eq!(place(&mut p, 300), Place::At(at(400, 520)));
         p.free_run = 120;
         assert_eq!(place(&mut p, 580), Place::At(at(520, 580)));
+    }
+
+    /// More is written at a time than a free run has to have: where long runs ended was told of none.
+    #[test]
+    fn a_long_run_takes_all_it_has_room_for_and_where_it_ends_is_told() {
+        let (mut p, head) = (placement(), Head::new(None));
+        let mut place = || p.place(290, &head, &Ground { taken: at(300, 400) });
+        assert_eq!(place(), Place::At(at(0, 290)));
+        assert_eq!(place(), Place::Ends(at(290, 300)));
+        assert_eq!(place(), Place::At(at(400, 690)));
     }
 
     /// A thousand groups, in each of which 300 blocks are free in a row, and which bitmaps were read.
