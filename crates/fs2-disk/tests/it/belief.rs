@@ -90,12 +90,27 @@ fn a_failure_says_nothing_of_seeks_and_turns() {
     assert_eq!((head.mean_positioning(), head.hits_and_misses()), (mean, counted));
     assert_eq!(head.predict(now, Op::Read, Sector(90_000_000), 8).start, failed, "not before");
     assert_eq!(far(&head, failed), half_turn, "where the arm is, nobody knows");
+    let seek = |sector: u64| head.predict(failed, Op::Read, Sector(sector), 8).seek;
+    assert!(seek(120_000_000) < seek(90_000_000), "but for the cylinder");
     // Until it is seen.
     let service = disk.serve(failed, Op::Read, Sector(100_000_000), 8);
     head.completed(Op::Read, Sector(100_000_000), 8, failed, service.end());
     assert_ne!(far(&head, service.end() + Nanos(MS)), half_turn);
     let told = go_on(&mut disk, &mut head, SPAN, 5 * MS, 2);
     assert!(told.mean_error() < 0.6, "{told:?}");
+}
+
+/// Nor does it go on reading ahead where it read before.
+#[test]
+fn a_failure_ends_reading_ahead() {
+    let (mut head, at) = (Head::new(DriveProfile::default(), Knowledge::Full), 90_000_000);
+    let read = Disk::new(DriveProfile::default()).serve(Nanos(0), Op::Read, Sector(at), 8).end();
+    head.completed(Op::Read, Sector(at), 8, Nanos(0), read);
+    let later = read + Nanos(1000 * MS);
+    let hits = |head: &Head| head.predict(later, Op::Read, Sector(at + 72), 8).cache_hit;
+    assert!(hits(&head));
+    head.failed(Op::Read, Sector(120_000_000), 8, read, read + Nanos(MS / 20));
+    assert!(!hits(&head));
 }
 
 /// A disk that slept says as little of its seeks.

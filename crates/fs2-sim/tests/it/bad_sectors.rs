@@ -2,12 +2,12 @@
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, Nanos, Op};
 use fs2_disk::DriveProfile;
-use fs2_engine::{EDQUOT, EIO, ENOSPC, EngineConfig, Io, IoOp, Target};
+use fs2_engine::{EDQUOT, EIO, ENOSPC, EngineConfig, Io, IoOp, Target, WatermarkState};
 use fs2_sim::glue::Scripted;
 use fs2_table::PAGE_BYTES;
 use fs2_table::value::VALUE_MAX;
 
-use crate::session::{BLOCK, Session, config};
+use crate::session::{BLOCK, Probe, Session, config, image};
 
 const BS: BlockSize = BlockSize::B1024;
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -306,6 +306,45 @@ fn a_copy_of_what_cannot_be_read_gives_way_to_none() {
             "{left:?}"
         );
         assert_eq!((s.value(1100), s.volume.stats().reclaimed), (1100, 320 - left.len() as u64));
+        if written == 200 {
+            s.write(1728, 192, 1).unwrap();
+            s.write(1600, 48, 1).unwrap();
+            assert_eq!(s.volume.watermark_state(), WatermarkState::Low);
+            assert_eq!(s.replicas(), left, "they lie in a row with it");
+        }
+        if written == 260 {
+            // Nothing else is left to give way, and there is still less than that.
+            s.write(1600, 100, 1).unwrap();
+            s.write(1701, 219, 1).unwrap();
+            assert_eq!(s.volume.watermark_state(), WatermarkState::Critical);
+            assert_eq!((s.value(1100), s.replicas()), (1100, vec![(1100, 1700)]));
+        }
+    }
+}
+
+/// Nor while its original was tried and it is yet to be read.
+#[test]
+fn nor_does_one_that_is_about_to_be_read() {
+    for row in 0..5 {
+        let mut s = crate::free::narrow(600, [60, 40, 20], &[]);
+        for n in 0..5 {
+            s.copying_to(1600 + n * 64).idle(1000).read(1000 + n * 64, 64).unwrap();
+            s.idle(100);
+        }
+        s.policy(Scripted::default());
+        s.fail = |io| (io.op == IoOp::Read && io.extent.offset() < at(1400)).then_some(EIO);
+        let block = 1000 + row * 64 + 36;
+        let read = s.submit(Op::Read, at(block), BLOCK as u64, None);
+        let original = s.dispatch().unwrap();
+        s.complete(original);
+        // Below low before anything else is dispatched.
+        for (start, blocks) in [(1925, 75), (1400, 125)] {
+            s.submit(Op::Write, at(start), blocks * BLOCK as u64, Some(&vec![1; blocks as usize * BLOCK]));
+        }
+        assert!(s.replicas().len() < 320);
+        let answers = s.run();
+        let answer = answers.into_iter().find(|(id, _)| *id == read).unwrap().1;
+        assert_eq!(answer.map(|b| u32::from(u16::from_le_bytes([b[0], b[1]]))), Ok(block), "row {row}");
     }
 }
 
@@ -315,19 +354,107 @@ fn the_time_of_a_failure_is_no_access() {
     let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
     let mut s = copied(EngineConfig { drive: Some(drive), ..config() });
     s.takes = Nanos::from_millis(9);
-    (0..20).for_each(|i| assert!(s.read([1100, 1500][i % 2], 1).is_ok()));
+    (0..20).for_each(|i| assert!(s.read([1100, 3000][i % 2], 1).is_ok()));
     let positioning = s.volume.head().mean_positioning_ms();
     let (reads_before, wait) = (s.volume.stats().read_access.count(), s.volume.stats().read_wait);
+    let probe = Probe::default();
+    s.volume.set_policy(Box::new(probe.clone()));
     s.fail = |io| reads(io, 1101).then_some(EIO);
     s.submit(Op::Read, at(1101), BLOCK as u64, None);
     let io = s.dispatch().unwrap();
     s.takes = Nanos::from_millis(7000);
     s.complete(io);
     assert_eq!(s.volume.head().mean_positioning_ms(), positioning);
+    // But the arm was there last.
+    let head = s.volume.head();
+    let positioned = |block| head.positioning_ns(s.now, Op::Read, BlockNo(block).sector(BS), BLOCK as u64);
+    assert_eq!(head.last(), BlockNo(1102).sector(BS));
+    assert!(positioned(900) < positioned(2900));
+    let failed = s.now;
     s.takes = Nanos::from_millis(9);
     assert!(s.run()[0].1.is_ok());
+    assert_eq!(*probe.times.lock().unwrap(), [(failed, Nanos::from_millis(9))]);
     assert!((s.volume.head().mean_positioning_ms() - positioning).abs() < 1.0);
     let stats = s.volume.stats();
     assert_eq!((stats.read_access.count(), stats.read_wait), (reads_before + 1, wait));
     assert!(stats.read_access.total() < Nanos::from_millis(1000), "{:?}", stats.read_access);
+    // Nor, where nothing answers in the end, a read that took no time at all.
+    let all = |s: &mut Session, is_ok| {
+        (0..300).for_each(|i| assert_eq!(s.read([1104, 1500][i % 2], 1).is_ok(), is_ok));
+    };
+    (0..4).for_each(|_| all(&mut s, true));
+    let plain = s.volume.head().plain_read_ms();
+    s.fail = |io| (io.op == IoOp::Read).then_some(EIO);
+    all(&mut s, false);
+    assert!(s.volume.head().plain_read_ms() > plain / 1.1, "{plain}");
+}
+
+/// A disk that slept: what a copy saves was reckoned from seconds.
+#[test]
+fn a_wait_of_seconds_is_not_what_serving_takes() {
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let mut s = copied(EngineConfig { drive: Some(drive), ..config() });
+    let probe = Probe::default();
+    s.volume.set_policy(Box::new(probe.clone()));
+    for (blocks, ms) in [(1, 9), (1, 8000), (64, 8000)] {
+        s.takes = Nanos::from_millis(ms);
+        s.read(1500, blocks).unwrap();
+    }
+    let served: Vec<_> = probe.times.lock().unwrap().iter().map(|t| t.1).collect();
+    assert_eq!(served[0], Nanos::from_millis(9));
+    assert!((20..100).contains(&(served[1].0 / 1_000_000)), "{served:?}");
+    let transfer = s.volume.head().transfer(63 * BLOCK as u64);
+    assert!(served[2].since(served[1]) > Nanos(3 * transfer.0), "more bytes take longer: {served:?}");
+}
+
+/// Nor is it what an access of the engine's own takes: in pauses as long as before there would be no time for any.
+#[test]
+fn a_copy_that_failed_makes_no_pause_too_short() {
+    let mut s = Session::plain(config());
+    s.policy(Scripted::default()).load_bitmap();
+    for _ in 0..64 {
+        s.value(1500);
+        s.now += Nanos::from_millis(200);
+    }
+    let copying_to = |s: &mut Session, target| {
+        s.policy(Scripted { capture: true, target: Some(target), ..Scripted::default() }).value(1100);
+        s.now += Nanos::from_millis(100);
+        s.volume.handle_timeout(s.now);
+        while let Some(io) = s.dispatch() {
+            s.takes = Nanos::from_millis(if is_copy(&io, 1300) { 7000 } else { 1 });
+            s.complete(io);
+        }
+    };
+    s.fail = |io| is_copy(io, 1300).then_some(EIO);
+    copying_to(&mut s, 1300);
+    assert_eq!(touched(&s, 1300), 1);
+    copying_to(&mut s, 1310);
+    assert_eq!(s.replicas(), [(1100, 1310)]);
+}
+
+/// A drive that tries for seconds is no reason to read no copies, nor trails.
+#[test]
+fn a_failure_is_none_of_the_slowest_responses() {
+    let drive = DriveProfile::builtin("wd800-repaired").expect("it is built in");
+    let data: Vec<(u32, u16)> = (1000..1064).chain([1500]).map(|b| (b, b as u16)).collect();
+    let image = image(&data, &[BlockRange::new(1000, 1064)], 1300);
+    let mut s = Session::attach(image, EngineConfig { drive: Some(drive), ..config() });
+    s.policy(Scripted::default());
+    s.takes = Nanos::from_millis(9);
+    (0..640).for_each(|i| assert_eq!(s.value(1000 + i * 17 % 64), (1000 + i * 17 % 64) as u16));
+    s.fail = |io| (io.op == IoOp::Read && io.extent.offset() < at(1064)).then_some(EIO);
+    for block in 1000..1040 {
+        s.submit(Op::Read, at(block), BLOCK as u64, None);
+        s.takes = Nanos::from_millis(7000);
+        let original = s.dispatch().unwrap();
+        s.complete(original);
+        s.takes = Nanos::from_millis(9);
+        assert!(s.run()[0].1.is_ok());
+    }
+    assert_eq!(s.volume.replica_gate().unwrap().closings, 0);
+    s.fail = |_| None;
+    let trail = BlockRange::new(1310, 1318);
+    s.volume.set_policy(Box::new(Probe { trail: Some(trail), ..Probe::default() }));
+    s.value(1500);
+    assert_eq!(s.done.last(), Some(&(IoOp::Read, trail.extent(BS))));
 }

@@ -1,7 +1,7 @@
 //! The control sample in a session: which reads it sends home, what it tells of them, and that by default there is none.
 
 use fs2_block::{BlockRange, Nanos, Op};
-use fs2_engine::EngineConfig;
+use fs2_engine::{EIO, EngineConfig, IoOp};
 
 use crate::session::{self, DATA, Session, config, image};
 
@@ -34,6 +34,20 @@ fn session(control: u16) -> Session {
     s.load_bitmap();
     s.reading_copies();
     s
+}
+
+/// What its copy took, which was read behind it, was told as what the original takes.
+#[test]
+fn a_read_that_failed_in_one_place_is_not_counted() {
+    let mut s = session(16);
+    s.fail = |io| {
+        let original = io.extent.offset() == 1101 * session::BLOCK as u64;
+        (io.op == IoOp::Read && original).then_some(EIO)
+    };
+    read(&mut s, 64 * 8);
+    assert_eq!(s.volume.stats().original_errors, 1, "it was sent home");
+    let home = s.volume.control().home;
+    assert!(home.reads > 7 && (home.mean_ms.unwrap() - 6.0).abs() < 1e-6, "{home:?}");
 }
 
 #[test]

@@ -85,6 +85,16 @@ fn who_comes_meanwhile_goes_first() {
 }
 
 #[test]
+fn a_copy_that_failed_is_in_no_cache() {
+    let mut s = on_a_drive(true, 100);
+    s.value(1100);
+    let before = flushes(&s);
+    s.fail = |io| (io.extent == Extent::new(1300 * BLOCK as u64, 1024)).then_some(EIO);
+    s.idle(1000);
+    assert_eq!((s.replicas().len(), flushes(&s)), (0, before));
+}
+
+#[test]
 fn its_failure_is_a_failed_flush() {
     let mut s = on_a_drive(true, 100);
     s.value(1100);

@@ -761,24 +761,37 @@ mod tests {
     /// One that is written again before it is written home leaves no gap that the others would move into.
     #[test]
     fn updates_go_to_their_own_homes_whatever_becomes_of_one() {
-        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
         let lost = |original: u32| Replica {
             original: BlockNo(original),
             replica: BlockNo(2000 + original),
             hash: 0,
             trust: fs2_table::Trust::Verified,
         };
-        b.written(at(8, 11), &[lost(8), lost(9), lost(10)]);
-        let ground = Ground::default();
-        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(8, 11)]);
-        log.outdate(at(8, 9));
-        b.written(at(8, 9), &[]);
-        b.look(&log);
-        let home = b.home(64, &shape(), &ground).unwrap();
-        assert_eq!(home, at(2009, 2011));
-        let batch = log.take(home.len() as usize).unwrap();
-        assert_eq!(batch.blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), [9, 10]);
-        assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(8, 9)]);
+        // Less than what waits, and more.
+        for written in [at(8, 9), at(0, 9)] {
+            let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+            b.written(at(8, 11), &[lost(8), lost(9), lost(10)]);
+            let ground = Ground::default();
+            assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(8, 11)]);
+            log.outdate(written);
+            b.written(written, &[]);
+            b.look(&log);
+            let home = b.home(64, &shape(), &ground).unwrap();
+            assert_eq!(home, at(2009, 2011));
+            let batch = log.take(home.len() as usize).unwrap();
+            assert_eq!(batch.blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), [9, 10]);
+            assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(8, 9)]);
+        }
+    }
+
+    /// What is copied in the order in which it came has a place for what was written meanwhile (I6).
+    #[test]
+    fn what_is_written_amid_a_lot_keeps_its_turn() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.push([at(400, 403)], 1);
+        assert_eq!(read(&mut b, LONG_REST, &Ground::default(), &mut log), [(400, 403)]);
+        log.outdate(at(401, 402));
+        assert_eq!(written_in(&mut log), [400, 401, 402]);
     }
 
     /// The log was cleared amid a lot: the rest of it is read into another run.

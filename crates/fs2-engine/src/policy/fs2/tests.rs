@@ -586,6 +586,22 @@ fn a_second_copy_that_reads_go_on_from_is_known_to() {
     assert!(policy.copies_go_on.of(second(500)) > 0.5, "{}", policy.copies_go_on.of(second(500)));
 }
 
+/// Others would wait for it.
+#[test]
+fn behind_a_read_in_company_there_is_no_trail() {
+    let ground = Ground { twice: Vec::new(), room: 100 };
+    for others in [Others::Waiting, Others::AtDrive, Others::Nobody] {
+        let mut policy = policy();
+        policy.reading = Reading { turn_ms: 8.0, bytes_a_ms: 64_000.0, bytes_max: 1 << 20 };
+        let alone = others == Others::Nobody;
+        let trails = (0..16).filter(|i| {
+            see(&mut policy, &ground, &[(i * 50, 2, 6)], others, true, &mut Log::new(1 << 20));
+            policy.trail().is_some()
+        });
+        assert_eq!(trails.count() > 0, alone);
+    }
+}
+
 /// What is read again after a rest is written in the next pause if a client comes before all of it was.
 #[test]
 fn a_client_ends_the_lot_that_is_read_for_copies() {

@@ -326,6 +326,8 @@ pub(crate) struct Probe {
     pub(crate) reads_copies: bool,
     /// Which of the blocks read have no replica.
     pub(crate) lacking: Arc<Mutex<Vec<Vec<BlockRange>>>>,
+    /// Since when reads waited, and what serving them took.
+    pub(crate) times: Arc<Mutex<Vec<(Nanos, Nanos)>>>,
     /// Read to nowhere after each read.
     pub(crate) trail: Option<BlockRange>,
 }
@@ -345,6 +347,7 @@ impl Policy for Probe {
     }
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, _: &mut Log) {
         self.captured.lock().unwrap().push(!seen.hashes.is_empty());
+        self.times.lock().unwrap().push((seen.arrived, seen.served));
         let mut lacking = Vec::new();
         space.lacking(seen.touched, &mut |part| lacking.push(part));
         self.lacking.lock().unwrap().push(lacking);
