@@ -678,6 +678,40 @@ pub(crate) mod tests {
         assert!(e.contains("that is the volume itself"), "{e}");
     }
 
+    /// Who waited for a daemon that ended in order was served as after one that had died.
+    #[test]
+    fn what_is_to_be_done_with_a_volume_is_said_once_it_is_claimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, trace) = (dir.path().join("image"), dir.path().join("trace"));
+        std::fs::write(&image, [0; 64 << 10]).unwrap();
+        let mut given = settings("--passive");
+        let claimed = |settings: &mut Settings| {
+            let again = claim(&image, Direct::Off, Duration::ZERO, &Stop::default());
+            assert!(matches!(again, Err(OpenError::Busy { .. })) && !trace.exists());
+            settings.trace = Some(trace.clone());
+            Ok(())
+        };
+        let served = open_as(&image, &mut given, None, true, &Stop::default(), claimed).unwrap();
+        assert!(trace.exists(), "as a trace that was asked for at first");
+        // Not its end: that would leave a record of the file behind.
+        let _ = served.leave(fs2_block::ConnectionId(1));
+        drop(served);
+        let refuses = |_: &mut Settings| Err(DaemonError::Setting("it is another's".into()));
+        let refused = open_as(&image, &mut settings("--passive"), None, true, &Stop::default(), refuses);
+        assert_eq!(refused.err().expect("a refusal").to_string(), "it is another's");
+    }
+
+    /// All that the host had in its cache was written with the device let go.
+    #[test]
+    fn what_is_flushed_before_an_upgrade_is_flushed_as_by_a_client() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(64 << 10).unwrap();
+        let served = open(image.path(), &settings("--passive")).unwrap();
+        served.flush().unwrap();
+        assert_eq!(served.server.with_volume(|v| v.stats().flushes), 1);
+        let _ = served.leave(fs2_block::ConnectionId(1));
+    }
+
     /// The first look came two seconds after the start, and copies before it.
     #[test]
     fn a_host_short_of_space_is_known_before_the_first_request() {

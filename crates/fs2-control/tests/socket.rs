@@ -144,6 +144,24 @@ fn a_daemon_of_another_version_is_asked_for_nothing_but_an_upgrade() {
     }
 }
 
+/// What comes behind an answer that cannot be read answers nothing.
+#[test]
+fn an_upgrade_is_not_asked_for_again_behind_an_answer_that_cannot_be_read() {
+    let (_dir, path) = place();
+    let listening = UnixListener::bind(&path).unwrap();
+    let daemon = std::thread::spawn(move || {
+        let (mut stream, _) = listening.accept().unwrap();
+        let answers = [b"\x05\0\0\0FS2U\x02", b"\x05\0\0\0FS2U\0"].map(|answer| &answer[..]).concat();
+        stream.write_all(&[hello(PROTOCOL_VERSION), answers].concat()).unwrap();
+        rest(stream)
+    });
+    let mut client = Client::connect_to_any(&path).unwrap();
+    assert!(matches!(client.upgrade(Path::new("/next")), Err(ControlError::Wire { .. })));
+    assert!(matches!(client.upgrade(Path::new("/next")), Err(ControlError::Closed { .. })));
+    drop(client);
+    daemon.join().unwrap();
+}
+
 #[test]
 fn a_path_of_the_tool_is_made_absolute() {
     let (_dir, path) = place();

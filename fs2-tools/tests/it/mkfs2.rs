@@ -110,6 +110,7 @@ fn a_table_elsewhere_leaves_the_volume_alone() {
     assert_eq!(again.code, 1);
     assert!(again.err.contains("holds a replica table already"), "{again:?}");
     assert!(again.err.contains("mkfs2 --undo --table t v"), "{again:?}");
+    assert!(again.err.contains("if mkfs2 was interrupted: chkfs2 -f -p --table t v;"), "{again:?}");
     let undone = ok(dir, MKFS2, &["--undo", "--table", "t", "--json", "v"]).json();
     assert!(undone["scrubbed_blocks"].as_u64().unwrap() > 0);
     assert!(!table.exists());

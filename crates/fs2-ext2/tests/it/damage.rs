@@ -4,12 +4,13 @@
 use fs2_block::{BlockNo, BlockRange, ReadAt, WriteAt};
 use fs2_ext2::convert::{create, undo};
 use fs2_ext2::{
-    BlockMap, FreeMap, Inode, Layout, Problem, SUPERBLOCK_BYTES, Superblock, TableFile, free_runs, lookup,
-    read_dir,
+    BlockMap, FreeMap, Inode, Layout, Problem, SUPERBLOCK_BYTES, Superblock, TableFile, clear_clean_flag,
+    free_runs, lookup, read_dir,
 };
 use std::io;
 use std::rc::Rc;
 
+use crate::common::crash::{Event, Recorder};
 use crate::common::{self, FileDev, Rng, large_content, mke2fs, need_e2fsprogs};
 
 /// A volume shared by all cases of a test, with a few bytes of its own, that counts what is read.
@@ -337,5 +338,29 @@ fn errors_name_their_place() {
         assert_eq!(problem.to_string(), expected);
         let source = std::error::Error::source(&problem).unwrap().to_string();
         assert!(source == "unreadable sector" || source == "no power");
+    }
+}
+
+/// A check that nobody finished is for the next one to see, so the flag goes durably, and nothing else does.
+#[test]
+fn the_clean_flag_alone_goes_durably_where_it_is_on() {
+    const STATE: usize = 1024 + 58;
+    let with = |magic: [u8; 2], state: u8| {
+        let mut image = vec![0x5a; 4096];
+        image[1024 + 56..1024 + 58].copy_from_slice(&magic);
+        image[STATE..STATE + 2].copy_from_slice(&[state, 0]);
+        image
+    };
+    let magic = [0x53, 0xef];
+    for (state, left) in [(1, 0), (3, 2)] {
+        let mut dev = Recorder::new(with(magic, state));
+        clear_clean_flag(&mut dev).unwrap();
+        assert!(matches!(&dev.events[..], [Event::Write(..), Event::Flush]), "{:?}", dev.events);
+        assert!(dev.image == with(magic, left), "{state}");
+    }
+    for image in [with(magic, 0), with(magic, 2), with([0x53, 0], 1)] {
+        let mut dev = Recorder::new(image);
+        clear_clean_flag(&mut dev).unwrap();
+        assert!(dev.events.is_empty(), "{:?}", dev.events);
     }
 }

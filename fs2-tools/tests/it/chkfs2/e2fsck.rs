@@ -93,7 +93,8 @@ fn no_mark_stands_while_e2fsck_may_mend_what_leads_to_it() {
         assert_eq!(active(&path), (replicas.len(), 0), "{what}");
         // Looking only, nothing is written.
         std::fs::write(&path, &damaged).unwrap();
-        run(dir, CHKFS2, &["-n", "v"]);
+        let said = run(dir, CHKFS2, &["-n", "v"]);
+        assert_eq!(said.code, 4, "{what}: {said:?}");
         assert!(std::fs::read(&path).unwrap() == damaged, "{what}");
     }
 }
