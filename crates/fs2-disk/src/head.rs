@@ -352,7 +352,8 @@ impl Head {
         let start = dispatched_at.max(self.belief.free_at());
         let failed_at = failed_at.max(start);
         self.belief.wait_for(start, op, sector, sectors);
-        let ahead = self.belief.ahead(failed_at);
+        // While it tries, it reads nothing ahead elsewhere.
+        let ahead = self.belief.ahead(start);
         self.belief.cache.stop(ahead);
         self.belief.free_at = failed_at;
         self.belief.head = crate::disk::span(sector, sectors).0;

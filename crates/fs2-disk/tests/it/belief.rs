@@ -109,8 +109,9 @@ fn a_failure_ends_reading_ahead() {
     let later = read + Nanos(1000 * MS);
     let hits = |head: &Head| head.predict(later, Op::Read, Sector(at + 72), 8).cache_hit;
     assert!(hits(&head));
-    head.failed(Op::Read, Sector(120_000_000), 8, read, read + Nanos(MS / 20));
+    head.failed(Op::Read, Sector(120_000_000), 8, read, read + Nanos(7000 * MS));
     assert!(!hits(&head));
+    assert!(!head.predict(later, Op::Read, Sector(at + 8), 8).cache_hit);
 }
 
 /// A disk that slept says as little of its seeks.
