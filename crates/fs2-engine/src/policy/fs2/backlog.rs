@@ -190,7 +190,9 @@ impl Backlog {
             .range(taken.start()..taken.end())
             .map(|(&home, &original)| (home, original))
             .collect();
-        evicted.iter().for_each(|(home, _)| drop(self.updates.remove(home)));
+        for (home, _) in &evicted {
+            self.updates.remove(home);
+        }
         let lot = &mut self.lot;
         self.homes.retain(|&original, &mut home| {
             let stays = !taken.contains(BlockNo(home));
