@@ -35,6 +35,13 @@ impl Geometry {
         first + pages_for(max_replicas) * PAGE
     }
 
+    /// The areas of the same file where its first entry page is the file's `first`th page, counted from 0; `None` where no volume has them so.
+    pub fn beginning_at(self, first: u64) -> Option<Geometry> {
+        let sums = first.checked_sub(2).filter(|sums| *sums > 0 && sums.is_multiple_of(2))? / 2;
+        let groups = u32::try_from(sums.checked_mul(PAGE / 4)?).ok()?;
+        Some(Geometry { groups, ..self })
+    }
+
     /// Byte offset of header slot 0 or 1.
     ///
     /// # Panics
@@ -110,6 +117,17 @@ mod tests {
             prop_assert!(g.checksums_offset(1) + u64::from(groups) * 4 <= g.first_page_offset());
             let smaller = Geometry { table_bytes: bytes - 1, ..g };
             prop_assert_eq!(smaller.pages(), g.pages() - 1);
+        }
+
+        #[test]
+        fn where_the_pages_begin_tells_the_areas(groups in 1u32..=1 << 19, bytes: u64, first: u64) {
+            let g = Geometry::new(bytes, groups, BlockSize::B4096);
+            let found = g.beginning_at(g.first_page_offset() / PAGE).expect("there are such volumes");
+            prop_assert_eq!((found.first_page_offset(), found.pages()), (g.first_page_offset(), g.pages()));
+            for first in [first, first % 10_000] {
+                let there = g.beginning_at(first).map(|g| g.first_page_offset());
+                prop_assert_eq!(there, (first > 2 && first % 2 == 0 && first / 2 <= 1 << 22).then(|| first * PAGE));
+            }
         }
 
         #[test]

@@ -47,7 +47,7 @@ pub use header::{
     BitmapChecksums, ChecksumsDamage, Damage, FORMAT_VERSION, Header, HeaderReport, Mark, MarkRefused,
     Recovered, Token, TokenDiffers,
 };
-pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage};
+pub use page::{PAGE_BYTES, PAGE_ENTRIES, PageDamage, page_number};
 pub use recovery::{Limits, Recovery, Report};
 pub use table::{EncodedPage, InsertRefused, PageInMemory, PageVersion, ReplicaTable, RunCopy, Stretch};
 pub use vacated::Vacated;

@@ -115,6 +115,15 @@ pub(crate) fn encode(
     page
 }
 
+/// Which page of the table of this volume id these 4096 bytes are, wherever they lie; `None` where they are none, or have no entries.
+pub fn page_number(bytes: &[u8], volume_id: u64) -> Option<u32> {
+    match RawPage::parse(bytes, 0, volume_id) {
+        Ok(page) => page.map(|p| p.header.number),
+        Err(PageDamage::Misplaced(number)) => Some(number),
+        Err(_) => None,
+    }
+}
+
 /// A page whose checksum, identity and order hold. Addresses are not looked at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawPage<'a> {

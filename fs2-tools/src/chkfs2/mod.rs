@@ -544,7 +544,7 @@ impl<'a> Session<'a> {
                 "pages": report.table.pages,
                 "pages_damaged": report.table.pages_damaged,
                 "entries_found": report.table.entries,
-                "entries_dropped": report.table.dropped() + report.stale(),
+                "entries_dropped": report.table.dropped() + report.stale() + report.no_room,
                 "unread": report.unread,
                 "replicas_verified": report.verified,
                 "replicas_unverified": report.unverified,

@@ -337,6 +337,53 @@ fn a_moved_table_is_found() {
     assert_eq!(active(&path), (replicas.len(), 0));
 }
 
+/// Before the table's pages lie two of checksums for each 1,024 groups: where there were more or fewer groups than before, none was found, every
+/// copy was forgotten, and what undo left of them stayed.
+#[test]
+fn copies_outlive_more_groups_than_the_table_was_made_for() {
+    for table in [None, Some("t")] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let with = |options: &[&'static str]| -> Vec<&'static str> {
+            let apart = table.map_or(Vec::new(), |t| vec!["--table", t]);
+            [options, &apart, &["v"]].concat()
+        };
+        let path = image(dir, "v", "-b 1024 -g 256 -N 9000 -O ^resize_inode", "250M");
+        let made = ok(dir, MKFS2, &with(&["--space", "0.4%", "--json"])).json();
+        if let Some(table) = table {
+            // What lies behind is not the table's.
+            std::fs::File::options().write(true).open(dir.join(table)).unwrap().set_len(1 << 20).unwrap();
+        }
+        let files = data_blocks(&path);
+        let apart = table.map(|t| dir.join(t));
+        let mut session = Session::start(&path, apart.as_deref());
+        let mut left = session.copy(&files).len();
+        assert!(left > 200 && session.end().marked, "{left} copies");
+        for to in ["270M", "240M"] {
+            ok(dir, "e2fsck", &["-f", "-p", "v"]);
+            ok(dir, "resize2fs", &["v", to]);
+            let said = run(dir, CHKFS2, &with(&["-n"]));
+            assert!(said.code == 4 && said.out.contains("its pages move"), "{said:?}");
+            // Blocks that resize2fs moved away from more descriptors are not where their copies' originals were.
+            let said = run(dir, CHKFS2, &with(&["-f", "-p", "--json"]));
+            let kept = said.json()["replicas_verified"].as_u64().unwrap() as usize;
+            assert!(said.code == 1 && kept <= left && kept > left / 10 * 9, "{kept} of {left}: {said:?}");
+            let session = Session::start(&path, apart.as_deref());
+            assert!(session.is_active(), "{:?}", session.volume.standing());
+            assert_eq!((session.report.verified, session.report.unverified), (kept, 0));
+            assert!(session.end().marked);
+            left = kept;
+        }
+        // Grown once more, and undone without a check between.
+        ok(dir, "e2fsck", &["-f", "-p", "v"]);
+        ok(dir, "resize2fs", &["v", "270M"]);
+        let said = ok(dir, MKFS2, &with(&["--undo", "--json"])).json();
+        assert_eq!(said["scrubbed_blocks"].as_u64(), Some(left as u64), "{said}");
+        assert_eq!(said["table_bytes"], made["table_bytes"]);
+        e2fsck_clean(dir, "v");
+    }
+}
+
 #[test]
 fn the_daemons_record_is_heeded_and_forgotten() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, ReadAt};
 use fs2_ext2::{Layout, Liveness, Problem};
-use fs2_table::{BitmapChecksums, ReplicaTable, Report, Trust, content_hash};
+use fs2_table::{BitmapChecksums, ReplicaTable, Report, TokenDiffers, Trust, content_hash};
 
 use super::create::empty_table_over;
 use super::mark::{MarkFound, Unmarked, mark_found, marked_sums};
@@ -55,6 +55,8 @@ pub struct CheckReport {
     pub unusable: Option<String>,
     /// And nothing says that what is on inode 5 was a table: it may be another's file, which writing one overwrites.
     pub foreign: bool,
+    /// The table was written when the volume had so many groups fewer, or more, that its pages have to move.
+    pub redivided: bool,
     /// The table's pages.
     pub table: Report,
     /// Dropped: the replica's block is in use.
@@ -65,6 +67,8 @@ pub struct CheckReport {
     pub originals_differ: u64,
     /// Dropped: the replica holds something else, or cannot be read.
     pub replicas_differ: u64,
+    /// Dropped: the table has fewer pages than before.
+    pub no_room: u64,
     /// Kept unverified: the original could not be read.
     pub unread: u64,
     /// Entries in the end that may be used at once.
@@ -92,11 +96,13 @@ impl CheckReport {
             header_damage: None,
             unusable: None,
             foreign: false,
+            redivided: false,
             table: Report::default(),
             replica_in_use: 0,
             original_free: 0,
             originals_differ: 0,
             replicas_differ: 0,
+            no_room: 0,
             unread: 0,
             verified: 0,
             unverified: 0,
@@ -134,6 +140,9 @@ impl fmt::Display for CheckReport {
         if self.mark != MarkFound::Valid && self.unusable.is_none() {
             writeln!(f, "{}", self.mark)?;
         }
+        if self.redivided {
+            writeln!(f, "the volume has other block groups than the table was written for: its pages move")?;
+        }
         if !self.table.is_clean() {
             writeln!(f, "table: {}", self.table)?;
         }
@@ -142,6 +151,7 @@ impl fmt::Display for CheckReport {
             (self.original_free, "dropped: the original's block is free"),
             (self.originals_differ, "dropped: the original has changed"),
             (self.replicas_differ, "dropped: the replica is no copy"),
+            (self.no_room, "dropped: there is no room"),
             (self.unread, "kept unverified: the original cannot be read"),
         ] {
             match n {
@@ -182,6 +192,14 @@ pub fn check(
     if options.checked {
         // The mark needs them, when every entry is hashed.
         backups::hashes(&layout, &mut *devices.volume).map_err(Problem::from)?;
+    }
+    let before = match &found.header {
+        Some(header) => place.divided_for(devices, header)?,
+        None => None,
+    };
+    if let Some(before) = before {
+        let stands = Stands::of(&found, &before)?;
+        return redivide(devices, &before, stands, place, layout, options, confirm, progress);
     }
     let stands = match Stands::of(&found, &place) {
         Ok(stands) => stands,
@@ -299,6 +317,64 @@ fn remake(
         let mut stands = empty_table_over(place, devices, options.new_volume_id, progress)?;
         stands.write_mark(place, devices, layout, &sums)?;
         report.written = true;
+        report.marked = true;
+    }
+    Ok(report)
+}
+
+/// The volume has other groups than when its table was written, so that the pages belong elsewhere: they move, with every entry whose two
+/// blocks hold the same still. Nothing else vouches for them, and no mark stands until all have moved.
+#[expect(clippy::too_many_arguments, reason = "what a check has by then")]
+fn redivide(
+    devices: &mut Devices<'_>,
+    before: &Place,
+    stands: Stands,
+    place: Place,
+    layout: Layout,
+    options: &CheckOptions<'_>,
+    confirm: &mut dyn FnMut(&CheckReport) -> bool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<CheckReport, OfflineError> {
+    let mut report = CheckReport::new(MarkFound::Token(TokenDiffers::Superblock));
+    report.redivided = true;
+    report.to_write = true;
+    let live = Liveness::new(Arc::new(layout.clone()), &before.blocks);
+    let (mut all, pages) = load(devices, before, &stands, &live, false)?;
+    report.table = pages;
+    if !options.checked {
+        report.needs_full_check = true;
+        report.unverified = all.len();
+        return Ok(report);
+    }
+    let mut of_no_file = Vec::new();
+    let sums = against_bitmaps(devices, &layout, &mut all, &mut report, &mut of_no_file, progress)?;
+    report.original_free = of_no_file.into_iter().filter(|&r| all.remove(r).is_some()).count() as u64;
+    if !options.quick && !options.scrub {
+        verify(devices, &layout, stands.header.volume_id, &mut all, &mut report, progress)?;
+    }
+    // Of a larger place apart it has what it had.
+    let place = match devices.table.is_some() {
+        true => place.ending_with(before.geometry.page_offset(stands.header.pages)),
+        false => place,
+    };
+    if place.geometry.pages() == 0 {
+        return Err(OfflineError::Damaged("its place is too small for a volume with so many groups".into()));
+    }
+    let mut table = ReplicaTable::new(place.geometry.max_entries(), u8::MAX);
+    for entry in all.iter() {
+        let worth = all.age_and_value(entry.replica).map_or(0, |(_, worth)| worth);
+        // There may be room for some thousand fewer.
+        report.no_room += u64::from(table.insert_worth(entry, worth).is_err());
+    }
+    report.unverified = table.unverified_count();
+    report.verified = table.len() - report.unverified;
+    if confirm(&report) {
+        // Its hashes are by this id.
+        let stands = empty_table_over(&place, devices, stands.header.volume_id, progress)?;
+        let mut fix = Fix { stands, place, table, layout };
+        fix.write(devices, &sums, options.scrub, &mut report, progress)?;
+        report.unverified = fix.table.unverified_count();
+        report.verified = fix.table.len() - report.unverified;
         report.marked = true;
     }
     Ok(report)

@@ -2,7 +2,9 @@
 
 use fs2_block::{BlockNo, BlockRange, Extent, ReadAt};
 use fs2_ext2::{FreeMap, Layout, Problem, TableFile};
-use fs2_table::{BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token, begins_as_ours};
+use fs2_table::{
+    BitmapChecksums, Geometry, Header, Mark, PAGE_BYTES, Recovered, Token, begins_as_ours, page_number,
+};
 
 use super::undo::other_volume;
 use super::{Devices, OfflineError, Phase, Progress};
@@ -11,6 +13,9 @@ use crate::volume::UNREAD_JUMP;
 
 /// The largest single read or write, in bytes.
 pub(super) const IO_BYTES: usize = 1 << 20;
+
+/// Pages of bitmap checksums at most: of the groups of 8 MiB that 2^32 blocks of 1 KiB have, twice.
+const SUMS_PAGES_MAX: u64 = 2 * (1 << 32 >> 13) / 1024;
 
 /// The table's place: inode 5's blocks, or all of a device.
 #[derive(Clone, Debug)]
@@ -43,6 +48,42 @@ impl Place {
     pub(super) fn of_pages(mut self, pages: u32) -> Place {
         self.geometry.table_bytes = self.geometry.page_offset(pages);
         self
+    }
+
+    /// The same for a table of so many bytes at its beginning.
+    pub(super) fn ending_with(mut self, bytes: u64) -> Place {
+        self.geometry.table_bytes = bytes;
+        self
+    }
+
+    /// The place as it was divided when this header's pages were written, if otherwise: the volume had fewer block groups then, or more. Each
+    /// 1,024 of them have two pages of checksums before the table's.
+    pub(super) fn divided_for(
+        &self,
+        devices: &mut Devices<'_>,
+        header: &Header,
+    ) -> Result<Option<Place>, OfflineError> {
+        let page = PAGE_BYTES as u64;
+        if header.pages == self.geometry.pages() || header.block_size != self.geometry.block_size {
+            return Ok(None);
+        }
+        // Behind the most checksums that there can be.
+        let end = (self.geometry.table_bytes / page).min(2 + SUMS_PAGES_MAX + u64::from(header.pages));
+        let mut at = 2;
+        while at < end {
+            let n = (end - at).min((IO_BYTES / PAGE_BYTES) as u64);
+            let bytes = self.read(devices.home(), at * page, (n * page) as usize)?;
+            let mut pages = (at..).zip(bytes.chunks_exact(PAGE_BYTES));
+            let found = pages.find_map(|(at, bytes)| Some((at, page_number(bytes, header.volume_id)?)));
+            if let Some((at, number)) = found {
+                let geometry = at.checked_sub(u64::from(number)).and_then(|f| self.geometry.beginning_at(f));
+                let other = geometry.filter(|g| g.first_page_offset() != self.geometry.first_page_offset());
+                let fits = other.filter(|g| g.pages() >= header.pages);
+                return Ok(fits.map(|geometry| Place { geometry, ..self.clone() }));
+            }
+            at += n;
+        }
+        Ok(None)
     }
 
     /// Where the table is that belongs to the volume.

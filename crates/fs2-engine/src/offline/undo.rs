@@ -61,6 +61,11 @@ pub fn undo(
         found => found?,
     };
     refuse_other_volume(devices, &found, &layout)?;
+    let before = match &found.header {
+        Some(header) => place.divided_for(devices, header)?,
+        None => None,
+    };
+    let place = before.unwrap_or(place);
     let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
     let size = layout.block_size();
     let stands = match Stands::of(&found, &place) {
