@@ -526,6 +526,11 @@ mod tests {
         BlockRange::new(start, end)
     }
 
+    fn copy(original: u32, replica: u32) -> Replica {
+        let (original, replica) = (BlockNo(original), BlockNo(replica));
+        Replica { original, replica, hash: 0, trust: fs2_table::Trust::Verified }
+    }
+
     #[test]
     fn late_blocks_are_read_by_address_and_written_as_they_were_visited() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
@@ -546,13 +551,7 @@ mod tests {
         // 502 has another copy.
         let ground = Ground { copied: vec![502], taken: Vec::new(), least: 0 };
         let lay = [700, 502, 400, 401];
-        let copies: Vec<_> = (0..)
-            .zip(lay)
-            .map(|(i, original)| {
-                let (original, replica) = (BlockNo(original), BlockNo(3000 + i));
-                Replica { original, replica, hash: 0, trust: fs2_table::Trust::Verified }
-            })
-            .collect();
+        let copies: Vec<_> = (0..).zip(lay).map(|(i, original)| copy(original, 3000 + i)).collect();
         b.displaced(at(3000, 3004), &copies, Some(3), &mut log);
         assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (700, 701)]);
         assert_eq!(written_in(&mut log), [700, 400, 401]);
@@ -563,12 +562,6 @@ mod tests {
     #[test]
     fn what_was_void_when_its_place_was_taken_is_written_among_its_neighbours() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-        let copy = |original: u32, replica: u32| Replica {
-            original: BlockNo(original),
-            replica: BlockNo(replica),
-            hash: 0,
-            trust: fs2_table::Trust::Verified,
-        };
         let lay: Vec<_> = (0..4).map(|i| copy(400 + i, 3000 + i)).collect();
         b.written(at(400, 401), &lay[..1]);
         b.written(at(402, 403), &lay[2..3]);
@@ -588,12 +581,6 @@ mod tests {
     #[test]
     fn updates_on_their_way_to_a_place_that_is_taken_turn_round() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-        let copy = |original: u32, replica: u32| Replica {
-            original: BlockNo(original),
-            replica: BlockNo(replica),
-            hash: 0,
-            trust: fs2_table::Trust::Verified,
-        };
         let lay = [copy(400, 3000), copy(401, 3001), copy(500, 3002), copy(600, 3003)];
         lay.iter().for_each(|r| b.written(BlockRange::one(r.original), &[*r]));
         let ground = Ground::default();
@@ -703,10 +690,8 @@ mod tests {
         b.push([at(500, 501), at(400, 401)], 1);
         let Fetch::Read(first) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
         b.fetched(first, Brought::Bytes(&[0; BLOCK as usize]), &[0], BLOCK, &mut log);
-        let original = BlockNo(10);
-        let lost = Replica { original, replica: BlockNo(2000), hash: 0, trust: fs2_table::Trust::Verified };
-        b.written(at(10, 11), &[lost]);
-        b.written(at(90, 91), &[Replica { original: BlockNo(90), replica: BlockNo(3000), ..lost }]);
+        b.written(at(10, 11), &[copy(10, 2000)]);
+        b.written(at(90, 91), &[copy(90, 3000)]);
         assert_eq!(b.fetch_at(Nanos(7), false), Some(LONG_REST + Nanos(7)), "the lot comes first");
         b.interrupted(&mut log);
         assert_eq!(b.fetch_at(Nanos(7), false), Some(Nanos(7)));
@@ -735,14 +720,8 @@ mod tests {
     #[test]
     fn an_update_goes_home_unless_its_place_is_taken() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-        let lost = |original: u32, replica: u32| Replica {
-            original: BlockNo(original),
-            replica: BlockNo(replica),
-            hash: 0,
-            trust: fs2_table::Trust::Verified,
-        };
-        b.written(at(10, 12), &[lost(10, 2001), lost(11, 2000)]);
-        b.written(at(50, 51), &[lost(50, 3000)]);
+        b.written(at(10, 12), &[copy(10, 2001), copy(11, 2000)]);
+        b.written(at(50, 51), &[copy(50, 3000)]);
         assert_eq!(b.fetch_at(Nanos(7), false), Some(Nanos(7)), "in any pause");
         let ground = Ground { copied: Vec::new(), taken: vec![3000], least: 0 };
         assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 12), (50, 51)]);
@@ -753,7 +732,7 @@ mod tests {
         assert_eq!(b.home(64, &shape(), &ground), None, "taken");
         assert_eq!(written_in(&mut log), [50]);
         // Written again while it waited in the log: read again.
-        b.written(at(10, 12), &[lost(10, 2001)]);
+        b.written(at(10, 12), &[copy(10, 2001)]);
         read(&mut b, Nanos(0), &ground, &mut log);
         log.kill(at(10, 11));
         b.written(at(10, 11), &[]);
@@ -763,12 +742,7 @@ mod tests {
     /// One that is written again before it is written home leaves no gap that the others would move into.
     #[test]
     fn updates_go_to_their_own_homes_whatever_becomes_of_one() {
-        let lost = |original: u32| Replica {
-            original: BlockNo(original),
-            replica: BlockNo(2000 + original),
-            hash: 0,
-            trust: fs2_table::Trust::Verified,
-        };
+        let lost = |original: u32| copy(original, 2000 + original);
         // Less than what waits, and more.
         for written in [at(8, 9), at(0, 9)] {
             let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
