@@ -15,7 +15,7 @@ use fs2_block::{BlockNo, BlockRange, ReadAt};
 use fs2_ext2::{Layout, Liveness, Problem};
 use fs2_table::{BitmapChecksums, ReplicaTable, Report, TokenDiffers, Trust, content_hash};
 
-use super::create::empty_table_over;
+use super::create::{empty_table_over, zero_pages};
 use super::mark::{MarkFound, Unmarked, mark_found, marked_sums};
 use super::place::{Holds, IO_BYTES, Place, Stands, not_ours, read_bitmaps, runs};
 use super::undo::{load, refuse_other_volume, zero_blocks};
@@ -193,10 +193,7 @@ pub fn check(
         // The mark needs them, when every entry is hashed.
         backups::hashes(&layout, &mut *devices.volume).map_err(Problem::from)?;
     }
-    let before = match &found.header {
-        Some(header) => place.divided_for(devices, header)?,
-        None => None,
-    };
+    let before = found.header.as_ref().and_then(|header| place.divided_for(devices, header));
     if let Some(before) = before {
         let stands = Stands::of(&found, &before)?;
         return redivide(devices, &before, stands, place, layout, options, confirm, progress);
@@ -369,8 +366,12 @@ fn redivide(
     report.unverified = table.unverified_count();
     report.verified = table.len() - report.unverified;
     if confirm(&report) {
-        // Its hashes are by this id.
-        let stands = empty_table_over(&place, devices, stands.header.volume_id, progress)?;
+        // A header stands at every step. By this one, which has no mark, no page is where it says that it belongs.
+        let mut stands = stands;
+        stands.header.pages = place.geometry.pages();
+        stands.erase_mark(&place, devices)?;
+        zero_pages(&place, devices, progress)?;
+        devices.flush()?;
         let mut fix = Fix { stands, place, table, layout };
         fix.write(devices, &sums, options.scrub, &mut report, progress)?;
         report.unverified = fix.table.unverified_count();

@@ -58,32 +58,29 @@ impl Place {
 
     /// The place as it was divided when this header's pages were written, if otherwise: the volume had fewer block groups then, or more. Each
     /// 1,024 of them have two pages of checksums before the table's.
-    pub(super) fn divided_for(
-        &self,
-        devices: &mut Devices<'_>,
-        header: &Header,
-    ) -> Result<Option<Place>, OfflineError> {
+    pub(super) fn divided_for(&self, devices: &mut Devices<'_>, header: &Header) -> Option<Place> {
         let page = PAGE_BYTES as u64;
         if header.pages == self.geometry.pages() || header.block_size != self.geometry.block_size {
-            return Ok(None);
+            return None;
         }
         // Behind the most checksums that there can be.
         let end = (self.geometry.table_bytes / page).min(2 + SUMS_PAGES_MAX + u64::from(header.pages));
         let mut at = 2;
         while at < end {
             let n = (end - at).min((IO_BYTES / PAGE_BYTES) as u64);
-            let bytes = self.read(devices.home(), at * page, (n * page) as usize)?;
+            // What cannot be read tells nothing here.
+            let bytes = self.read(devices.home(), at * page, (n * page) as usize).unwrap_or_default();
             let mut pages = (at..).zip(bytes.chunks_exact(PAGE_BYTES));
             let found = pages.find_map(|(at, bytes)| Some((at, page_number(bytes, header.volume_id)?)));
             if let Some((at, number)) = found {
                 let geometry = at.checked_sub(u64::from(number)).and_then(|f| self.geometry.beginning_at(f));
                 let other = geometry.filter(|g| g.first_page_offset() != self.geometry.first_page_offset());
                 let fits = other.filter(|g| g.pages() >= header.pages);
-                return Ok(fits.map(|geometry| Place { geometry, ..self.clone() }));
+                return fits.map(|geometry| Place { geometry, ..self.clone() });
             }
             at += n;
         }
-        Ok(None)
+        None
     }
 
     /// Where the table is that belongs to the volume.

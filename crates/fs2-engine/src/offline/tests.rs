@@ -325,6 +325,106 @@ fn a_larger_place_is_used_as_far_as_space_asks() {
     assert!(place.0.iter().all(|&b| b == 0));
 }
 
+/// A table with two copies whose volume had 1,025 block groups or more when it was written, or is to have that many pages before it.
+fn divided_for_more_groups() -> (Vec<u8>, Vec<u8>, Vec<(u32, u32)>) {
+    let mut image = image();
+    let mut table = vec![0; table_bytes(&mut image, options().space).unwrap() as usize];
+    create(&mut Devices::new(&mut image, Some(&mut table)), &options(), &mut |_| {}).unwrap();
+    let devices = &mut Devices::new(&mut image, Some(&mut table));
+    let blocks = [BlockRange::at(BlockNo(data(0)), 2)];
+    let asked = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
+    let replica = replicate(devices, &asked, &mut |_| {}).unwrap().places[0].start();
+    // Two slots, and one page of checksums for each where now two are.
+    table.splice(4 * 4096..4 * 4096, [0; 2 * 4096]);
+    (image, table, vec![(data(0), replica), (data(0) + 1, replica + 1)])
+}
+
+fn entries(image: &mut Vec<u8>, table: &mut Vec<u8>) -> Vec<(u32, u32)> {
+    let volume = attach_apart(image, table);
+    volume.table().iter().map(|r| (r.original.0, r.replica.0)).collect()
+}
+
+#[test]
+fn pages_move_where_the_volume_has_other_groups() {
+    let (mut image, mut table, copies) = divided_for_more_groups();
+    let (before, pages) = (table.clone(), table.len() / 4096 - 6);
+    let devices = &mut Devices::new(&mut image, Some(&mut table));
+    let asked = check(devices, &CheckOptions { checked: false, ..FULL }, &mut |_| true, &mut |_| {}).unwrap();
+    assert!(asked.redivided && asked.needs_full_check, "{asked:?}");
+    let refused = check(devices, &FULL, &mut |_| false, &mut |_| {}).unwrap();
+    assert_eq!((refused.redivided, refused.verified, refused.marked), (true, 2, false));
+    assert!(table == before, "nothing was written");
+    let devices = &mut Devices::new(&mut image, Some(&mut table));
+    let report = check(devices, &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.verified, report.written, report.marked), (2, true, true));
+    // The place has what it had.
+    let report = check(devices, &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.mark.clone(), report.to_write), (MarkFound::Valid, false));
+    assert_eq!(report.table.pages as usize, pages + 2);
+    assert_eq!(entries(&mut image, &mut table), copies);
+    // Undo finds them where they are.
+    let (mut image, mut table, copies) = divided_for_more_groups();
+    let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO_CHECKED, &mut |_| {}).unwrap();
+    assert_eq!((undone.scrubbed, undone.damaged), (2, None));
+    assert_eq!(block(&image, copies[0].1), [0; BLOCK]);
+    // A page that cannot be read costs its own entries, and not the check.
+    let (mut image, table, _) = divided_for_more_groups();
+    let mut table = bad_sectors::Bad::of(&table, &[6 * 4096 / BLOCK as u32], true);
+    let checked = check(&mut Devices::new(&mut image, Some(&mut table)), &FULL, &mut |_| true, &mut |_| {});
+    assert_eq!(checked.map(|report| report.verified).unwrap(), 0);
+}
+
+/// Whatever is written before power goes, what is found is a table, and what it names is a copy.
+#[test]
+fn power_may_go_while_pages_move() {
+    struct Cut {
+        table: Vec<u8>,
+        writes: usize,
+    }
+    impl ReadAt for Cut {
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            self.table.read_at(offset, buf)
+        }
+        fn size_bytes(&mut self) -> std::io::Result<u64> {
+            self.table.size_bytes()
+        }
+    }
+    impl WriteAt for Cut {
+        fn write_at(&mut self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+            self.writes = self.writes.checked_sub(1).ok_or(std::io::Error::from_raw_os_error(crate::EIO))?;
+            self.table.write_at(offset, buf)
+        }
+        fn write_zeroes(&mut self, offset: u64, len: u64) -> std::io::Result<()> {
+            self.write_at(offset, &vec![0; len as usize])
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut kept = Vec::new();
+    for writes in 0.. {
+        let (mut image, table, copies) = divided_for_more_groups();
+        let mut cut = Cut { table, writes };
+        let done = check(&mut Devices::new(&mut image, Some(&mut cut)), &FULL, &mut |_| true, &mut |_| {});
+        let mut table = cut.table;
+        let config = EngineConfig::default();
+        let (volume, _) =
+            Volume::attach(&mut image, Some(&mut table), config, &AttachOptions::default()).unwrap();
+        assert!(is_active(&volume) == done.is_ok() || writes == 0, "{writes} writes");
+        let report =
+            check(&mut Devices::new(&mut image, Some(&mut table)), &FULL, &mut |_| true, &mut |_| {})
+                .unwrap();
+        assert!(report.marked, "{writes} writes: {report:?}");
+        let found = entries(&mut image, &mut table);
+        assert!(found.iter().all(|entry| copies.contains(entry)), "{writes} writes: {found:?}");
+        kept.push(found.len());
+        if done.is_ok() {
+            break;
+        }
+    }
+    assert!(kept.len() > 5 && kept.first() == Some(&2) && kept.last() == Some(&2), "{kept:?}");
+}
+
 fn attach_apart(image: &mut Vec<u8>, table: &mut dyn WriteAt) -> Volume {
     let config = EngineConfig::default();
     let (volume, _) = Volume::attach(image, Some(table), config, &AttachOptions::default()).unwrap();

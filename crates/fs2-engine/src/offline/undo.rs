@@ -61,10 +61,7 @@ pub fn undo(
         found => found?,
     };
     refuse_other_volume(devices, &found, &layout)?;
-    let before = match &found.header {
-        Some(header) => place.divided_for(devices, header)?,
-        None => None,
-    };
+    let before = found.header.as_ref().and_then(|header| place.divided_for(devices, header));
     let place = before.unwrap_or(place);
     let mut undone = Undone { table_bytes: place.geometry.table_bytes, ..Undone::default() };
     let size = layout.block_size();

@@ -5,14 +5,14 @@ use std::io;
 use super::*;
 
 /// Blocks that cannot be read, and whether they can be once they are written.
-struct Bad {
+pub(super) struct Bad {
     image: Vec<u8>,
     blocks: Vec<u32>,
     heals: bool,
 }
 
 impl Bad {
-    fn of(image: &[u8], blocks: &[u32], heals: bool) -> Bad {
+    pub(super) fn of(image: &[u8], blocks: &[u32], heals: bool) -> Bad {
         Bad { image: image.to_vec(), blocks: blocks.to_vec(), heals }
     }
 }
