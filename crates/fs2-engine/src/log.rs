@@ -351,6 +351,11 @@ impl Log {
         self.index.contains_key(&block.0)
     }
 
+    /// Whether `block` waits in this run.
+    pub fn is_in(&self, run: RunId, block: BlockNo) -> bool {
+        self.index.get(&block.0).is_some_and(|(id, _)| *id == run)
+    }
+
     /// The blocks of `range` are not to be copied. Says how many there were.
     pub fn kill(&mut self, range: BlockRange) -> usize {
         self.end(range, false)

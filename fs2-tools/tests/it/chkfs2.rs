@@ -384,6 +384,21 @@ fn copies_outlive_more_groups_than_the_table_was_made_for() {
     }
 }
 
+/// An empty one has no page that tells where it lies: apart, it could not be checked any more.
+#[test]
+fn an_empty_table_is_one_for_more_groups_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = image(dir, "v", "-b 1024 -g 256 -N 9000 -O ^resize_inode", "250M");
+    ok(dir, MKFS2, &["--space", "0.4%", "--table", "t", "v"]);
+    ok(dir, "e2fsck", &["-f", "-p", "v"]);
+    ok(dir, "resize2fs", &["v", "270M"]);
+    let said = run(dir, CHKFS2, &["-f", "-p", "--table", "t", "v"]);
+    assert!(said.code == 1 && said.out.contains("its pages move"), "{said:?}");
+    let session = Session::start(&path, Some(&dir.join("t")));
+    assert!(session.is_active(), "{:?}", session.volume.standing());
+}
+
 #[test]
 fn the_daemons_record_is_heeded_and_forgotten() {
     let dir = tempfile::tempdir().unwrap();

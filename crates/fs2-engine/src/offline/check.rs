@@ -195,8 +195,12 @@ pub fn check(
     }
     let before = found.header.as_ref().and_then(|header| place.divided_for(devices, header));
     if let Some(before) = before {
+        let mut report = CheckReport::new(MarkFound::Token(TokenDiffers::Superblock));
+        if found.report.slots.iter().any(Result::is_err) {
+            report.header_damage = Some(found.report.to_string());
+        }
         let stands = Stands::of(&found, &before)?;
-        return redivide(devices, &before, stands, place, layout, options, confirm, progress);
+        return redivide(devices, report, stands, [before, place], layout, options, confirm, progress);
     }
     let stands = match Stands::of(&found, &place) {
         Ok(stands) => stands,
@@ -319,24 +323,23 @@ fn remake(
     Ok(report)
 }
 
-/// The volume has other groups than when its table was written, so that the pages belong elsewhere: they move, with every entry whose two
-/// blocks hold the same still. Nothing else vouches for them, and no mark stands until all have moved.
+/// The volume has other groups than when its table was written, so that the pages belong elsewhere: they move. No flag that they have is
+/// believed, and no mark stands until all have moved.
 #[expect(clippy::too_many_arguments, reason = "what a check has by then")]
 fn redivide(
     devices: &mut Devices<'_>,
-    before: &Place,
-    stands: Stands,
-    place: Place,
+    mut report: CheckReport,
+    mut stands: Stands,
+    [before, place]: [Place; 2],
     layout: Layout,
     options: &CheckOptions<'_>,
     confirm: &mut dyn FnMut(&CheckReport) -> bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<CheckReport, OfflineError> {
-    let mut report = CheckReport::new(MarkFound::Token(TokenDiffers::Superblock));
     report.redivided = true;
     report.to_write = true;
     let live = Liveness::new(Arc::new(layout.clone()), &before.blocks);
-    let (mut all, pages) = load(devices, before, &stands, &live, false)?;
+    let (mut all, pages) = load(devices, &before, &stands, &live, false)?;
     report.table = pages;
     if !options.checked {
         report.needs_full_check = true;
@@ -366,19 +369,41 @@ fn redivide(
     report.unverified = table.unverified_count();
     report.verified = table.len() - report.unverified;
     if confirm(&report) {
+        if options.scrub {
+            // While the table names them still. Keeps O2.
+            stands.erase_mark(&before, devices)?;
+            report.scrubbed = overwrite_replicas(devices, &mut all, &layout, progress)?;
+            table.clear();
+        }
         // A header stands at every step. By this one, which has no mark, no page is where it says that it belongs.
-        let mut stands = stands;
         stands.header.pages = place.geometry.pages();
         stands.erase_mark(&place, devices)?;
         zero_pages(&place, devices, progress)?;
         devices.flush()?;
         let mut fix = Fix { stands, place, table, layout };
-        fix.write(devices, &sums, options.scrub, &mut report, progress)?;
+        fix.write(devices, &sums, false, &mut report, progress)?;
         report.unverified = fix.table.unverified_count();
         report.verified = fix.table.len() - report.unverified;
         report.marked = true;
     }
     Ok(report)
+}
+
+/// Overwrites every replica of a table, which is empty then; says how many there were.
+fn overwrite_replicas(
+    devices: &mut Devices<'_>,
+    table: &mut ReplicaTable,
+    layout: &Layout,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, OfflineError> {
+    let scrubbed = table.len() as u64;
+    // Keeps O4: entries in blocks that are in use are dropped already.
+    let max = (IO_BYTES / layout.block_size().bytes() as usize) as u32;
+    let blocks: Vec<BlockRange> = runs(table.iter().map(|e| e.replica), max);
+    zero_blocks(devices.volume, &blocks, layout, progress)?;
+    devices.flush()?;
+    table.clear();
+    Ok(scrubbed)
 }
 
 /// Where the bitmaps are not those that the mark was written for.
@@ -524,13 +549,7 @@ impl Fix {
         // Keeps O2.
         self.stands.erase_mark(&self.place, devices)?;
         if scrub {
-            report.scrubbed = self.table.len() as u64;
-            // Keeps O4: entries in blocks that are in use are dropped already.
-            let max = (IO_BYTES / self.layout.block_size().bytes() as usize) as u32;
-            let blocks: Vec<BlockRange> = runs(self.table.iter().map(|e| e.replica), max);
-            zero_blocks(devices.volume, &blocks, &self.layout, progress)?;
-            devices.flush()?;
-            self.table.clear();
+            report.scrubbed = overwrite_replicas(devices, &mut self.table, &self.layout, progress)?;
         }
         self.write_pages(devices, progress)?;
         self.stands.write_mark(&self.place, devices, &self.layout, sums)?;

@@ -57,7 +57,7 @@ impl Place {
     }
 
     /// The place as it was divided when this header's pages were written, if otherwise: the volume had fewer block groups then, or more. Each
-    /// 1,024 of them have two pages of checksums before the table's.
+    /// 1,024 of them have two pages of checksums before the table's. Not where any page lies where it does now: a single one may be misplaced.
     pub(super) fn divided_for(&self, devices: &mut Devices<'_>, header: &Header) -> Option<Place> {
         let page = PAGE_BYTES as u64;
         if header.pages == self.geometry.pages() || header.block_size != self.geometry.block_size {
@@ -65,22 +65,33 @@ impl Place {
         }
         // Behind the most checksums that there can be.
         let end = (self.geometry.table_bytes / page).min(2 + SUMS_PAGES_MAX + u64::from(header.pages));
-        let mut at = 2;
+        let fits = |g: &Geometry| g.pages() >= header.pages;
+        let (mut found, mut at) = (None, 2);
         while at < end {
             let n = (end - at).min((IO_BYTES / PAGE_BYTES) as u64);
-            // What cannot be read tells nothing here.
-            let bytes = self.read(devices.home(), at * page, (n * page) as usize).unwrap_or_default();
-            let mut pages = (at..).zip(bytes.chunks_exact(PAGE_BYTES));
-            let found = pages.find_map(|(at, bytes)| Some((at, page_number(bytes, header.volume_id)?)));
-            if let Some((at, number)) = found {
-                let geometry = at.checked_sub(u64::from(number)).and_then(|f| self.geometry.beginning_at(f));
-                let other = geometry.filter(|g| g.first_page_offset() != self.geometry.first_page_offset());
-                let fits = other.filter(|g| g.pages() >= header.pages);
-                return fits.map(|geometry| Place { geometry, ..self.clone() });
+            let read = |devices: &mut Devices<'_>, at: u64, n: u64| {
+                self.read(devices.home(), at * page, (n * page) as usize)
+            };
+            // Page by page: one that cannot be read tells nothing.
+            let bytes = read(devices, at, n).unwrap_or_else(|_| {
+                let one = |at| read(devices, at, 1).unwrap_or(vec![0; PAGE_BYTES]);
+                (at..at + n).flat_map(one).collect()
+            });
+            for (at, bytes) in (at..).zip(bytes.chunks_exact(PAGE_BYTES)) {
+                let number = page_number(bytes, header.volume_id);
+                let Some(first) = number.and_then(|number| at.checked_sub(number.into())) else { continue };
+                if first * page == self.geometry.first_page_offset() {
+                    return None;
+                }
+                found = found.or_else(|| self.geometry.beginning_at(first).filter(fits));
             }
             at += n;
         }
-        None
+        // Without a page the header tells, of a table as large as its place.
+        let last = self.geometry.table_bytes / page;
+        let first = last.checked_sub(header.pages.into()).filter(|_| header.pages > self.geometry.pages());
+        let found = found.or_else(|| self.geometry.beginning_at(first?).filter(fits));
+        found.map(|geometry| Place { geometry, ..self.clone() })
     }
 
     /// Where the table is that belongs to the volume.

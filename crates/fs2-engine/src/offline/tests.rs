@@ -367,14 +367,29 @@ fn pages_move_where_the_volume_has_other_groups() {
     let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO_CHECKED, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.damaged), (2, None));
     assert_eq!(block(&image, copies[0].1), [0; BLOCK]);
-    // A page that cannot be read costs its own entries, and not the check.
-    let (mut image, table, _) = divided_for_more_groups();
-    let mut table = bad_sectors::Bad::of(&table, &[6 * 4096 / BLOCK as u32], true);
-    let checked = check(&mut Devices::new(&mut image, Some(&mut table)), &FULL, &mut |_| true, &mut |_| {});
-    assert_eq!(checked.map(|report| report.verified).unwrap(), 0);
+    // A page that cannot be read costs its own entries only.
+    for (page, verified) in [(2, 2), (6, 0), (7, 2)] {
+        let (mut image, table, _) = divided_for_more_groups();
+        let mut table = bad_sectors::Bad::of(&table, &[page * 4096 / BLOCK as u32], true);
+        let checked =
+            check(&mut Devices::new(&mut image, Some(&mut table)), &FULL, &mut |_| true, &mut |_| {});
+        assert_eq!(checked.map(|report| report.verified).unwrap(), verified, "page {page}");
+    }
 }
 
-/// Whatever is written before power goes, what is found is a table, and what it names is a copy.
+/// What is overwritten is known only while the table stands.
+#[test]
+fn replicas_are_scrubbed_before_pages_move() {
+    let (mut image, mut table, copies) = divided_for_more_groups();
+    let asked = CheckOptions { scrub: true, ..FULL };
+    let report =
+        check(&mut Devices::new(&mut image, Some(&mut table)), &asked, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.scrubbed, report.verified, report.marked), (2, 0, true));
+    assert!(copies.iter().all(|&(_, replica)| block(&image, replica) == [0; BLOCK]));
+    assert_eq!(entries(&mut image, &mut table), []);
+}
+
+/// Wherever it stops, what is found is a table, and what it names is a copy.
 #[test]
 fn power_may_go_while_pages_move() {
     struct Cut {

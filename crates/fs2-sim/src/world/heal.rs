@@ -183,6 +183,7 @@ impl World {
             if strict && served + lost + before.2 < here && self.plan.engine.control == 0 && !closed {
                 return Err(format!("heal: {served} of {here} replicas are served"));
             }
+            self.note("reads three ways with the gate closed", if strict { before.2.min(here) } else { 0 });
             self.note("blocks read three ways", if strict { served } else { 0 });
         }
         Ok(())

@@ -126,6 +126,9 @@ pub(super) struct Backlog {
     lot: Option<Lot>,
     /// The last lot of updates: by original, where its copy was.
     homes: BTreeMap<u32, u32>,
+    /// The same the other way round, and the run that holds what was read of it.
+    at_home: BTreeMap<u32, u32>,
+    homes_run: Option<RunId>,
     /// Where the log's next blocks had their copies.
     next_home: Option<BlockRange>,
     /// How many of the log's next blocks may be placed anew together, if not all.
@@ -135,6 +138,15 @@ pub(super) struct Backlog {
 /// What is read at once is as valuable as its most valuable block.
 fn worth_of(row: &[Stretch]) -> u8 {
     row.iter().map(|s| s.worth()).max().unwrap_or(0)
+}
+
+/// What `map` has by these blocks, taken out of it.
+fn take_range(map: &mut BTreeMap<u32, u32>, blocks: BlockRange) -> Vec<(u32, u32)> {
+    let taken: Vec<_> = map.range(blocks.start()..blocks.end()).map(|(&k, &v)| (k, v)).collect();
+    taken.iter().for_each(|(key, _)| {
+        map.remove(key);
+    });
+    taken
 }
 
 /// Whether a block is in no file any more.
@@ -176,34 +188,32 @@ impl Backlog {
         if self.late.len() >= STRETCHES_MAX / 2 {
             return;
         }
-        let mut row: Vec<(u32, u32)> = copies.iter().map(|r| (r.replica.0, r.original.0)).collect();
-        row.extend(self.evicted_homes(taken, log));
+        let worth = worth.unwrap_or_default();
+        let mut row: Vec<_> = copies.iter().map(|r| (r.replica.0, r.original.0, worth)).collect();
+        row.extend(self.evicted_homes(taken, log).into_iter().map(|(home, o)| (home, o, UPDATE_WORTH)));
         row.sort_unstable();
-        let blocks = row.into_iter().map(|(_, original)| BlockRange::one(BlockNo(original)));
-        self.push(blocks, worth.unwrap_or(UPDATE_WORTH));
+        for (_, original, worth) in row {
+            self.push([BlockRange::one(BlockNo(original))], worth);
+        }
     }
 
     /// The updates that cannot go home to these blocks, by home: no longer on their way there.
     fn evicted_homes(&mut self, taken: BlockRange, log: &mut Log) -> Vec<(u32, u32)> {
-        let mut evicted: Vec<(u32, u32)> = self
-            .updates
-            .range(taken.start()..taken.end())
-            .map(|(&home, &original)| (home, original))
-            .collect();
-        for (home, _) in &evicted {
-            self.updates.remove(home);
-        }
-        let lot = &mut self.lot;
-        self.homes.retain(|&original, &mut home| {
-            let stays = !taken.contains(BlockNo(home));
-            if !stays {
-                let to_be_read = lot.as_mut().is_some_and(|l| l.rank.remove(&original).is_some());
-                if log.kill(BlockRange::one(BlockNo(original))) > 0 || to_be_read {
-                    evicted.push((home, original));
-                }
+        let mut evicted = take_range(&mut self.updates, taken);
+        for (home, original) in take_range(&mut self.at_home, taken) {
+            self.homes.remove(&original);
+            let block = BlockRange::one(BlockNo(original));
+            let lot = self.lot.as_mut().filter(|l| l.kind == Kind::Update);
+            let unread = lot.filter(|l| l.reads.iter().any(|read| read.overlaps(block)));
+            // Others may have captured it since it went home.
+            let waits = self.homes_run.is_some_and(|run| log.is_in(run, block.first()));
+            if waits {
+                log.kill(block);
             }
-            stays
-        });
+            if unread.is_some_and(|l| l.rank.remove(&original).is_some()) || waits {
+                evicted.push((home, original));
+            }
+        }
         evicted
     }
 
@@ -238,6 +248,7 @@ impl Backlog {
         // What was read of them to be copied again is void too.
         while let Some((&original, &home)) = self.homes.range(blocks.start()..blocks.end()).next() {
             self.homes.remove(&original);
+            self.at_home.remove(&home);
             self.updates.insert(home, original);
         }
     }
@@ -281,11 +292,14 @@ impl Backlog {
             return None;
         }
         self.homes.clear();
+        self.at_home.clear();
+        self.homes_run = None;
         while self.homes.len() < UPDATES_LOT
             && let Some((home, original)) = self.updates.pop_first()
         {
             if !is_freed(original, space) && space.copies(BlockNo(original)) == 0 {
                 self.homes.insert(original, home);
+                self.at_home.insert(home, original);
             }
         }
         let rank = self.homes.iter().map(|(&o, &h)| (o, (h, UPDATE_WORTH))).collect();
@@ -355,6 +369,9 @@ impl Backlog {
             None => log.gather(lot.kind == Kind::Late),
         };
         lot.run = Some(run);
+        if lot.kind == Kind::Update {
+            self.homes_run = Some(run);
+        }
         if !data.is_nothing() {
             let wanted = || (0..).zip(blocks.iter()).filter(|(_, b)| lot.rank.contains_key(&b.0));
             if !log.has_room(wanted().count() * block_bytes as usize) {
@@ -400,7 +417,10 @@ impl Backlog {
         let Some(next) = lot.reads.front().map(|r| r.start()) else { return };
         match lot.kind {
             Kind::Update => {
-                self.updates.extend(self.homes.range(next..).map(|(&original, &home)| (home, original)))
+                for (original, home) in self.homes.split_off(&next) {
+                    self.at_home.remove(&home);
+                    self.updates.insert(home, original);
+                }
             }
             Kind::Late => {
                 for stretch in lot.stretches.iter().rev() {
@@ -598,6 +618,41 @@ mod tests {
         log.check();
     }
 
+    /// Others' payloads and turns are not theirs to end: of what went home long ago nothing is told.
+    #[test]
+    fn what_went_home_is_no_update_when_its_place_is_taken() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.written(at(400, 401), &[copy(400, 3000)]);
+        b.written(at(401, 402), &[copy(401, 3001)]);
+        let ground = Ground::default();
+        read(&mut b, Nanos(0), &ground, &mut log);
+        assert_eq!(written_in(&mut log), [400, 401]);
+        // A client reads both again, their copies having given way to others'; one is in a lot of what is late by then.
+        let client = log.open();
+        assert!(log.push(client, BlockNo(400), 0, &[0; BLOCK as usize]));
+        b.push([at(401, 403)], 1);
+        let Fetch::Read(late) = b.fetch(LONG_REST, BLOCK, &ground) else { panic!() };
+        b.displaced(at(3000, 3002), &[], None, &mut log);
+        assert!(log.contains(BlockNo(400)));
+        b.fetched(late, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0; 2], BLOCK, &mut log);
+        assert_eq!(b.fetch(LONG_REST, BLOCK, &ground), Fetch::Nothing);
+        log.close(client);
+        assert_eq!(written_in(&mut log), [400, 401, 402]);
+    }
+
+    /// Among copies that are worth little it keeps its own worth.
+    #[test]
+    fn an_update_without_a_place_is_worth_what_it_was() {
+        let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+        b.written(at(401, 402), &[copy(401, 3001)]);
+        b.written(at(401, 402), &[]);
+        b.displaced(at(3000, 3003), &[copy(400, 3000), copy(402, 3002)], Some(3), &mut log);
+        assert_eq!(read(&mut b, LONG_REST, &Ground::default(), &mut log), [(400, 403)]);
+        log.close_all();
+        let worths: Vec<_> = log.take(8).unwrap().blocks.iter().map(|c| (c.original.0, c.worth)).collect();
+        assert_eq!(worths, [(400, 3), (401, UPDATE_WORTH), (402, 3)]);
+    }
+
     #[test]
     fn what_has_a_place_goes_there_and_takes_no_others_along() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
@@ -760,7 +815,7 @@ mod tests {
         }
     }
 
-    /// What is copied in the order in which it came has a place for what was written meanwhile (I6).
+    /// What is copied in the order in which it came has a place for what was written meanwhile (the log's I6).
     #[test]
     fn what_is_written_amid_a_lot_keeps_its_turn() {
         let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));

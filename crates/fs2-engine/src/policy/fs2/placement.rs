@@ -173,11 +173,14 @@ impl Placement {
                 BlockRange::new(rest.start(), rest.end().min(rest.start().saturating_add(want.max(1))));
             let begun = space.first_vacant(next, 1, want).filter(|r| r.start() == at);
             let begun = begun.filter(|&r| self.taken_soon(r).is_none());
-            if let Some(run) = begun.or_else(|| self.long_run(group, rest, space)) {
-                // What was looked for is as long as it has to be; more may be wanted.
+            let found = begun.or_else(|| {
+                // It is as long as it has to be; more may be wanted.
+                let run = self.long_run(group, rest, space)?;
                 let all = BlockRange::new(run.start(), blocks.end().min(run.start().saturating_add(want)));
                 let longer = (run.len() < want).then(|| space.first_vacant(all, run.len(), want)).flatten();
-                let run = longer.filter(|r| r.start() == run.start()).unwrap_or(run);
+                longer.filter(|&r| r.start() == run.start() && self.taken_soon(r).is_none()).or(Some(run))
+            });
+            if let Some(run) = found {
                 let len = run.len().min(want);
                 self.cursor = Some((run.start() + len, end));
                 let place = BlockRange::new(run.start(), run.start() + len);
@@ -327,6 +330,11 @@ mod tests {
         assert_eq!(place(), Place::At(at(0, 290)));
         assert_eq!(place(), Place::Ends(at(290, 300)));
         assert_eq!(place(), Place::At(at(400, 690)));
+        // But not what a file is about to grow into.
+        p.allocated(at(1260, 1269));
+        p.allocated(at(1269, 1270));
+        let taken = at(0, 1000);
+        assert_eq!(p.place(290, &head, &Ground { taken }), Place::Ends(at(1000, 1256)));
     }
 
     /// A thousand groups, in each of which 300 blocks are free in a row, and which bitmaps were read.
