@@ -4,6 +4,7 @@
 //! ```text
 //! header, pages | bitmaps | originals, replicas hashed || mark erased | scrub | pages | checksums | mark
 //! ```
+//! Where the volume has other block groups than the table was written for, a header of the new division and zeroes come before the pages.
 //! Nothing before the double bar writes. A flush follows each step behind it. Who lets e2fsck at the volume before erases the mark
 //! first ([`super::unmark`]): e2fsck writes what it mends before it writes the superblock, and power may go in between.
 
