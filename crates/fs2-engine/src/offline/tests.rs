@@ -367,6 +367,13 @@ fn pages_move_where_the_volume_has_other_groups() {
     let undone = undo(&mut Devices::new(&mut image, Some(&mut table)), &UNDO_CHECKED, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.damaged), (2, None));
     assert_eq!(block(&image, copies[0].1), [0; BLOCK]);
+    // A header slot that is damaged is told of as ever.
+    let (mut image, mut table, _) = divided_for_more_groups();
+    let newest = Header::recover(&table[..4096], &table[4096..8192]).slot;
+    table[(1 - newest) * 4096 + 100] ^= 1;
+    let report =
+        check(&mut Devices::new(&mut image, Some(&mut table)), &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert!(report.redivided && report.header_damage.is_some() && report.verified == 2, "{report:?}");
     // A page that cannot be read costs its own entries only.
     for (page, verified) in [(2, 2), (6, 0), (7, 2)] {
         let (mut image, table, _) = divided_for_more_groups();
