@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use fs2_block::{BlockNo, BlockRange, Nanos};
 use fs2_table::Replica;
 
+use super::unused::Unused;
 use crate::config::{COPY_BLOCKS_MAX, LONG_REST, WRITE_BLOCKS_MAX};
 use crate::io::Brought;
 use crate::log::{Captured, Log, RunId};
@@ -123,6 +124,7 @@ pub(super) struct Backlog {
     late_is_full: bool,
     /// Original by the place of the copy it had.
     updates: BTreeMap<u32, u32>,
+    unused: Unused,
     lot: Option<Lot>,
     /// The last lot of updates: by original, where its copy was.
     homes: BTreeMap<u32, u32>,
@@ -242,14 +244,17 @@ impl Backlog {
         *self = Backlog::default();
     }
 
-    /// Blocks were written, which made the copies `lost` void.
+    /// Blocks were written, which made the copies `lost` void, ascending by original.
     pub(super) fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
         self.outdated(lost);
         // What was read of them to be copied again is void too.
         while let Some((&original, &home)) = self.homes.range(blocks.start()..blocks.end()).next() {
             self.homes.remove(&original);
             self.at_home.remove(&home);
-            self.updates.insert(home, original);
+            // What was written home since is a copy like others.
+            if lost.binary_search_by_key(&original, |r| r.original.0).is_err() {
+                self.updates.insert(home, original);
+            }
         }
     }
 
@@ -258,26 +263,36 @@ impl Backlog {
         let mut before = None;
         for r in places {
             // A second copy comes right behind the first: it is made again when it is missed again.
-            if before.replace(r.original) != Some(r.original) && self.updates.len() < UPDATES_MAX {
+            let second = before.replace(r.original) == Some(r.original);
+            if !second && self.unused.void(r.replica.0, r.original.0) && self.updates.len() < UPDATES_MAX {
                 self.updates.insert(r.replica.0, r.original.0);
             }
         }
     }
 
-    /// When to be asked for reads: updates in any pause, `late` only in long ones, a lot that was begun to its end.
+    /// These were read, from wherever.
+    pub(super) fn read(&mut self, blocks: BlockRange) {
+        self.unused.read(blocks);
+    }
+
+    /// When to be asked for reads: updates in any pause, of what nobody reads in its own, `late` only in long ones, a lot that was begun to its end.
     pub(super) fn fetch_at(&self, idle_since: Nanos, late: bool) -> Option<Nanos> {
         let late = late || !self.late.is_empty();
         match self.lot.as_ref().filter(|l| !l.interrupted).map(|l| l.kind) {
             Some(Kind::Late) => Some(idle_since + LONG_REST),
             Some(Kind::Update) => Some(idle_since),
             None if !self.updates.is_empty() => Some(idle_since),
-            None => late.then_some(idle_since + LONG_REST),
+            None => {
+                let rests = [late.then_some(LONG_REST), self.unused.rest()];
+                rests.into_iter().flatten().min().map(|rest| idle_since + rest)
+            }
         }
     }
 
     /// What to read next, after so long a rest.
     pub(super) fn fetch(&mut self, rested: Nanos, block_bytes: u32, space: &dyn Space) -> Fetch {
         if self.lot.is_none() {
+            self.updates.extend(self.unused.rested(rested));
             self.lot = self.next_updates(block_bytes, space);
         }
         if self.lot.is_none() && rested >= LONG_REST {
@@ -300,6 +315,7 @@ impl Backlog {
             if !is_freed(original, space) && space.copies(BlockNo(original)) == 0 {
                 self.homes.insert(original, home);
                 self.at_home.insert(home, original);
+                self.unused.made_again(original);
             }
         }
         let rank = self.homes.iter().map(|(&o, &h)| (o, (h, UPDATE_WORTH))).collect();

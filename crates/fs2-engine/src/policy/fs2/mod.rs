@@ -18,6 +18,7 @@ mod sightings;
 mod slow;
 mod streams;
 mod trail;
+mod unused;
 
 use std::collections::HashSet;
 
@@ -492,6 +493,7 @@ impl Policy for Fs2 {
         if seen.touched.is_empty() {
             return;
         }
+        self.backlog.read(seen.touched);
         let before = self.second.take();
         (self.capacity, self.room) = (space.capacity(), space.room());
         self.request(seen.first_copy.is_some());

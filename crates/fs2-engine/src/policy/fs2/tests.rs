@@ -692,3 +692,19 @@ fn a_copy_at_the_end_of_the_largest_volume_is_followed_by_nothing() {
     }
     assert!(policy.second.is_some(), "it moved the arm, and is copied again");
 }
+
+/// Also where nothing of it may be copied.
+#[test]
+fn a_copy_that_somebody_reads_is_made_again_at_once() {
+    let (mut policy, ground) = (policy(), Ground { twice: Vec::new(), room: 100 });
+    let mut log = Log::new(1 << 20);
+    let trust = fs2_table::Trust::Verified;
+    let lost = [Replica { original: BlockNo(1500), replica: BlockNo(3500), hash: 0, trust }];
+    for round in 0..40 {
+        policy.written(BlockRange::new(1500, 1501), &lost);
+        let Fetch::Read(read) = policy.fetch(Nanos(0), &ground) else { panic!("round {round}") };
+        policy.fetched(read, Brought::Bytes(&[0; BLOCK as usize]), &[0], &mut log);
+        while log.take(100).is_some() {}
+        policy.read_seen(&seen(BlockRange::new(1499, 1502)), &ground, &mut log);
+    }
+}

@@ -313,6 +313,37 @@ fn an_update_goes_home_unless_its_place_is_taken() {
     assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 11)]);
 }
 
+/// A bitmap that is written every few seconds and lies in the file system's cache.
+#[test]
+fn what_is_written_and_never_read_lets_the_volume_rest() {
+    let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
+    let ground = Ground::default();
+    let mut rests = Vec::new();
+    for _ in 0..100 {
+        b.written(at(10, 11), &[copy(10, 2000)]);
+        let Some(rest) = b.fetch_at(Nanos(0), false) else { break };
+        assert_eq!(
+            b.fetch(Nanos(rest.0.saturating_sub(1)), BLOCK, &ground) == Fetch::Nothing,
+            rest > Nanos(0)
+        );
+        assert_eq!(read(&mut b, rest, &ground, &mut log), [(10, 11)]);
+        b.look(&log);
+        assert_eq!(b.home(64, &shape(), &ground), Some(at(2000, 2001)), "where it was");
+        assert_eq!(written_in(&mut log), [10]);
+        rests.push(rest.0 / LONG_REST.0);
+    }
+    assert_eq!(rests, [[0; 17].as_slice(), &[1, 2, 4, 8, 16, 32, 64]].concat());
+    // What is late does not wait for it.
+    b.push([at(500, 501)], 1);
+    assert_eq!(b.fetch_at(Nanos(0), false), Some(LONG_REST));
+    assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(500, 501)]);
+    written_in(&mut log);
+    // Somebody read it, and so it has a copy again.
+    b.read(at(8, 12));
+    b.written(at(10, 11), &[copy(10, 2000)]);
+    assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 11)]);
+}
+
 /// One that is written again before it is written home leaves no gap that the others would move into.
 #[test]
 fn updates_go_to_their_own_homes_whatever_becomes_of_one() {
