@@ -282,7 +282,12 @@ pub(super) fn load(
 ) -> Result<(ReplicaTable, Report), OfflineError> {
     let layout = live.layout();
     let forbidden = |b: BlockNo| !live.in_universe(b);
-    let own = |b: BlockNo| place.blocks.iter().any(|r| r.contains(b));
+    let mut of_table = place.blocks.clone();
+    of_table.sort_unstable_by_key(|r| r.start());
+    let own = |b: BlockNo| {
+        let begun = of_table.partition_point(|r| r.start() <= b.0);
+        of_table[..begun].last().is_some_and(|r| r.contains(b))
+    };
     let limits = Limits {
         first_block: BlockNo(layout.first_data_block()),
         blocks: layout.blocks(),
