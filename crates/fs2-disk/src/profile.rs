@@ -405,6 +405,12 @@ impl DriveProfile {
         self
     }
 
+    /// Whether sectors lie where its own mapping says, defects and all, as of a drive imported from DiskSim's form: nothing else can
+    /// be believed of its layout.
+    pub fn has_own_mapping(&self) -> bool {
+        self.disk().is_some_and(|d| d.platter.is_some())
+    }
+
     /// The same drive with the track layout of another: zones and skews, the belief of one who
     /// took the wrong sheet. Without effect where either has no platters, or is known by its own
     /// mapping.

@@ -13,8 +13,8 @@ use crate::record::RecordFlags;
 
 /// Requests that may wait for their completions: more than a kernel keeps outstanding. A guess.
 const PENDING_MAX: usize = 16_384;
-/// Requests looked at for one completion.
-const LOOK_MAX: usize = 256;
+/// Requests looked at for one completion: as many as 4 MiB have pages. A guess.
+const LOOK_MAX: usize = 1024;
 
 pub(crate) struct Matcher {
     arrival: Kind,
@@ -94,28 +94,26 @@ impl Matcher {
     }
 
     /// Ends the requests that this event ends. A request that was queued in parts is completed as one, so
-    /// all that were queued within it; of those issued, the earliest for just these bytes, and only where
-    /// there is none, those within.
+    /// all that were queued within it; of those issued, the latest for just these bytes, and only where
+    /// there is none, those within. The latest, for one whose completion the trace has lost would take the next one's, that the one's after it,
+    /// and so on; of several that really are outstanding the sum is the same.
     fn close(&mut self, event: &Event, requeued: bool) {
-        let from = event.extent.offset();
-        let end = event.extent.end();
-        // A flush has no place: it is found at 0, the earliest of them first.
-        let to = if event.op == Op::Flush { from } else { end.saturating_sub(1) };
+        let (from, end) = (event.extent.offset(), event.extent.end());
         let mut closing = std::mem::take(&mut self.closing);
         closing.clear();
-        for key in self.open.range((event.device, from, 0)..=(event.device, to, u64::MAX)).take(LOOK_MAX) {
-            let Some(slot) = self.pending.get((key.2 - self.first) as usize) else { continue };
-            if slot.event.op != event.op || slot.event.extent.end() > end {
-                continue;
-            }
-            let one = self.arrival == Kind::Issue && slot.event.extent == event.extent;
-            if one {
-                closing.clear();
-            }
-            closing.push(*key);
-            if one || event.op == Op::Flush {
-                break;
-            }
+        let slot_of = |key: &(u32, u64, u64)| self.pending.get((key.2 - self.first) as usize);
+        // A flush has no place: it is found at 0.
+        if self.arrival == Kind::Issue || event.op == Op::Flush {
+            let here = self.open.range((event.device, from, 0)..=(event.device, from, u64::MAX)).rev();
+            let same = |e: &Event| e.op == event.op && (e.op == Op::Flush || e.extent == event.extent);
+            closing
+                .extend(here.take(LOOK_MAX).find(|key| slot_of(key).is_some_and(|slot| same(&slot.event))));
+        }
+        if closing.is_empty() && event.op != Op::Flush {
+            let within = (event.device, from, 0)..=(event.device, end.saturating_sub(1), u64::MAX);
+            let inside = |e: &Event| e.op == event.op && e.extent.end() <= end;
+            let found = self.open.range(within).take(LOOK_MAX);
+            closing.extend(found.filter(|key| slot_of(key).is_some_and(|slot| inside(&slot.event))));
         }
         self.unmatched += u64::from(closing.is_empty() && !requeued);
         for key in &closing {
@@ -189,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_alike_the_first_is_completed_first() {
+    fn of_two_alike_the_latest_is_completed_first() {
         let given = [
             (1, Issue, Read, 8, 8),
             (2, Issue, Write, 8, 8),
@@ -202,7 +200,7 @@ mod tests {
             // Of what was never issued.
             (9, Complete, Write, 8, 8),
         ];
-        let want = [(1, 8, Some(4)), (2, 8, Some(7)), (3, 8, Some(5)), (4, 8, Some(3))];
+        let want = [(1, 8, Some(7)), (2, 8, Some(7)), (3, 8, Some(2)), (4, 8, Some(3))];
         assert_eq!(matched(Issue, &given), want);
     }
 
@@ -214,7 +212,31 @@ mod tests {
             (5, Complete, Flush, 0, 0),
             (9, Complete, Flush, 0, 0),
         ];
-        assert_eq!(matched(Issue, &given), [(1, 0, Some(4)), (2, 0, Some(7))]);
+        assert_eq!(matched(Issue, &given), [(1, 0, Some(8)), (2, 0, Some(3))]);
+    }
+
+    /// More than are looked at for one completion.
+    #[test]
+    fn a_lost_completion_costs_no_other_request_its_time() {
+        for (op, sectors) in [(Read, 8), (Flush, 0)] {
+            let issued = |i: u64| (10 * i, Issue, op, 0, sectors);
+            let lost = |i: u64| i < 2 * LOOK_MAX as u64 || i % 100 == 0;
+            let all = 0..4 * LOOK_MAX as u64;
+            let given: Vec<Given> = all
+                .clone()
+                .flat_map(|i| [Some(issued(i)), (!lost(i)).then_some((10 * i + 3, Complete, op, 0, sectors))])
+                .flatten()
+                .collect();
+            let want: Vec<_> = all.map(|i| (10 * i, 0, (!lost(i)).then_some(3))).collect();
+            assert_eq!(matched(Issue, &given), want, "{op:?}");
+        }
+    }
+
+    #[test]
+    fn a_large_request_completes_all_that_were_queued_for_it() {
+        let mut given: Vec<Given> = (0..1024).map(|i| (i, Queue, Read, 8 * i, 8)).collect();
+        given.push((2000, Complete, Read, 0, 8 * 1024));
+        assert!(matched(Queue, &given).iter().all(|&(at, _, took)| took == Some(2000 - at)));
     }
 
     #[test]

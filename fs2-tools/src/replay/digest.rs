@@ -10,7 +10,11 @@ use super::Failure;
 
 /// Contents of files, each read once.
 #[derive(Default)]
-pub(super) struct Digests(BTreeMap<PathBuf, u128>);
+pub(super) struct Digests {
+    files: BTreeMap<PathBuf, u128>,
+    /// By the description of a drive, what it names in turn.
+    beside: BTreeMap<PathBuf, Vec<PathBuf>>,
+}
 
 impl Digests {
     /// The XXH3-128 of a file's bytes.
@@ -18,7 +22,7 @@ impl Digests {
     /// # Errors
     /// A file that cannot be read.
     pub(super) fn of(&mut self, path: &Path) -> Result<u128, Failure> {
-        if let Some(digest) = self.0.get(path) {
+        if let Some(digest) = self.files.get(path) {
             return Ok(*digest);
         }
         let at = |e: std::io::Error| Failure::at(path, e);
@@ -33,7 +37,12 @@ impl Digests {
             digest.update(&buf[..n]);
         }
         let digest = digest.digest128();
-        self.0.insert(path.to_owned(), digest);
+        self.files.insert(path.to_owned(), digest);
         Ok(digest)
+    }
+
+    /// The files that a drive's description names in turn.
+    pub(super) fn beside(&mut self, drive: &Path) -> &[PathBuf] {
+        self.beside.entry(drive.to_owned()).or_insert_with(|| super::profile::beside(drive))
     }
 }

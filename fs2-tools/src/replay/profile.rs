@@ -76,7 +76,7 @@ pub(super) fn load(name: &Path) -> Result<DriveProfile, Failure> {
     if let Some(p) = name.to_str().and_then(|n| DriveProfile::builtin(n).ok()) {
         return Ok(p);
     }
-    if name.extension().is_some_and(|e| e == "diskspecs" || e == "parv") {
+    if is_disksim(name) {
         return import(name);
     }
     let text = fs2d::text::read(name).map_err(|e| {
@@ -92,8 +92,27 @@ pub(super) fn told(extended: &Extended) -> String {
     format!("the drive was extended from {from} to {to}: seeks beyond its full stroke are extrapolated")
 }
 
+/// The files that a drive's description names in turn, as far as they can be read.
+pub(super) fn beside(file: &Path) -> Vec<PathBuf> {
+    let mut named = Vec::new();
+    if is_disksim(file) {
+        // What is wrong with it is told where it is used.
+        let _ = import_noting(file, &mut |path| named.push(path.to_owned()));
+    }
+    named
+}
+
+fn is_disksim(file: &Path) -> bool {
+    file.extension().is_some_and(|e| e == "diskspecs" || e == "parv")
+}
+
 /// A drive in DiskSim's form; the files it names lie beside it.
 fn import(file: &Path) -> Result<DriveProfile, Failure> {
+    import_noting(file, &mut |_| {})
+}
+
+/// The same; `named` is told each file it names.
+fn import_noting(file: &Path, named: &mut dyn FnMut(&Path)) -> Result<DriveProfile, Failure> {
     let read = |path: &Path| {
         let mut bytes = Vec::new();
         let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
@@ -103,7 +122,12 @@ fn import(file: &Path) -> Result<DriveProfile, Failure> {
     };
     let text = read(file).map_err(|e| Failure::at(file, e))?;
     let directory = file.parent().unwrap_or(Path::new(""));
-    let mut resolve = |name: &str| read(&directory.join(name));
+    let mut resolve = |name: &str| {
+        let path = directory.join(name);
+        let text = read(&path)?;
+        named(&path);
+        Ok(text)
+    };
     DriveProfile::import_disksim(&text, &file.display().to_string(), &mut resolve)
         .map_err(|e| Failure(e.to_string()))
 }

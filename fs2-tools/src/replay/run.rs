@@ -295,6 +295,10 @@ pub(super) fn compute(args: &Args, pictures: bool, err: &mut dyn Write) -> Resul
         let instead = "take a larger --drive, put devices side by side (--pack), or choose one (--device)";
         writeln!(err, "fs2-replay: {}: {}; {instead}", drive.name(), told(extended))?;
     }
+    if args.belief == Belief::Mismatched && drive.has_own_mapping() {
+        let what = "sectors lie by its own mapping, so that the engine is told its true zones and skews; the rest is mismatched";
+        writeln!(err, "fs2-replay: {}: {what}", drive.name())?;
+    }
     let mut results = Results {
         drive: drive.name().to_owned(),
         power: drive.power(),
@@ -438,7 +442,9 @@ fn replay(
     if args.split.len() > 1 {
         let mut replay = fresh()?;
         trace.each_run(1, &[], |records| {
-            single_pass = replay.run(records).map_err(bad_trace)?;
+            replay.run(records).map_err(bad_trace)?;
+            replay.idle(args.idle_between);
+            single_pass = replay.last_run().clone();
             Ok(())
         })?;
     }
@@ -457,6 +463,7 @@ fn bounds(
         // The drive that judges, which is not always the one that was named.
         let judge = args.belief.drive(drive.clone());
         let mut bounds = Bounds::new(&judge, map, results.stretch, pace(args));
+        bounds.keep(args.belief.secrets(args.seed));
         if !args.train.is_empty() {
             let mut records = open(args, &args.train)?.take(limit(args));
             in_time(args, &mut records, |records| bounds.run(records).map(drop).map_err(bad_trace))?;

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use self::plan::{Cell, Name, Plan};
+use self::plan::{Cell, Inputs, Name, Plan};
 use self::results::{Done, Shard};
 use super::Failure;
 use super::digest::Digests;
@@ -203,7 +203,7 @@ fn progress(cells: u64) -> ProgressBar {
 }
 
 /// Runs a cell. Notes for people, and the result.
-fn one(cell: &Cell, inputs: &str) -> (String, Result<Done, Failure>) {
+fn one(cell: &Cell, inputs: &Inputs) -> (String, Result<Done, Failure>) {
     let mut notes = Vec::new();
     let done = super::run::compute(&cell.args, false, &mut notes).and_then(|results| {
         let figures = super::run::report::figures(&cell.args, &results);
@@ -217,7 +217,7 @@ fn one(cell: &Cell, inputs: &str) -> (String, Result<Done, Failure>) {
                 }
             }
         }
-        Ok(Done { cell: cell.name.clone(), inputs: inputs.to_owned(), result })
+        Ok(Done { cell: cell.name.clone(), inputs: inputs.clone(), result })
     });
     (String::from_utf8_lossy(&notes).into_owned(), done)
 }
@@ -230,6 +230,7 @@ fn put_together(
     err: &mut dyn Write,
 ) -> Result<(), Failure> {
     let all = results::gather(dir)?;
+    results::refuse_mixed(plan, &all).map_err(|Failure(what)| Failure::at(dir, what))?;
     let merged = results::merge(plan, &all);
     if let Some(first) = merged.missing.first() {
         let what =

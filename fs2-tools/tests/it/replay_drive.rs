@@ -71,6 +71,34 @@ fn an_imported_drive_is_a_profile_like_any_other() {
     assert!(err.contains("broken.diskspecs, line 3, column 10: gone.model: No such file"), "{err}");
 }
 
+/// Found: its engine was told its true zones, and nothing said so.
+#[test]
+fn of_an_imported_drive_nothing_else_is_believed_and_that_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("a.txt");
+    std::fs::write(&trace, "0.0 D R 8 8 7 a\n").unwrap();
+    let run = |drive: &str, belief: &str| {
+        let args = [
+            "run",
+            trace.to_str().unwrap(),
+            "--runs",
+            "1",
+            "--policy",
+            "none",
+            "--drive",
+            drive,
+            "--belief",
+            belief,
+        ];
+        let (code, _, err) = replay(&args);
+        assert_eq!(code, 0, "{err}");
+        err.contains("its own mapping")
+    };
+    let small = small();
+    let small = small.to_str().unwrap();
+    assert!(run(small, "mismatched") && !run(small, "equal") && !run("wd800-repaired", "mismatched"));
+}
+
 #[test]
 fn validation_of_a_drive_always_a_quarter_millisecond_off() {
     let dir = tempfile::tempdir().unwrap();

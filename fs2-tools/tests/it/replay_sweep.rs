@@ -112,6 +112,75 @@ fn two_shards_are_one_run() {
     assert_eq!(cells[0]["result"]["options"]["drive"], "wd800-repaired");
 }
 
+/// Found: a shard that was run before its trace was another one was put together with those after it, shares between the two and all.
+#[test]
+fn what_was_made_from_other_files_is_not_put_together() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let plan = dir.path().join("plan.toml");
+    let out = dir.path().join("out");
+    let plan_text = "
+        options = { closed-loop = true, runs = 1 }
+        [axes]
+        policy = ['none', 'fs2']
+        drive = ['mine.toml', 'nearline-hc310']
+        [[trace]]
+        name = 'a'
+        files = ['a.txt']
+    ";
+    std::fs::write(&plan, plan_text).expect("written");
+    let mine = fs2_disk::DriveProfile::builtin_source("wd800-repaired").expect("built in");
+    let put = |each, drive: &str| {
+        write_trace(&dir.path().join("a.txt"), each);
+        std::fs::write(dir.path().join("mine.toml"), drive).expect("written");
+    };
+    let slower = mine.replace("rpm = 7200", "rpm = 5400");
+    assert!(slower != mine);
+    for (each, drive, what) in [(30, mine, "trace"), (20, slower.as_str(), "drive")] {
+        let _ = std::fs::remove_dir_all(&out);
+        put(20, mine);
+        assert_eq!(sweep(&[text(&plan), "--out", text(&out), "--shard", "1/4"]).0, 0);
+        assert_eq!(sweep(&[text(&plan), "--out", text(&out), "--shard", "3/4"]).0, 0);
+        put(each, drive);
+        assert_eq!(sweep(&[text(&plan), "--out", text(&out), "--shard", "2/4"]).0, 0);
+        for more in [&[][..], &["--partial"]] {
+            let args = [&[text(&plan), "--out", text(&out), "--merge"], more].concat();
+            let (code, _, err) = sweep(&args);
+            assert!(code == 1 && err.contains(&format!("are not of the same {what}")), "{err}");
+        }
+        assert!(!out.join("sweep.csv").exists());
+    }
+    // Of another drive nothing has to be the same.
+    let _ = std::fs::remove_dir_all(&out);
+    put(20, mine);
+    assert_eq!(sweep(&[text(&plan), "--out", text(&out)]).0, 0);
+}
+
+/// Found: a drive in DiskSim's form counted by what its first file says.
+#[test]
+fn what_a_drive_names_in_turn_is_read_too() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let drives = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/fs2-disk/tests/drives");
+    for name in ["small.diskspecs", "small.model", "small.seek"] {
+        std::fs::copy(drives.join(name), dir.path().join(name)).expect(name);
+    }
+    let (plan, out) = (dir.path().join("plan.toml"), dir.path().join("out"));
+    std::fs::write(dir.path().join("a.txt"), "0.0 D R 8 8 7 a\n").expect("written");
+    let plan_text = "options = { runs = 1, policy = 'none', drive = 'small.diskspecs' }\n[[trace]]\nname = 'a'\nfiles = ['a.txt']\n";
+    std::fs::write(&plan, plan_text).expect("written");
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+    assert_eq!(code, 0, "{err}");
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+    assert!(code == 0 && err.contains("1 of 1 cells are done already"), "{err}");
+    for name in ["small.model", "small.seek"] {
+        let path = dir.path().join(name);
+        let before = std::fs::read_to_string(&path).expect(name);
+        std::fs::write(&path, before.clone() + "\n").expect("written");
+        let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+        assert!(code == 1 && err.contains("on other files"), "{name}: {err}");
+        std::fs::write(&path, before).expect("written");
+    }
+}
+
 /// Found: shares stayed empty where `none` was not alone in its cell.
 #[test]
 fn a_share_is_of_the_none_with_the_same_options_wherever_it_was_run() {

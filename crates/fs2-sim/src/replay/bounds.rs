@@ -26,7 +26,7 @@ use fs2_disk::{Disk, DriveProfile};
 use fs2_trace::Record;
 use roaring::RoaringBitmap;
 
-use super::{FreeMap, Pace};
+use super::{FreeMap, Pace, Secrets};
 
 /// So many reads later than the predecessor still counts as following it. From the method that the bound
 /// comes from.
@@ -114,6 +114,7 @@ impl Bound {
 #[derive(Clone)]
 struct Lane {
     disk: Disk,
+    secrets: Secrets,
     now: Nanos,
     after_free: bool,
 }
@@ -126,7 +127,9 @@ impl Lane {
             self.after_free = true;
             return (time, time);
         }
-        let s = self.disk.serve(self.now, r.op, r.extent.sector(), r.extent.sectors() as u32);
+        let (sector, sectors) = (r.extent.sector(), r.extent.sectors() as u32);
+        // A bound is of the drive, not of who sees its answers.
+        let (s, _) = self.secrets.serve(&mut self.disk, self.now, r.op, sector, sectors);
         let time = s.end().since(self.now);
         self.now = s.end();
         let strict = if self.after_free && !s.cache_hit {
@@ -170,7 +173,7 @@ impl Bounds {
     /// Nothing seen yet of this volume, stretched so many times, over a drive at rest.
     pub fn new(drive: &DriveProfile, map: &FreeMap, stretch: u32, pace: Pace) -> Bounds {
         let blank = Disk::new(drive.clone());
-        let lane = Lane { disk: blank.clone(), now: Nanos(0), after_free: false };
+        let lane = Lane { disk: blank.clone(), secrets: Secrets::NONE, now: Nanos(0), after_free: false };
         Bounds {
             map: map.clone(),
             stretch,
@@ -189,6 +192,11 @@ impl Bounds {
             order: lane,
             last: None,
         }
+    }
+
+    /// The drive has what its profile does not say, too.
+    pub fn keep(&mut self, secrets: Secrets) {
+        self.lanes(|lane| lane.secrets = secrets);
     }
 
     /// The next run of the trace. Between runs a minute passes.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::{Args, Failure, passes, policies, used};
 use crate::output::quoted;
 use crate::replay::digest::Digests;
+use crate::replay::profile;
 
 /// Options by their long names, with values as the command line takes them.
 pub(in crate::replay) type Options = Map<String, Value>;
@@ -122,12 +123,13 @@ pub(super) fn unusual(options: &Options) -> String {
 /// # Errors
 /// One that cannot be read.
 pub(super) fn inputs(args: &Args) -> Result<Vec<Input>, Failure> {
+    let beside = profile::beside(&args.drive);
     let traces = args.traces.iter().map(|p| ("trace", p));
     let train = args.train.iter().map(|p| ("train", p));
     let others = args.free_map.iter().map(|p| ("free-map", p)).chain([("drive", &args.drive)]);
     let mut digests = Digests::default();
     let mut inputs = Vec::new();
-    for (what, path) in traces.chain(train).chain(others) {
+    for (what, path) in traces.chain(train).chain(others).chain(beside.iter().map(|p| ("drive", p))) {
         // A built-in drive is no file, and a pipe can be read once only.
         let Some(about) = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file) else { continue };
         let built_in = path.to_str().is_some_and(|name| fs2_disk::DriveProfile::builtin(name).is_ok());

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use serde::Deserialize;
 use toml::{Table, Value};
-use xxhash_rust::xxh3::Xxh3;
 
 use crate::replay::digest::Digests;
 use crate::replay::{Failure, run};
@@ -68,6 +67,9 @@ impl fmt::Display for Name {
         self.options.iter().try_for_each(|(option, value)| write!(f, " {option}={value}"))
     }
 }
+
+/// What a result was made from: `version`, and by what names files (an option, or `trace`) the XXH3-128 of each.
+pub(super) type Inputs = BTreeMap<String, Vec<String>>;
 
 /// One run of a trace under one combination of options.
 #[derive(Debug)]
@@ -242,19 +244,23 @@ impl Cell {
         Ok(Cell { name, args, files })
     }
 
-    /// A digest of everything that the result depends on beside the cell's name: this program's version and
-    /// the content of each file.
+    /// Everything that the result depends on beside the cell's name: this program's version, and the contents of files.
     ///
     /// # Errors
     /// A file that cannot be read.
-    pub(super) fn inputs(&self, known: &mut Digests) -> Result<String, Failure> {
-        let mut all = Xxh3::new();
-        all.update(env!("CARGO_PKG_VERSION").as_bytes());
+    pub(super) fn inputs(&self, known: &mut Digests) -> Result<Inputs, Failure> {
+        let mut inputs = Inputs::from([("version".to_owned(), vec![env!("CARGO_PKG_VERSION").to_owned()])]);
         for (what, path) in &self.files {
-            all.update(what.as_bytes());
-            all.update(&known.of(path)?.to_le_bytes());
+            let mut paths = vec![path.clone()];
+            if what == "drive" {
+                paths.extend_from_slice(known.beside(path));
+            }
+            for path in paths {
+                let digest = format!("{:032x}", known.of(&path)?);
+                inputs.entry(what.clone()).or_default().push(digest);
+            }
         }
-        Ok(format!("{:032x}", all.digest128()))
+        Ok(inputs)
     }
 }
 
@@ -339,7 +345,7 @@ mod tests {
         put("wd800-repaired", "3");
         let text = "[axes]\ndrive = ['wd800-repaired', 'nearline-hc310']\nseed = [1, 2]\n\
                     [[trace]]\nname = 'x'\nfiles = ['-a']\nfree-map = 'list'";
-        let inputs = || -> Vec<String> {
+        let inputs = || -> Vec<Inputs> {
             let plan = Plan::parse(text, dir.path()).expect("a plan");
             let mut known = Digests::default();
             plan.cells.iter().map(|c| c.inputs(&mut known).expect("files")).collect()

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::plan::{Name, Plan};
+use super::plan::{Inputs, Name, Plan};
 use crate::replay::Failure;
 
 /// One cell's result.
@@ -23,8 +23,7 @@ use crate::replay::Failure;
 #[serde(deny_unknown_fields)]
 pub(super) struct Done {
     pub(super) cell: Name,
-    /// Digest of what it was made from.
-    pub(super) inputs: String,
+    pub(super) inputs: Inputs,
     /// What `run --json` prints, without what differs from time to time.
     pub(super) result: Value,
 }
@@ -199,14 +198,14 @@ fn of_none(cell: &Name) -> Name {
 
 /// The figures of the policy `none` in each run and the single pass, by [`of_none`]: of whichever cell has it, alone or
 /// among others.
-fn figures_of_none<'a>(plan: &Plan, all: &'a HashMap<Name, Done>) -> HashMap<Name, &'a Value> {
+fn figures_of_none<'a>(plan: &Plan, all: &'a HashMap<Name, Done>) -> HashMap<Name, (&'a Done, &'a Value)> {
     // Keeps R3: the plan's own first, the others by name.
     let mut others: Vec<&Done> = all.values().collect();
     others.sort_by(|a, b| a.cell.cmp(&b.cell));
     let mut found = HashMap::new();
     for done in plan.cells.iter().filter_map(|cell| all.get(&cell.name)).chain(others) {
         if let Some(none) = none_in(done) {
-            found.entry(of_none(&done.cell)).or_insert(none);
+            found.entry(of_none(&done.cell)).or_insert((done, none));
         }
     }
     found
@@ -238,8 +237,34 @@ fn field(value: &Value) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
+/// Refuses results of the plan that were not made from the same: of one version, of one trace, and where an option names a file of the same
+/// name, of one such file.
+///
+/// # Errors
+/// Two that differ, and in what.
+pub(super) fn refuse_mixed(plan: &Plan, all: &HashMap<Name, Done>) -> Result<(), Failure> {
+    let mut first: HashMap<(&str, &str), (&Done, &[String])> = HashMap::new();
+    for done in plan.cells.iter().filter_map(|cell| all.get(&cell.name)) {
+        for (what, contents) in &done.inputs {
+            let called = match what.as_str() {
+                "version" => "",
+                "trace" => done.cell.trace.as_str(),
+                option => done.cell.options.get(option).map_or("", String::as_str),
+            };
+            let (before, same) = *first.entry((what, called)).or_insert((done, contents));
+            if same != contents {
+                let cells = format!("'{}' and '{}'", before.cell, done.cell);
+                let what = if what == "version" { "version of fs2-replay" } else { what };
+                let then = "remove the lines of those that are out of date, and run them again";
+                return Err(Failure(format!("{cells} are not of the same {what}: {then}")));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Puts results together in the order of the plan.
-pub(super) fn merge(plan: &Plan, all: &HashMap<Name, Done>) -> Merged {
+pub(super) fn merge<'a>(plan: &Plan, all: &'a HashMap<Name, Done>) -> Merged {
     let axes: Vec<_> = plan.axes.iter().filter(|a| *a != "policy").collect();
     let constant: Vec<_> = OF_A_RESULT.iter().filter(|c| !axes.iter().any(|a| a == *c)).collect();
     let mut head = vec!["trace".to_owned()];
@@ -260,7 +285,8 @@ pub(super) fn merge(plan: &Plan, all: &HashMap<Name, Done>) -> Merged {
             continue;
         };
         found += 1;
-        let none = none_in(done).or_else(|| nones.get(&of_none(&done.cell)).copied());
+        let alike = |none: &&(&Done, &'a Value)| none.0.inputs == done.inputs;
+        let none = none_in(done).or_else(|| Some(nones.get(&of_none(&done.cell)).filter(alike)?.1));
         let mut whole = done.clone();
         let mut begin = vec![field(&Value::String(cell.name.trace.clone()))];
         let said = |axis: &String| cell.name.options.get(axis).map_or(Value::Null, |v| v.as_str().into());
@@ -313,7 +339,7 @@ mod tests {
     fn done(seed: u64) -> Done {
         let options = [("seed".to_owned(), seed.to_string())].into();
         let cell = Name { trace: "a,\"b".to_owned(), options };
-        Done { cell, inputs: "00".to_owned(), result: serde_json::json!({ "x": seed }) }
+        Done { cell, inputs: Inputs::new(), result: serde_json::json!({ "x": seed }) }
     }
 
     /// As a program has it open that was started meanwhile.
