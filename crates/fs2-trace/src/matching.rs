@@ -220,7 +220,7 @@ mod tests {
     fn a_lost_completion_costs_no_other_request_its_time() {
         for (op, sectors) in [(Read, 8), (Flush, 0)] {
             let issued = |i: u64| (10 * i, Issue, op, 0, sectors);
-            let lost = |i: u64| i < 2 * LOOK_MAX as u64 || i % 100 == 0;
+            let lost = |i: u64| i < 2 * LOOK_MAX as u64 || i.is_multiple_of(100);
             let all = 0..4 * LOOK_MAX as u64;
             let given: Vec<Given> = all
                 .clone()
