@@ -79,8 +79,8 @@ impl fmt::Display for TokenDiffers {
         f.write_str(match self {
             TokenDiffers::Superblock => "the volume was changed outside FS2; what differs: superblock",
             TokenDiffers::Groups => {
-                "the volume was changed outside FS2, perhaps mounted by a copy of its superblock (sb=); what differs: group \
-                 descriptors or a copy of the superblock"
+                "the volume was changed outside FS2, perhaps mounted by a copy of its superblock (sb=) or copied without \
+                 these (e2image); what differs: group descriptors or a copy of the superblock"
             }
             TokenDiffers::CopiesLeftOut => {
                 "the mark is of an earlier FS2, which did not compare the copies of the superblock"

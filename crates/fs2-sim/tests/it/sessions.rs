@@ -581,7 +581,7 @@ fn each_reason_for_a_plain_device_has_its_words_and_its_command() {
         ),
         (
             Inactive::Token(TokenDiffers::Groups),
-            "changed outside FS2, perhaps mounted by a copy of its superblock (sb=); what differs: group descriptors or a copy",
+            "changed outside FS2, perhaps mounted by a copy of its superblock (sb=) or copied without these (e2image); what differs: group descriptors or a copy",
             check.clone(),
         ),
         (
