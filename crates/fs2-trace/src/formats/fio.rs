@@ -1,6 +1,6 @@
-//! fio's iolog. Version 2: `file action [offset length]`, where `file wait us` says that what
-//! follows comes that many microseconds after the start. Version 3: `us file action [offset
-//! length]`. Each file is a device.
+//! fio's iolog. Version 2: `file action [offset length]`, where `file wait ms 0` says that what follows comes that many milliseconds
+//! after the start: so fio 3.33 plays it, measured; its manual says microseconds after the wait before. Version 3:
+//! `us file action [offset length]`. Each file is a device.
 
 use fs2_block::{Extent, Op};
 
@@ -36,8 +36,8 @@ impl Lines for Fio {
         let op = match action {
             b"add" | b"open" | b"close" | b"unlink" => return Ok(None),
             b"wait" if self.version == 2 => {
-                let at = words.next().and_then(|w| decimal(w, 1000));
-                self.time = self.time.max(at.ok_or("a time in microseconds after `wait`")?);
+                let at = words.next().and_then(|w| decimal(w, 1_000_000));
+                self.time = self.time.max(at.ok_or("a time in milliseconds after `wait`")?);
                 return Ok(None);
             }
             b"read" => Op::Read,
