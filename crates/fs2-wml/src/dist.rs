@@ -217,7 +217,7 @@ impl Dist {
             }
             Law::CustomUniform { lower, upper } => (lower + upper) / 2.0,
             Law::LogNormal { shape, scale } => scale * (shape * shape / 2.0).exp(),
-            Law::Weibull { scale, .. } => *scale,
+            Law::Weibull { shape, scale } => scale * statrs::function::gamma::gamma(1.0 + 1.0 / shape),
             Law::Triangular { lower, upper, mode } => (lower + upper + mode) / 3.0,
         }
     }
@@ -288,6 +288,8 @@ mod tests {
         ] {
             let found = mean_of(law.clone());
             assert!((found / mean - 1.0).abs() < 0.015, "{law:?}: {found}, not {mean}");
+            let told = Dist { law: law.clone(), round: 0.0, bounds: None }.mean();
+            assert!((told / mean - 1.0).abs() < 1e-4, "{law:?}: {told}, not {mean}");
         }
     }
 

@@ -10,11 +10,12 @@ use super::super::workload::{Metric, Needs, OpClass, PassReport, Setup, Verified
 use super::super::{BenchError, Site};
 use super::{Parameters, program, program_path, run, whole};
 
-/// PostgreSQL with a cluster of its own, asked by pgbench over a Unix socket.
-pub(super) struct Postgres(pub(super) Parameters, pub(super) u64);
+/// PostgreSQL with a cluster of its own, asked by pgbench over a Unix socket: parameters, seed, and passes so far, each of which asks for
+/// other rows.
+pub(super) struct Postgres(pub(super) Parameters, pub(super) u64, pub(super) u64);
 
 pub(super) fn make_postgres(setup: &Setup) -> Result<Box<dyn Workload>, BenchError> {
-    Ok(Box::new(Postgres(Parameters::of(setup)?, setup.seed)))
+    Ok(Box::new(Postgres(Parameters::of(setup)?, setup.seed, 0)))
 }
 
 /// How long a server may take to start or end.
@@ -163,7 +164,8 @@ impl Workload for Postgres {
         let server = Server::start(site)?;
         recorder.done(0, began, 0, 0);
         let (clients, seconds) = (self.0.pg_clients.to_string(), self.0.pg_seconds.to_string());
-        let seed = (self.1 % 0x7fff_ffff).to_string();
+        let seed = (self.1.wrapping_add(self.2) % 0x7fff_ffff).to_string();
+        self.2 += 1;
         // Each transaction's time, written outside of the volume that is measured.
         let log = format!("--log-prefix={}", server.sockets.path().join("tx").display());
         let args =

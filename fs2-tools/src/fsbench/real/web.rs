@@ -37,7 +37,7 @@ pub(super) fn make_web(setup: &Setup) -> Result<Box<dyn Workload>, BenchError> {
     // SURGE's body of sizes; its tail is left out, so that a few files are not all of the traffic.
     let size = |_| (rng.lognormal(9.357, 1.318) as u64).clamp(100, 4 << 20);
     let sizes = (0..parameters.web_files).map(size).collect();
-    Ok(Box::new(Web { postgres: Postgres(parameters, setup.seed), seed: setup.seed, passes: 0, sizes }))
+    Ok(Box::new(Web { postgres: Postgres(parameters, setup.seed, 0), seed: setup.seed, passes: 0, sizes }))
 }
 
 fn name(file: u64) -> String {
@@ -249,7 +249,7 @@ impl Workload for Web {
         let nginx = Nginx::start(site)?;
         let over = AtomicBool::new(false);
         let (mut postgres, clients) =
-            (Postgres(self.postgres.0.clone(), self.postgres.1), self.postgres.0.web_clients);
+            (Postgres(self.postgres.0.clone(), self.postgres.1, self.passes), self.postgres.0.web_clients);
         let (report, web) = std::thread::scope(|scope| {
             let this = &*self;
             let (nginx, over) = (&nginx, &over);
