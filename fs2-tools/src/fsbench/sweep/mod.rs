@@ -29,7 +29,7 @@ A plan:
   size = '2g'                       # bytes of each volume
   runs = 5                          # of each cell; train = 0, seed = 1, scale = 1.0, duration = '20s', cold = 'remount'
   mem_limit = '24m'
-  drives = ['wd800-repaired']       # profiles
+  drives = ['wd800-repaired']       # profiles, by name or file
   systems = ['ext2', 'fs2']         # or fs2-2005
   variants = ['def', 'blk1k']       # also noatime, blk2k, isz1k, bg16k; without it all of them; the first is compared with
   [[variant]]                       # one of your own
@@ -181,6 +181,7 @@ fn one(plan: &Plan, cell: &Cell, args: &Args) -> Result<Document, BenchError> {
         return Err(e);
     }
     check(&served_image)?;
+    plan.check_profile(&cell.drive)?;
     Ok(measurer.document(&outcome, &measured))
 }
 

@@ -1,8 +1,10 @@
 //! What a sweep is to do, checked as a whole before anything is made.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use fs2_disk::DriveProfile;
 use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -112,6 +114,8 @@ pub(super) struct Plan {
     pub(super) cold: ColdMode,
     pub(super) time_scale: f64,
     pub(super) drives: Vec<String>,
+    /// What those of the drives say that are files.
+    profiles: BTreeMap<String, String>,
     pub(super) systems: Vec<System>,
     /// The default first.
     pub(super) variants: Vec<Variant>,
@@ -147,6 +151,13 @@ impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {} {}", self.drive, self.system.name(), self.variant.name, self.work.entry.name)
     }
+}
+
+/// What a drive's profile says where it is a file; a built-in one is this program's, whose version each result has.
+fn in_file(drive: &str) -> Result<Option<String>, BenchError> {
+    let profile = fs2d::daemon::profile(drive).map_err(|e| usage(e.to_string()))?;
+    // As it was understood: another comment makes no other drive.
+    Ok(DriveProfile::builtin(drive).is_err().then(|| profile.to_toml()))
 }
 
 /// The thesis' variants of ext2 by name.
@@ -252,8 +263,9 @@ impl Plan {
         if !(1..=10_000).contains(&text.runs) {
             return Err(usage("runs must be 1 to 10000"));
         }
+        let mut profiles = BTreeMap::new();
         for drive in &text.drives {
-            fs2d::daemon::profile(drive).map_err(|e| usage(e.to_string()))?;
+            profiles.extend(in_file(drive)?.map(|says| (drive.clone(), says)));
         }
         let mem_limit = text.mem_limit.as_deref().map(parse_bytes).transpose().map_err(usage)?;
         if let Some(bytes) = mem_limit.filter(|bytes| *bytes < LIMIT_BYTES_MIN) {
@@ -270,6 +282,7 @@ impl Plan {
             cold,
             time_scale: text.time_scale,
             drives: text.drives,
+            profiles,
             systems,
             variants,
             works,
@@ -329,7 +342,21 @@ impl Plan {
             (drive, system.name(), &variant.format, &variant.mount),
             (work.entry.name, &work.preset, &work.set),
         );
-        xxh3_64(format!("{all:?}").as_bytes())
+        let profile = self.profiles.get(drive).map_or("", String::as_str);
+        xxh3_64(format!("{all:?}{profile}").as_bytes())
+    }
+
+    /// Checks that a drive is what it was when the plan was read: a result lies under that one's name.
+    ///
+    /// # Errors
+    /// Its profile's file says something else now, or cannot be read any more.
+    pub(super) fn check_profile(&self, drive: &str) -> Result<(), BenchError> {
+        match in_file(drive)?.as_ref() == self.profiles.get(drive) {
+            true => Ok(()),
+            false => Err(BenchError::Failed(format!(
+                "{drive}: the profile was changed during the sweep; run it again, what is measured already stays"
+            ))),
+        }
     }
 
     /// How the workload of a cell is made.
@@ -434,6 +461,27 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), cells.len());
+    }
+
+    /// Found: the results of the profile before were taken for those of the one that had its name now.
+    #[test]
+    fn a_drive_in_a_file_is_known_by_what_it_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, text) =
+            (dir.path().join("own.toml"), DriveProfile::builtin_source("wd800-repaired").unwrap());
+        let plan = || Plan::parse(&PLAN.replace("wd800-repaired", path.to_str().unwrap())).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let before = plan();
+        let digest = |plan: &Plan| plan.cells()[0].digest;
+        std::fs::write(&path, format!("# the same\n{text}")).unwrap();
+        assert_eq!(digest(&plan()), digest(&before));
+        before.check_profile(path.to_str().unwrap()).unwrap();
+        let slower = text.replacen("rpm = 7200", "rpm = 5400", 1);
+        assert_ne!(slower, text);
+        std::fs::write(&path, slower).unwrap();
+        assert_ne!(digest(&plan()), digest(&before));
+        let said = before.check_profile(path.to_str().unwrap()).unwrap_err().to_string();
+        assert!(said.contains("was changed during the sweep"), "{said}");
     }
 
     #[test]
