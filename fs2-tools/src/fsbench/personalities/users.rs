@@ -297,7 +297,7 @@ parameters! {
         inodes: u64,
         /// Bytes of all files, in MiB.
         mib: u64,
-        /// Removed in each pass, in MiB, and put back after it; 0 for a compilation alone.
+        /// Removed in each pass, in MiB, and put back before the next; 0 for a compilation alone.
         clean_mib: u64,
         /// How far below the compilation's the priority of the cleaning is: 0 (normal) to 19 (low).
         nice: u64,
@@ -311,6 +311,8 @@ struct Reclaim {
     homes: Homes,
     /// Files in the order of the log: the one used least first.
     order: Vec<usize>,
+    /// What the last pass has removed and is not back yet: path, content, bytes.
+    gone: Vec<(PathBuf, Content, u64)>,
     build: Option<Build>,
 }
 
@@ -364,7 +366,7 @@ impl Reclaim {
                 Some(Build::new(&part, setup.seed)?)
             }
         };
-        Ok(Reclaim { parameters: p, homes, order, build })
+        Ok(Reclaim { parameters: p, homes, order, gone: Vec::new(), build })
     }
 
     /// Files of a pass, in their order.
@@ -412,6 +414,7 @@ impl Workload for Reclaim {
 
     fn pass(&mut self, site: &Site, control: &Control) -> Result<PassReport, BenchError> {
         let chosen = self.chosen();
+        let removed = Mutex::new(Vec::new());
         let next = AtomicUsize::new(0);
         let (cleaned, compiled) = (Mutex::new((0, Duration::ZERO)), Mutex::new(Duration::ZERO));
         let this = &*self;
@@ -429,6 +432,7 @@ impl Workload for Reclaim {
             priority::set(this.parameters.nice, None)
                 .map_err(|e| BenchError::Failed(format!("reclaim: lowering the priority: {e}")))?;
             let mut bytes = 0;
+            let mut removed = removed.lock().unwrap_or_else(PoisonError::into_inner);
             for i in &chosen {
                 if control.stopped() {
                     break;
@@ -439,11 +443,13 @@ impl Workload for Reclaim {
                 fs::remove_file(&path).map_err(BenchError::at(&path, "removing it"))?;
                 recorder.done(0, began, 0, 0);
                 bytes += file.len;
+                removed.push((path, Content::new(site.seed(), file.number), file.len));
             }
             *cleaned.lock().unwrap_or_else(PoisonError::into_inner) = (bytes, control.elapsed());
             Ok(recorder.into_classes())
-        })?;
-        let mut report = control.report(classes);
+        });
+        self.gone.extend(removed.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let mut report = control.report(classes?);
         let (bytes, took) = cleaned.into_inner().unwrap_or_else(PoisonError::into_inner);
         let took = took.as_secs_f64();
         if !chosen.is_empty() {
@@ -455,16 +461,21 @@ impl Workload for Reclaim {
             report.metrics.push(Metric::less("compilation", "s", compiled.as_secs_f64()));
             build.was_made();
         }
-        // What was removed comes back, outside of the time that counts.
-        for i in &chosen {
-            control.check()?;
-            let file = &self.homes.files.files[*i];
-            make(&site.path(&file.path), Content::new(site.seed(), file.number), file.len)?;
-        }
         Ok(report)
     }
 
+    fn restore(&mut self, control: &Control) -> Result<(), BenchError> {
+        for (path, content, len) in &self.gone {
+            control.check()?;
+            make(path, *content, *len)?;
+        }
+        self.gone.clear();
+        Ok(())
+    }
+
     fn verify(&mut self, site: &Site, control: &Control) -> Result<Verified, BenchError> {
+        // What the last pass removed: no other comes that would put it back.
+        self.restore(control)?;
         let mut verified = Verified::default();
         self.homes.files.verify(site, control, &mut verified)?;
         if let Some(build) = &self.build {
@@ -534,6 +545,43 @@ mod tests {
             assert_eq!(told, figures);
             assert_eq!(r.verify(&site, &control).unwrap().damaged, 0);
         }
+    }
+
+    /// Found: files were put back within the pass, and the drive, RAPL and the meter charged that to it.
+    #[test]
+    fn what_was_removed_is_put_back_outside_of_the_pass() {
+        let set = [("objects", "0"), ("clean_mib", "1")].map(|(a, b)| (a.to_string(), b.to_string()));
+        let setup = Setup { preset: "ci".into(), seed: 1, scale: 0.02, set: set.into(), passes: 3 };
+        let dir = tempfile::tempdir().unwrap();
+        let site = Site::create(dir.path(), "reclaim", serde_json::Value::Null, 1).unwrap();
+        let mut r = Reclaim::new(&setup).unwrap();
+        let control = Control::new(crate::fsbench::Limits::default());
+        r.prepare(&site, &control).unwrap();
+        let chosen: Vec<PathBuf> =
+            r.chosen().iter().map(|i| site.path(&r.homes.files.files[*i].path)).collect();
+        let there = || chosen.iter().filter(|path| path.exists()).count();
+        for _ in 0..2 {
+            r.restore(&control).unwrap();
+            assert_eq!(there(), chosen.len());
+            r.pass(&site, &control).unwrap();
+            assert_eq!(there(), 0, "of {}", chosen.len());
+        }
+        // What a failed pass has removed is put back, too.
+        r.restore(&control).unwrap();
+        std::fs::remove_file(&chosen[1]).unwrap();
+        r.pass(&site, &control).unwrap_err();
+        assert!(!chosen[0].exists());
+        r.restore(&control).unwrap();
+        assert!(chosen[0].exists());
+        make(
+            &chosen[1],
+            Content::new(site.seed(), r.homes.files.files[r.order[1]].number),
+            r.homes.files.files[r.order[1]].len,
+        )
+        .unwrap();
+        r.pass(&site, &control).unwrap();
+        let verified = r.verify(&site, &control).unwrap();
+        assert_eq!((verified.damaged, there()), (0, chosen.len()));
     }
 
     #[test]
