@@ -141,10 +141,14 @@ impl Control {
     /// The report of what `classes` hold: elapsed is from the end of the warm-up to now. A pass that ended before is none.
     pub fn report(&self, classes: Vec<OpClass>) -> PassReport {
         let (took, warmup) = (self.started.elapsed(), self.limits.warmup);
-        let short = (!warmup.is_zero() && took <= warmup)
-            .then(|| format!("it ended after {:.2} s, within the warm-up", took.as_secs_f64()));
+        let short = (!warmup.is_zero() && took <= warmup).then(|| ended_within_warmup(took));
         PassReport { elapsed: took.saturating_sub(warmup), classes, short, ..PassReport::default() }
     }
+}
+
+/// Why a pass is short that took no longer than its warm-up.
+pub(super) fn ended_within_warmup(took: Duration) -> String {
+    format!("it ended after {:.2} s, within the warm-up", took.as_secs_f64())
 }
 
 /// A thread's counters; merged when the thread is done.

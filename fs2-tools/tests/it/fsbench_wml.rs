@@ -360,6 +360,54 @@ fn files_are_put_back_between_runs() {
     }
 }
 
+/// Found: operations of the warm-up were among those asked for, and what ended within it was a run.
+#[test]
+fn what_the_warm_up_does_counts_for_no_end() {
+    let script = |end: &str, how: &str| {
+        format!(
+            "define fileset name=set,path=/tmp,entries=10,dirwidth=5,size=4k,prealloc
+            define process name=p {{ thread name=t,memsize=1m {{
+              flowop readwholefile name=read,filesetname=set,fd=1,iters=10
+              flowop closefile name=close,fd=1
+              {end}
+            }} }}
+            {how}"
+        )
+    };
+    const BY_HAND: &str = "create processes\nsleep 600\nshutdown processes";
+    let warmup = Duration::from_millis(300);
+    for (end, ops, least) in [
+        ("", Some(500), 500),
+        ("flowop finishoncount name=end,value=500", None, 500),
+        ("flowop finishoncount name=end,value=50,target=close", None, 550),
+        ("flowop finishonbytes name=end,value=1m", None, 300),
+    ] {
+        for how in ["run 600", BY_HAND] {
+            let source = script(end, how);
+            let options = RunOptions { ops, warmup, ..RunOptions::default() };
+            let began = Instant::now();
+            let (report, _) = plan_and_run("x.f", &source, &[], &options).unwrap();
+            assert!(began.elapsed() >= warmup && report.within_warmup.is_none(), "{end} {how}");
+            let counted: u64 = report.counted().map(|op| op.count).sum();
+            // An end is asked for once in a turn of about eleven operations, in the middle of which the warm-up may end.
+            let most = if ops.is_some() { least } else { least + 60 };
+            assert!((least..=most).contains(&counted), "{end} {how}: {counted}");
+            assert!(report.ended.is_some_and(|why| why != Ended::Time), "{end} {how}");
+        }
+    }
+    // Every file is made once: done long before the warm-up is.
+    let source = scripts("tests/wml").into_iter().find(|(file, _)| file == "createfiles.f").unwrap().1;
+    let options = RunOptions { warmup: Duration::from_secs(600), ..RunOptions::default() };
+    let (report, _) = plan_and_run("x.f", &source, &[], &options).unwrap();
+    assert!(report.within_warmup.is_some_and(|took| took < options.warmup), "{report:?}");
+    assert_eq!((report.counted().map(|op| op.count).sum::<u64>(), report.elapsed), (0, Duration::ZERO));
+    let (dir, file) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::with_suffix(".f").unwrap());
+    std::fs::write(file.path(), source).unwrap();
+    let args = ["run", file.path().to_str().unwrap(), ".", "--warmup", "1h"];
+    let (code, out, err) = fsbench(dir.path(), &args);
+    assert!(code == Some(1) && format!("{out}{err}").contains("within the warm-up"), "{code:?} {out} {err}");
+}
+
 /// A snapshot, `psrun`'s periods and the report in the original's words.
 #[test]
 fn filebench_s_own_lines() {

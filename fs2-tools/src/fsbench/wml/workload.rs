@@ -8,6 +8,7 @@ use super::super::{
     BenchError, Control, Entry, Metric, Needs, OpClass, PassReport, Setup, Verified, Workload,
 };
 use super::{Ended, Event, Plan, RunError, RunOptions, RunReport, Script, Site, filebench};
+use crate::fsbench::control::ended_within_warmup;
 use crate::fsbench::site;
 
 /// A personality: its script, and what its presets set in it.
@@ -335,8 +336,9 @@ fn pass_report(report: &RunReport, native: String) -> PassReport {
         elapsed: report.elapsed,
         classes: report.ops.iter().map(class).collect(),
         metrics,
-        short: match &report.ended {
-            Some(Ended::AllDone) if ops == 0 => Some("no thread had anything to do".into()),
+        short: match (&report.ended, report.within_warmup) {
+            (_, Some(took)) => Some(ended_within_warmup(took)),
+            (Some(Ended::AllDone), None) if ops == 0 => Some("no thread had anything to do".into()),
             _ => None,
         },
         native: Some(native),

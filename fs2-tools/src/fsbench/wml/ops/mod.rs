@@ -233,7 +233,7 @@ impl<'a> Worker<'a> {
             return Flow::Stop;
         }
         let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        {
+        let counts = {
             let stats = &mut lock(&self.state.counters)[op.slot];
             stats.count += 1;
             stats.bytes += bytes;
@@ -242,14 +242,19 @@ impl<'a> Worker<'a> {
                 let power = (64 - ns.leading_zeros()).min(63) as usize;
                 stats.powers.get_or_insert_with(|| Box::new([0; 64]))[power] += 1;
             }
-        }
+            !self.state.warming.load(Ordering::Acquire)
+        };
         if matches!(op.kind.class(), OpClass::Io | OpClass::Aio) {
             self.totals.ops.fetch_add(1, Ordering::Relaxed);
-            self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
             if op.kind.reads() || op.kind.writes() {
                 self.totals.rw_ops.fetch_add(1, Ordering::Relaxed);
                 self.totals.rw_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
+            if !counts {
+                return Flow::Next;
+            }
+            self.totals.counted_ops.fetch_add(1, Ordering::Relaxed);
+            self.totals.counted_bytes.fetch_add(bytes, Ordering::Relaxed);
             if let Some(left) = &self.live.ops_left
                 && left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1)
             {

@@ -56,7 +56,8 @@ impl Worker<'_> {
         let total = match op.kind {
             OpKind::IopsLimit => &self.totals.rw_ops,
             OpKind::BwLimit => &self.totals.rw_bytes,
-            OpKind::FinishOnBytes => &self.totals.bytes,
+            OpKind::FinishOnBytes => &self.totals.counted_bytes,
+            OpKind::FinishOnCount => &self.totals.counted_ops,
             _ => &self.totals.ops,
         };
         total.load(Ordering::Relaxed)
@@ -94,8 +95,11 @@ impl Worker<'_> {
             Amount::Fixed(n) => *n,
             Amount::Drawn(dist) => dist.mean() as u64,
         };
+        // Asked first: a target's numbers are cleared by the time that this is over.
+        let warming = self.state.warming.load(Ordering::Acquire);
         let (start, so_far) = (Instant::now(), self.so_far(op));
-        let reached = if op.kind == OpKind::FinishOnBytes { so_far > value } else { so_far >= value };
+        let reached =
+            !warming && if op.kind == OpKind::FinishOnBytes { so_far > value } else { so_far >= value };
         let flow = self.count(op, start, 0);
         if reached {
             let thread = &self.live.model.processes[self.place.0].threads[self.place.1];

@@ -27,10 +27,13 @@ pub(in super::super) struct OpStats {
 /// What a process's limits and ends without a target go by.
 #[derive(Debug, Default)]
 pub(in super::super) struct Totals {
+    /// Limits hold in the warm-up, too.
     pub(in super::super) ops: AtomicU64,
     pub(in super::super) rw_ops: AtomicU64,
     pub(in super::super) rw_bytes: AtomicU64,
-    pub(in super::super) bytes: AtomicU64,
+    /// Ends go by what counts: the warm-up's operations are not among these.
+    pub(in super::super) counted_ops: AtomicU64,
+    pub(in super::super) counted_bytes: AtomicU64,
 }
 
 /// A thread as the others see it.
@@ -42,6 +45,8 @@ pub(in super::super) struct ThreadState {
     /// The counter of the flowop it is in, plus one; 0 between flowops.
     pub(in super::super) doing: AtomicUsize,
     pub(in super::super) counters: Mutex<Vec<OpStats>>,
+    /// Changes with `counters` locked, as these are cleared: an operation counts in all places or in none.
+    pub(in super::super) warming: AtomicBool,
     pub(super) gone: AtomicBool,
 }
 

@@ -48,12 +48,14 @@ pub(super) fn run(
                     Some(_) => options.runtime.unwrap_or(Duration::from_secs(seconds)),
                     None => Duration::from_secs(seconds),
                 };
-                let until = Instant::now() + time;
-                match &session {
+                match &mut session {
                     Some(session) => {
-                        session.wait(until, options, sink);
+                        if session.warm_up(options, sink) {
+                            session.wait(Instant::now() + time, options, sink);
+                        }
                     }
                     None => {
+                        let until = Instant::now() + time;
                         while Instant::now() < until && !(options.interrupted)() {
                             std::thread::sleep(
                                 until
@@ -84,7 +86,12 @@ pub(super) fn run(
     }
     match session {
         Some(session) => session.stop(options.grace),
-        None => Ok(RunReport { elapsed: Duration::ZERO, ops: Vec::new(), ended: Some(Ended::AllDone) }),
+        None => Ok(RunReport {
+            elapsed: Duration::ZERO,
+            ops: Vec::new(),
+            ended: Some(Ended::AllDone),
+            within_warmup: None,
+        }),
     }
 }
 
@@ -95,11 +102,8 @@ fn timed(
     options: &RunOptions,
     sink: &mut dyn FnMut(Event),
 ) {
-    if !options.warmup.is_zero() {
-        if !session.wait(Instant::now() + options.warmup, options, sink) {
-            return;
-        }
-        session.clear();
+    if !session.warm_up(options, sink) {
+        return;
     }
     let end = session.start + time;
     let Some(period) = period_s.map(Duration::from_secs) else {

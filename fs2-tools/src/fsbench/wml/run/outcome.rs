@@ -102,9 +102,9 @@ pub enum Ended {
 pub struct RunOptions<'a> {
     /// Instead of the script's own time.
     pub runtime: Option<Duration>,
-    /// Ends after so many operations (file system and asynchronous ones).
+    /// Ends after so many operations that count (file system and asynchronous ones).
     pub ops: Option<u64>,
-    /// Not counted at the beginning.
+    /// Not counted at the beginning: neither in the report, nor for `ops`, `finishoncount` and `finishonbytes`.
     pub warmup: Duration,
     /// Random choices and contents come from it.
     pub seed: u64,
@@ -179,6 +179,8 @@ pub struct RunReport {
     pub ops: Vec<OpReport>,
     /// Why it ended; of a report before the end, `None`.
     pub ended: Option<Ended>,
+    /// How long after its start it ended, where that was within the warm-up: nothing of it counts.
+    pub within_warmup: Option<Duration>,
 }
 
 impl RunReport {

@@ -19,7 +19,9 @@ use super::outcome::{Ended, Event, OpReport, RunError, RunOptions, RunReport};
 pub(super) struct Session {
     pub(super) live: Arc<Live>,
     pub(super) threads: Vec<Arc<ThreadState>>,
+    /// Of the threads, or of what counts.
     pub(super) start: Instant,
+    warming: bool,
 }
 
 /// Writes come out of so many bytes of noise, more where the script writes more at once.
@@ -84,7 +86,8 @@ impl Session {
             go: Mutex::new(false),
             gone_on: Condvar::new(),
         });
-        let mut session = Session { live, threads: Vec::new(), start: Instant::now() };
+        let warming = !options.warmup.is_zero();
+        let mut session = Session { live, threads: Vec::new(), start: Instant::now(), warming };
         let mut of_process: HashMap<(usize, u64), (Arc<Totals>, Arc<Pool>)> = HashMap::new();
         for (stream, ((p, instance, t, name), gates)) in places.into_iter().zip(own).enumerate() {
             let (totals, pool) = of_process.entry((p, instance)).or_default().clone();
@@ -94,6 +97,7 @@ impl Session {
                 spec: (p, t),
                 doing: AtomicUsize::new(0),
                 counters: Mutex::new(vec![OpStats::default(); model.processes[p].threads[t].counters.len()]),
+                warming: AtomicBool::new(warming),
                 gone: AtomicBool::new(false),
             });
             let (live, seed) = (session.live.clone(), options.seed);
@@ -160,9 +164,25 @@ impl Session {
         (options.progress)(ops, read, written);
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Sees the warm-up to its end, where it is not over; whether the run goes on.
+    pub(super) fn warm_up(&mut self, options: &RunOptions, sink: &mut dyn FnMut(Event)) -> bool {
+        if !self.warming {
+            return true;
+        }
+        if !self.wait(self.start + options.warmup, options, sink) {
+            return false;
+        }
+        self.clear();
+        self.warming = false;
+        true
+    }
+
+    /// What counts begins.
+    fn clear(&mut self) {
         for thread in &self.threads {
-            lock(&thread.counters).iter_mut().for_each(|c| *c = OpStats::default());
+            let mut counters = lock(&thread.counters);
+            counters.iter_mut().for_each(|c| *c = OpStats::default());
+            thread.warming.store(false, Ordering::Release);
         }
         self.start = Instant::now();
     }
@@ -190,7 +210,7 @@ impl Session {
             let (n, mean) = (op.count.max(1) as f64, sum / op.count.max(1) as f64);
             op.drawn = Some((mean, (squares / n - mean * mean).max(0.0).sqrt()));
         }
-        RunReport { elapsed, ops, ended: None }
+        RunReport { elapsed, ops, ended: None, within_warmup: None }
     }
 
     pub(super) fn wait_for_threads(&self, grace: Duration) -> Result<(), RunError> {
@@ -218,11 +238,15 @@ impl Session {
         Err(RunError::Hung { seconds: grace.as_secs(), count, threads: hung.join(", ") })
     }
 
-    pub(super) fn stop(self, grace: Duration) -> Result<RunReport, RunError> {
+    pub(super) fn stop(mut self, grace: Duration) -> Result<RunReport, RunError> {
         self.live.end(Ok(Ended::Time));
         self.wait_for_threads(grace)?;
+        let within_warmup = self.warming.then(|| self.report().elapsed);
+        if within_warmup.is_some() {
+            self.clear();
+        }
         let report = self.report();
-        Ok(RunReport { ended: Some(self.why()?), ..report })
+        Ok(RunReport { ended: Some(self.why()?), within_warmup, ..report })
     }
 }
 
