@@ -399,7 +399,7 @@ fn run_one(args: &RunArgs, out: &mut dyn Write, err: &mut dyn Write) -> Result<(
         args.measure.meter.as_deref().into_iter().chain(script_read),
     )?;
     let json = Output::of(args.measure.json.as_deref())?;
-    let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?;
+    let mut measurer = Measurer::new(&args.measure, &plan.dir, plan.runs)?.with_warm_up(plan.limits.warmup);
     let workload = if script {
         let path = std::path::Path::new(&args.name);
         let mut source = Vec::new();

@@ -2,9 +2,11 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+
+use fs2_control::Status;
 
 use super::BenchError;
 use super::control::{Control, Limits, Progress};
@@ -41,7 +43,8 @@ pub struct Run {
     pub report: PassReport,
     /// How long writing back took that the pass had left behind.
     pub sync: Duration,
-    /// What the daemon did meanwhile, write-back included; `None` where it is not FS2.
+    /// What the daemon did since the warm-up's end, write-back included; `None` where it is not FS2, and of a pass that
+    /// ended within its warm-up.
     pub fs2: Option<DaemonUse>,
 }
 
@@ -65,7 +68,7 @@ pub struct Outcome {
 }
 
 /// Called around passes by whoever measures or empties caches.
-pub trait Around {
+pub trait Around: Send {
     /// Before each pass, its files closed and written back.
     ///
     /// # Errors
@@ -76,6 +79,10 @@ pub trait Around {
 
     /// As a pass begins, with what it will count.
     fn during(&mut self, _progress: Arc<Progress>) {}
+
+    /// As the warm-up of a pass ends, in another thread than the pass's: what is measured begins anew. Not called without
+    /// a warm-up, nor where the pass ends within it.
+    fn warmed(&mut self) {}
 
     /// After each pass, before anything is written back.
     ///
@@ -321,10 +328,13 @@ fn pass(
     let control = Control::new(limits);
     around.during(control.progress());
     let shown = Shown::start(name.clone(), &control);
-    let report = workload.pass(site, &control);
+    let (report, before) = match limits.warmup.is_zero() {
+        true => (workload.pass(site, &control), Ok(before)),
+        false => warmed_up(workload, site, &control, around, daemon),
+    };
     drop(shown);
     control.check()?;
-    let report = report?;
+    let (report, before) = (report?, before?);
     around.after(site, training)?;
     let shown = Shown::start(format!("writing back after {name}"), &Control::new(Limits::default()));
     let began = Instant::now();
@@ -336,6 +346,35 @@ fn pass(
         _ => None,
     };
     Ok(Run { training, report, sync, fs2 })
+}
+
+/// A pass with a warm-up: what it came to, and the daemon's figures as that ended. None where the pass was over by then:
+/// they would be figures of what does not count.
+fn warmed_up(
+    workload: &mut dyn Workload,
+    site: &Site,
+    control: &Control,
+    around: &mut dyn Around,
+    daemon: Option<&Daemon>,
+) -> (Result<PassReport, BenchError>, Result<Option<Status>, BenchError>) {
+    // Ends the wait also where the pass panics.
+    let (over, pass_is_over) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let before = scope.spawn(move || {
+            let left = control.limits().warmup.saturating_sub(control.elapsed());
+            match pass_is_over.recv_timeout(left) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    around.warmed();
+                    daemon.map(Daemon::status).transpose()
+                }
+                Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Ok(None),
+            }
+        });
+        let report = workload.pass(site, control);
+        drop(over);
+        let before = before.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (report, before)
+    })
 }
 
 /// Writes back what the file system holds dirty.

@@ -103,6 +103,35 @@ fn a_pass_within_its_warm_up_is_too_short_and_a_silent_meter_is_told_of() {
     assert!(code == 0 && format!("{out}{err}").contains("--meter: /nonexistent"), "{code}\n{out}\n{err}");
 }
 
+/// Found: the energy of the warm-up was the run's, its time was not: 10 W for 8 s in a run of 2 s.
+#[test]
+fn a_meter_is_read_from_the_end_of_the_warm_up() {
+    let (dir, out_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (json, meter) = (out_dir.path().join("r.json"), out_dir.path().join("m.csv"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let watts: String = (now - 10..now + 600).map(|s| format!("{s},10\n")).collect();
+    std::fs::write(&meter, watts).unwrap();
+    for name in ["zipf-0", "varmail"] {
+        let args = ["run", name, "--scale", "0.1", "--duration", "500ms", "--warmup", "1500ms"];
+        let files = ["--json", json.to_str().unwrap(), "--meter", meter.to_str().unwrap()];
+        let (code, out, err) = fsbench(&[&args[..], &files].concat(), dir.path());
+        assert_eq!(code, 0, "{out}{err}");
+        let document = Document::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
+        let run = &document.runs[0];
+        let joules = run.energy.iter().find(|e| e.source == "meter").unwrap().joules.unwrap();
+        // Threads end after the run; on a busy machine some time after it.
+        let seconds = joules / 10.0 - run.elapsed_s;
+        assert!((-0.05..1.0).contains(&seconds), "{name}: {joules} J in {} s", run.elapsed_s);
+    }
+    // What ends within it has none.
+    let args = [&SMALL[..], &["--warmup", "1h", "--json", json.to_str().unwrap()]].concat();
+    let (code, out, err) = fsbench(&[&args[..], &["--meter", meter.to_str().unwrap()]].concat(), dir.path());
+    assert_eq!(code, 1, "{out}{err}");
+    let document = Document::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let energy = &document.runs[0].energy;
+    assert!(energy.len() == 2 && energy.iter().all(|e| e.joules.is_none()), "{energy:?}");
+}
+
 /// Found: the document replaced the table of seconds, or what a meter had recorded.
 #[test]
 fn one_file_is_not_two_outputs_nor_an_input() {

@@ -95,6 +95,33 @@ fn every_workload_runs_cold_on_a_volume_that_copies() {
     assert!(copies > 500, "{copies} copies: the volume has hardly done anything");
 }
 
+/// Found: the drive's accesses and joules were those of warm-up and run, over the run's time alone.
+#[test]
+fn the_drive_s_figures_are_of_what_follows_the_warm_up() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let dir = scratch.path("mnt");
+    let mounted = Mounted::new(&scratch, &image, &dir, &["--policy", "none", "--drive", "wd800-repaired"]);
+    let json = scratch.path("result.json");
+    let mut command = scratch.command("fsbench");
+    command.args(["run", "varmail", "--set", "files=100", "--set", "threads=2", "--duration", "1s"]);
+    command.args(["--warmup", "4s", "--quiet-warnings", "--json"]).arg(&json).arg(&dir);
+    run(&mut command).ended(0);
+    let document: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).expect("a document")).expect("JSON");
+    let run = &document["runs"][0];
+    let number = |v: &serde_json::Value| v.as_f64().unwrap_or_else(|| panic!("{run}"));
+    let whole_s = number(&run["elapsed_s"]) + number(&run["sync_s"]);
+    // It syncs all the time: the drive is never at rest for long, and cannot be at work for longer than there is time.
+    let busy_s = number(&run["drive"]["busy_s"]);
+    assert!((0.5 * whole_s..1.5 * whole_s).contains(&busy_s), "{busy_s} s of {whole_s} s: {run}");
+    mounted.umount().ended(0);
+    e2fsck_clean(&image);
+}
+
 fn limit_works(scratch: &Scratch) -> bool {
     let probe = scratch.make_dir("probe");
     let small = ["find", "--scale", "0.01", "--mem-limit", "64m"];

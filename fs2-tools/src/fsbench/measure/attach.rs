@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::super::control::Progress;
 use super::super::output::write_file;
@@ -132,6 +132,8 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug)]
 struct Seen {
     started: SystemTime,
+    /// The warm-up's end, or `started` without one; `None` until then.
+    counts_from: Option<SystemTime>,
     cold: Option<ColdProof>,
     energy: Vec<EnergyReading>,
     mem_used_bytes: Option<u64>,
@@ -153,6 +155,8 @@ pub struct Measurer {
     /// Or why there is none, until the pass has ended.
     ticking: Option<Result<Ticking, BenchError>>,
     time_scale: f64,
+    /// Whether passes begin with a warm-up.
+    warms_up: bool,
 }
 
 fn refused(e: impl std::fmt::Display) -> BenchError {
@@ -185,8 +189,15 @@ impl Measurer {
             series,
             ticking: None,
             time_scale: 1.0,
+            warms_up: false,
             args: args.clone(),
         })
+    }
+
+    /// Passes begin with such a warm-up: energy is told from its end.
+    pub fn with_warm_up(mut self, warmup: Duration) -> Measurer {
+        self.warms_up = !warmup.is_zero();
+        self
     }
 
     /// So many real seconds are one of the modelled drive's: what is told of the drive is in its time.
@@ -378,18 +389,23 @@ fn file_below(root: &Path, rng: &mut Rng) -> Option<PathBuf> {
     }
 }
 
+/// Why a source of energy has no figure of a run that is none.
+const WITHIN_WARM_UP: &str = "the run ended within its warm-up";
+
 impl Around for Measurer {
     fn before(&mut self, site: &Site, _training: bool) -> Result<(), BenchError> {
         let proof = match self.cold.mode() {
             ColdMode::None => None,
             _ => Some(self.cold.make(&some_files(site.root())).map_err(failed)?),
         };
-        self.rapl = Some(RaplSpan::begin(Path::new(POWERCAP)));
+        self.rapl = (!self.warms_up).then(|| RaplSpan::begin(Path::new(POWERCAP)));
         if let Some(limit) = &self.limit {
             limit.enter().map_err(failed)?;
         }
+        let started = SystemTime::now();
         self.seen.push(Seen {
-            started: SystemTime::now(),
+            started,
+            counts_from: (!self.warms_up).then_some(started),
             cold: proof,
             energy: Vec::new(),
             mem_used_bytes: None,
@@ -400,6 +416,13 @@ impl Around for Measurer {
     fn during(&mut self, progress: Arc<Progress>) {
         let run = self.seen.len();
         self.ticking = self.series.as_mut().map(|series| series.start(run, progress));
+    }
+
+    fn warmed(&mut self) {
+        self.rapl = Some(RaplSpan::begin(Path::new(POWERCAP)));
+        if let Some(seen) = self.seen.last_mut() {
+            seen.counts_from = Some(SystemTime::now());
+        }
     }
 
     fn after(&mut self, _site: &Site, _training: bool) -> Result<(), BenchError> {
@@ -413,11 +436,15 @@ impl Around for Measurer {
         }
         let Some(seen) = self.seen.last_mut() else { return Ok(()) };
         seen.mem_used_bytes = mem_used;
-        seen.energy.extend(self.rapl.take().map(|rapl| match rapl {
-            Ok(span) => span.end(),
-            Err(why) => EnergyReading::unavailable("RAPL package", why),
+        seen.energy.push(match self.rapl.take() {
+            Some(Ok(span)) => span.end(),
+            Some(Err(why)) => EnergyReading::unavailable("RAPL package", why),
+            None => EnergyReading::unavailable("RAPL package", WITHIN_WARM_UP),
+        });
+        seen.energy.extend(self.args.meter.as_deref().map(|path| match seen.counts_from {
+            Some(from) => of_meter(path, from, ended),
+            None => EnergyReading::unavailable("meter", WITHIN_WARM_UP),
         }));
-        seen.energy.extend(self.args.meter.as_deref().map(|path| of_meter(path, seen.started, ended)));
         Ok(())
     }
 

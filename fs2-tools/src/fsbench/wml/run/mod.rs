@@ -28,6 +28,7 @@ pub(super) fn run(
     options: &RunOptions,
     sink: &mut dyn FnMut(Event),
 ) -> Result<RunReport, RunError> {
+    let warm_from = Instant::now() + options.warmup;
     let mut session: Option<Session> = None;
     let mut steps = model.steps.clone();
     if !steps.iter().any(|s| matches!(s, Step::Start | Step::Run { .. })) {
@@ -50,7 +51,7 @@ pub(super) fn run(
                 };
                 match &mut session {
                     Some(session) => {
-                        if session.warm_up(options, sink) {
+                        if session.warm_up(warm_from, options, sink) {
                             session.wait(Instant::now() + time, options, sink);
                         }
                     }
@@ -79,7 +80,9 @@ pub(super) fn run(
                 };
                 let time =
                     options.runtime.unwrap_or(Duration::from_secs(seconds.unwrap_or(super::RUN_SECONDS)));
-                timed(&mut session, time, period_s, options, sink);
+                if session.warm_up(warm_from, options, sink) {
+                    timed(&mut session, time, period_s, options, sink);
+                }
                 return session.stop(options.grace);
             }
         }
@@ -102,9 +105,6 @@ fn timed(
     options: &RunOptions,
     sink: &mut dyn FnMut(Event),
 ) {
-    if !session.warm_up(options, sink) {
-        return;
-    }
     let end = session.start + time;
     let Some(period) = period_s.map(Duration::from_secs) else {
         session.wait(end, options, sink);

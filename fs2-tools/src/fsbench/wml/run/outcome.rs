@@ -104,7 +104,7 @@ pub struct RunOptions<'a> {
     pub runtime: Option<Duration>,
     /// Ends after so many operations that count (file system and asynchronous ones).
     pub ops: Option<u64>,
-    /// Not counted at the beginning: neither in the report, nor for `ops`, `finishoncount` and `finishonbytes`.
+    /// So much from the beginning does not count: neither in the report, nor for `ops`, `finishoncount` and `finishonbytes`.
     pub warmup: Duration,
     /// Random choices and contents come from it.
     pub seed: u64,

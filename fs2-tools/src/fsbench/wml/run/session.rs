@@ -165,11 +165,16 @@ impl Session {
     }
 
     /// Sees the warm-up to its end, where it is not over; whether the run goes on.
-    pub(super) fn warm_up(&mut self, options: &RunOptions, sink: &mut dyn FnMut(Event)) -> bool {
+    pub(super) fn warm_up(
+        &mut self,
+        until: Instant,
+        options: &RunOptions,
+        sink: &mut dyn FnMut(Event),
+    ) -> bool {
         if !self.warming {
             return true;
         }
-        if !self.wait(self.start + options.warmup, options, sink) {
+        if !self.wait(until, options, sink) {
             return false;
         }
         self.clear();
