@@ -46,6 +46,8 @@ pub struct Run {
     /// What the daemon did since the warm-up's end, write-back included; `None` where it is not FS2, and of a pass that
     /// ended within its warm-up.
     pub fs2: Option<DaemonUse>,
+    /// What it did from then until [`Session::rested`] was called; `None` where that was not.
+    pub rest: Option<DaemonUse>,
 }
 
 /// A whole benchmark.
@@ -171,6 +173,8 @@ pub struct Session {
     site: Site,
     daemon: Option<Daemon>,
     recording: Option<Recording>,
+    /// The daemon's figures as the last pass ended.
+    ended: Option<Status>,
     outcome: Outcome,
 }
 
@@ -216,7 +220,7 @@ impl Session {
             runs: Vec::new(),
             verified: None,
         };
-        Ok(Session { plan: plan.clone(), workload, site, daemon, recording: None, outcome })
+        Ok(Session { plan: plan.clone(), workload, site, daemon, recording: None, ended: None, outcome })
     }
 
     /// The passes so far.
@@ -241,8 +245,23 @@ impl Session {
         let (what, of) = if training { ("training run", self.plan.train) } else { ("run", self.plan.runs) };
         let of = if before < of { format!(" of {of}") } else { String::new() };
         let name = format!("{what} {}{of}", before + 1);
-        let run = pass(&mut *self.workload, &self.site, &self.plan, around, daemon, training, name)?;
+        let (run, ended) = pass(&mut *self.workload, &self.site, &self.plan, around, daemon, training, name)?;
         self.outcome.runs.push(run);
+        self.ended = ended;
+        Ok(())
+    }
+
+    /// Charges what the daemon has done since the last pass to that: a volume that copies does most of it at rest.
+    /// Before anything else is done on it.
+    ///
+    /// # Errors
+    /// Where the daemon does not answer.
+    pub fn rested(&mut self) -> Result<(), BenchError> {
+        if let (Some(daemon), Some(ended), Some(run)) =
+            (&self.daemon, &self.ended, self.outcome.runs.last_mut())
+        {
+            run.rest = Some(difference(ended, &daemon.status()?));
+        }
         Ok(())
     }
 
@@ -312,7 +331,7 @@ fn pass(
     daemon: Option<&Daemon>,
     training: bool,
     name: String,
-) -> Result<Run, BenchError> {
+) -> Result<(Run, Option<Status>), BenchError> {
     let control = Control::new(Limits::default());
     let shown = Shown::start(format!("before {name}"), &control);
     workload.restore(&control)?;
@@ -341,11 +360,9 @@ fn pass(
     write_back(site)?;
     let sync = began.elapsed();
     drop(shown);
-    let fs2 = match (daemon, before) {
-        (Some(daemon), Some(before)) => Some(difference(&before, &daemon.status()?)),
-        _ => None,
-    };
-    Ok(Run { training, report, sync, fs2 })
+    let ended = daemon.map(Daemon::status).transpose()?;
+    let fs2 = before.as_ref().zip(ended.as_ref()).map(|(before, ended)| difference(before, ended));
+    Ok((Run { training, report, sync, fs2, rest: None }, ended))
 }
 
 /// A pass with a warm-up: what it came to, and the daemon's figures as that ended. None where the pass was over by then:

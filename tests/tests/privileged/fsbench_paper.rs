@@ -40,8 +40,20 @@ fn the_paper_s_table_of_a_small_cvs_update() {
             // Cold: the drive was read in every run, and the proof says that nothing was cached.
             assert!(drive.accesses > 0 && drive.t_a_ms > Some(0.0), "{name}: {drive:?}");
             assert_eq!(run.cold.expect("it was made cold").residency.cached, 0);
-            assert!(run.energy.iter().any(|e| e.source == "disk model" && e.joules > Some(0.0)));
+            let joules = |source: &str| {
+                run.energy.iter().find(|e| e.source == source).and_then(|e| e.joules).expect("joules")
+            };
+            let rest = run.rest.as_ref().expect("it was asked for after the rest");
+            let of_rest = joules("disk model and rest") - joules("disk model");
+            assert!(
+                joules("disk model") > 0.0 && (of_rest - rest.access_j.unwrap()).abs() < 1e-6,
+                "{rest:?}"
+            );
         }
+        // FS2 copies when the run is over: nobody was charged for that.
+        let copied: u64 =
+            document.measured().filter_map(|r| r.rest.as_ref()).map(|rest| rest.copies_written).sum();
+        assert_eq!(copied > 0, name.starts_with("fs2"), "{name}: {copied} copies in rests");
         let replicas: u64 =
             document.measured().filter_map(|r| r.drive.as_ref()).map(|d| d.reads_from_replica).sum();
         match *name {

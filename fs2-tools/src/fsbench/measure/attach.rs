@@ -13,7 +13,7 @@ use super::super::workload::Needs;
 use super::super::{BenchError, Rng, Site, preflight};
 use super::advice::{Circumstances, fits_into_memory, kills, warnings};
 use super::cold::{Cold, ColdMode, ColdProof};
-use super::drive::{DriveSpan, power_called};
+use super::drive::{DriveSpan, RestSpan, power_called};
 use super::energy::{EnergyReading, POWERCAP, RaplSpan, of_meter};
 use super::environment::Environment;
 use super::histogram::Histogram;
@@ -314,9 +314,10 @@ fn record(index: usize, run: &Run, seen: &Seen, time_scale: f64) -> RunRecord {
     // What was written back belongs to the run's accesses, and to its time.
     let whole_s = (report.elapsed + run.sync).as_secs_f64() / time_scale;
     let drive = run.fs2.as_ref().map(|used| DriveSpan::of(used, whole_s, power_called(&used.drive)));
+    let rest = run.rest.as_ref().map(|used| RestSpan::of(used, power_called(&used.drive)));
     let mut energy: Vec<EnergyReading> = drive.iter().map(DriveSpan::reading).collect();
     energy.extend(seen.energy.iter().cloned());
-    RunRecord {
+    let mut record = RunRecord {
         run: index as u32 + 1,
         kind: if run.training { RunKind::Train } else { RunKind::Measured },
         started_unix_s: seen.started.duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64()),
@@ -332,10 +333,20 @@ fn record(index: usize, run: &Run, seen: &Seen, time_scale: f64) -> RunRecord {
         short: report.short.clone(),
         cold: seen.cold,
         drive,
+        rest,
         energy,
         mem_used_bytes: seen.mem_used_bytes,
-    }
+    };
+    let with_rest = record.total_j_with_rest().map(|joules| EnergyReading {
+        note: Some("disk model with the accesses of the rest after the run: copies are made then".into()),
+        ..EnergyReading::of(WITH_REST, joules)
+    });
+    record.energy.extend(with_rest);
+    record
 }
+
+/// The source of energy that has the rest after a run, too.
+const WITH_REST: &str = "disk model and rest";
 
 /// Files of the site whose caches are looked at are chosen among all where there are no more than this.
 const LISTED_MAX: usize = 2000;

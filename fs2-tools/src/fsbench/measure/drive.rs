@@ -108,6 +108,31 @@ impl DriveSpan {
     }
 }
 
+/// What the drive did in the rest after a run: copies are made then, and cost what accesses cost. It idles meanwhile, with
+/// copies or without; that is the energy of no run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RestSpan {
+    /// Accesses of the drive, whoever's.
+    pub accesses: u64,
+    /// How long it was at work, seconds.
+    pub busy_s: Option<f64>,
+    /// Blocks copied.
+    pub copies_written: u64,
+    /// Energy of the accesses, joules, where the drive's power is known.
+    pub access_j: Option<f64>,
+    /// Of these, the arm's, joules.
+    pub seek_j: Option<f64>,
+}
+
+impl RestSpan {
+    /// From the daemon's figures of the time after a run; `power`: of the drive's profile, where known.
+    pub fn of(used: &DaemonUse, power: Option<Power>) -> RestSpan {
+        let DriveSpan { accesses, busy_s, copies_written, access_j, seek_j, .. } =
+            DriveSpan::of(used, 0.0, power);
+        RestSpan { accesses, busy_s, copies_written, access_j, seek_j }
+    }
+}
+
 /// The power of the drive a daemon names (`X` or `X (simulated)`), where it is a built-in profile or one in a
 /// file.
 pub fn power_called(drive: &str) -> Option<Power> {
@@ -151,6 +176,16 @@ mod tests {
         close(span.access_mj(), 142.0);
         close(span.reading().joules, 48.4);
         assert_eq!(span.reading().source, "disk model");
+    }
+
+    #[test]
+    fn a_rest_costs_its_accesses_and_no_idling() {
+        let copied = DaemonUse { copies_written: 70, ..used(200, Some((7.0, 4.5, 1.0))) };
+        let rest = RestSpan::of(&copied, paper());
+        assert_eq!((rest.accesses, rest.copies_written, rest.busy_s), (200, 70, Some(2.5)));
+        assert!((rest.access_j.unwrap() - 28.4).abs() < 1e-9, "{rest:?}");
+        assert_eq!(RestSpan::of(&used(0, None), paper()).access_j, Some(0.0));
+        assert_eq!(RestSpan::of(&copied, None).access_j, None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// What a source says of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnergyReading {
-    /// `disk model`, `RAPL package`, `RAPL package+dram` or `meter`: what goes behind `ops/joule`.
+    /// `disk model`, `disk model and rest`, `RAPL package`, `RAPL package+dram` or `meter`: what goes behind `ops/joule`.
     pub source: String,
     /// Joules; `None` where the source cannot tell.
     pub joules: Option<f64>,

@@ -34,7 +34,7 @@ mod stats;
 
 pub use advice::{Circumstances, warnings};
 pub use cold::{Cold, ColdError, ColdMode, ColdProof};
-pub use drive::{DriveSpan, power_called};
+pub use drive::{DriveSpan, RestSpan, power_called};
 pub use energy::{EnergyReading, MeterRecord, POWERCAP, Rapl, RaplSpan, of_meter};
 pub use environment::{BlockDevice, Environment, FileSystem, Fs2Volume};
 pub use histogram::{Histogram, Percentiles};

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::cold::ColdProof;
-use super::drive::DriveSpan;
+use super::drive::{DriveSpan, RestSpan};
 use super::energy::EnergyReading;
 use super::environment::Environment;
 use super::histogram::{Histogram, Percentiles};
@@ -114,6 +114,8 @@ pub struct RunRecord {
     pub cold: Option<ColdProof>,
     /// What the drive did, where the directory lies on FS2.
     pub drive: Option<DriveSpan>,
+    /// What it did in the rest after the run, where there was one that was looked at.
+    pub rest: Option<RestSpan>,
     /// Energy by source; never to be added up.
     pub energy: Vec<EnergyReading>,
     /// How much the processes' cgroup held at the end, page cache included, bytes.
@@ -161,6 +163,16 @@ impl RunRecord {
     /// Operations a second; `None` of a run without length.
     pub fn ops_per_s(&self) -> Option<f64> {
         (self.elapsed_s > 0.0).then(|| self.ops as f64 / self.elapsed_s)
+    }
+
+    /// Energy of the drive with the accesses of the rest after the run, joules: those that made its copies are among them.
+    pub fn total_j_with_rest(&self) -> Option<f64> {
+        Some(self.drive.as_ref()?.total_j()? + self.rest.as_ref()?.access_j?)
+    }
+
+    /// Blocks copied, in the rest after the run too.
+    pub fn copies_with_rest(&self) -> Option<u64> {
+        Some(self.drive.as_ref()?.copies_written + self.rest.as_ref()?.copies_written)
     }
 
     /// Its figures by name, those it has.
@@ -288,6 +300,7 @@ pub(crate) mod tests {
                 short: None,
                 cold: None,
                 drive: None,
+                rest: None,
                 energy: vec![
                     EnergyReading::of("meter", 50.0),
                     EnergyReading::unavailable("RAPL package", "a guest"),

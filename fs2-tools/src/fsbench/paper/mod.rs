@@ -273,6 +273,7 @@ fn measure(
             std::fs::remove_file(&trace).map_err(BenchError::at(&trace, "removing it"))?;
         }
         served.settle(args.idle)?;
+        session.rested()?;
         let _ = writeln!(
             err,
             "fsbench: {} on {}, run {run} of {}: {:.1} s",

@@ -97,7 +97,7 @@ fn table(outcome: &Outcome) -> String {
     let mut out =
         "<div class=\"wide\"><table>\n<thead><tr><th>per cent less than on ext2</th><th>busy, %</th>\
                    <th>T<sub>A</sub></th><th>T<sub>s</sub></th><th>T<sub>r</sub></th><th>mJ an access</th>\
-                   <th>user-perceived</th><th>total energy</th></tr></thead>\n<tbody>\n"
+                   <th>user-perceived</th><th>total energy, the accesses of the rest after it too</th></tr></thead>\n<tbody>\n"
             .to_owned();
     for m in &outcome.systems {
         let Some(row) = improvement(outcome, m) else { continue };

@@ -70,6 +70,10 @@ fn done(cell: &Cell, out: &Path) -> Result<Option<Document>, BenchError> {
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
     // Torn: as if it were not there.
     let Ok(document) = Document::from_json(&text) else { return Ok(None) };
+    // Of before what is copied between runs was counted.
+    if document.runs.iter().any(|run| run.drive.is_some() && run.rest.is_none()) {
+        return Ok(None);
+    }
     let (theirs, ours) = (&document.environment.version, env!("CARGO_PKG_VERSION"));
     if theirs != ours {
         return Err(BenchError::Refused(format!(
@@ -172,6 +176,7 @@ fn one(plan: &Plan, cell: &Cell, args: &Args) -> Result<Document, BenchError> {
     for n in 0..plan.train + plan.runs {
         session.pass(&mut measurer, n < plan.train)?;
         served.settle(SETTLE)?;
+        session.rested()?;
     }
     served.unmount()?;
     let plain = Plain::mount(&served_image, &mnt)?;
@@ -190,6 +195,7 @@ const SETTLE: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
+    use super::super::measure::DriveSpan;
     use super::super::measure::result::tests::document;
     use super::*;
 
@@ -204,6 +210,10 @@ mod tests {
         own.environment.version = env!("CARGO_PKG_VERSION").into();
         write_document(&own, &cell.file(dir.path())).unwrap();
         assert!(done(cell, dir.path()).unwrap().is_some());
+        let mut without_rest = own.clone();
+        without_rest.runs[0].drive = Some(DriveSpan::of(&super::super::fs2::DaemonUse::default(), 2.0, None));
+        write_document(&without_rest, &cell.file(dir.path())).unwrap();
+        assert!(done(cell, dir.path()).unwrap().is_none());
         own.environment.version = "0.0.1".into();
         write_document(&own, &cell.file(dir.path())).unwrap();
         let said = done(cell, dir.path()).unwrap_err().to_string();

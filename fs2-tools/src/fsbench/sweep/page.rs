@@ -42,7 +42,10 @@ pub(super) fn page(plan: &Plan, cells: &[Cell], documents: &[Document]) -> Strin
             out += &format!("<h2>{}</h2>\n<figure>\n<div class=\"panels\">\n", escape(title.trim()));
             for (figure, name) in [
                 ("ops_per_s", "operations a second"),
-                ("ops_per_joule_disk_model", "operations to a joule, disk model"),
+                (
+                    "ops_per_joule_disk_model_and_rest",
+                    "operations to a joule, disk model, the accesses of the rest after each run too",
+                ),
             ] {
                 let svg = panel(&own, figure, name);
                 if !svg.is_empty() {

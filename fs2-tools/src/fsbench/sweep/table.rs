@@ -6,9 +6,10 @@ use super::super::compare::cell as difference;
 use super::super::measure::{Document, Summary};
 use super::plan::{Cell, Plan};
 
-/// Performance and energy of a cell: its runs' operations a second, and to a joule by the disk's model.
+/// Performance and energy of a cell: its runs' operations a second, and to a joule by the disk's model, of which the copies
+/// made after each run are part.
 fn figures(document: &Document) -> [Vec<f64>; 2] {
-    [document.figure("ops_per_s"), document.figure("ops_per_joule_disk_model")]
+    [document.figure("ops_per_s"), document.figure("ops_per_joule_disk_model_and_rest")]
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -94,8 +95,8 @@ pub(super) fn print(
     }
     writeln!(
         out,
-        "\nPerf. is operations a second, Pow. operations to a joule by the disk's model. A dash: not to be told from the\n\
-         default (Welch's test at 95 %); †: the runs vary by more than 40 %."
+        "\nPerf. is operations a second, Pow. operations to a joule by the disk's model, with the accesses (copies)\n\
+         of the rest after each run. A dash: not to be told from the default (Welch's test at 95 %); †: the runs vary by more than 40 %."
     )
 }
 
@@ -155,7 +156,7 @@ mod tests {
         let mut d = document(&elapsed);
         d.runs
             .iter_mut()
-            .for_each(|r| r.energy = vec![EnergyReading::of("disk model", joules * r.elapsed_s)]);
+            .for_each(|r| r.energy = vec![EnergyReading::of("disk model and rest", joules * r.elapsed_s)]);
         d.summarise();
         d
     }
