@@ -3,6 +3,7 @@
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Stdout, Write, stderr, stdout};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use fs2_control::quoted;
@@ -27,32 +28,39 @@ pub fn is_lost() -> bool {
 fn not_written(e: &io::Error) {
     if e.kind() != ErrorKind::BrokenPipe {
         LOST.store(true, Ordering::Relaxed);
-        complain(format_args!("standard output: {e}\n"));
+        complain(format_args!("{}: standard output: {e}\n", program()));
     }
 }
 
-/// The standard output of a program whose code tells what it did, whoever listens: what cannot be written is told of on the other one,
-/// once, and is nobody's error.
+/// The name this program was called by.
+pub(crate) fn program() -> String {
+    let path = std::env::args_os().next().unwrap_or_default();
+    Path::new(&path).file_name().map_or("fs2".into(), |name| name.display().to_string())
+}
+
+/// The standard output of a program that does its work whoever listens: what cannot be written is nobody's error until it is flushed, and
+/// that somebody stopped listening is none at all.
 #[derive(Debug)]
 pub struct Words {
     out: Stdout,
-    lost: bool,
+    /// What the system said first; nothing is written from then on.
+    lost: Option<(ErrorKind, String)>,
 }
 
 impl Words {
     /// To be flushed at the end.
     pub fn new() -> Words {
-        Words { out: stdout(), lost: false }
+        Words { out: stdout(), lost: None }
     }
 
     fn or_lost<T>(&mut self, done: io::Result<T>, instead: T) -> io::Result<T> {
         match done {
             Err(e) if e.kind() == ErrorKind::Interrupted => Err(e),
-            Err(e) if !std::mem::replace(&mut self.lost, true) => {
-                not_written(&e);
+            Err(e) => {
+                self.lost.get_or_insert_with(|| (e.kind(), e.to_string()));
                 Ok(instead)
             }
-            done => Ok(done.unwrap_or(instead)),
+            done => done,
         }
     }
 }
@@ -65,13 +73,23 @@ impl Default for Words {
 
 impl Write for Words {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.lost.is_some() {
+            return Ok(bytes.len());
+        }
         let written = self.out.write(bytes);
         self.or_lost(written, bytes.len())
     }
 
+    /// Fails, each time, where something could not be written since the beginning.
     fn flush(&mut self) -> io::Result<()> {
-        let flushed = self.out.flush();
-        self.or_lost(flushed, ())
+        if self.lost.is_none() {
+            let flushed = self.out.flush();
+            self.or_lost(flushed, ())?;
+        }
+        match &self.lost {
+            Some((kind, said)) if *kind != ErrorKind::BrokenPipe => Err(io::Error::new(*kind, said.clone())),
+            _ => Ok(()),
+        }
     }
 }
 

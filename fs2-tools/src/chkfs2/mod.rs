@@ -48,7 +48,7 @@ next session trusts what was verified at once. Replicas that went out of use bef
 like deleted files; --scrub overwrites only those the table still names.
 
 Exit codes, as fsck's and OR-ed with e2fsck's: 0 good, 1 corrected, 4 not corrected, 8 could not look, \
-16 usage, 32 interrupted.";
+16 usage, 32 interrupted. What cannot be written to standard output adds 8.";
 
 /// Check an FS2 volume: e2fsck, then the replica table.
 #[derive(Parser, Debug)]
@@ -124,11 +124,18 @@ fn run_with(
         Err(e) => return usage(&e, out, err, USAGE),
     };
     let words = if args.json && words == Words::Through { Words::Apart } else { words };
-    match Session::new(&args, words).and_then(|session| session.run(out)) {
+    let code = match Session::new(&args, words).and_then(|session| session.run(out)) {
         Ok(code) => code,
         Err(Stop(refusal, code)) => {
             refusal.tell("chkfs2", args.json, out, err);
             code
+        }
+    };
+    match out.flush() {
+        Ok(()) => code,
+        Err(e) => {
+            let _ = writeln!(err, "chkfs2: standard output: {e}");
+            code | OPERATIONAL
         }
     }
 }

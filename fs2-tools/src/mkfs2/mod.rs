@@ -53,7 +53,7 @@ check takes, minutes to an hour for a TiB on a disk; so it does before --undo wh
 cleanly or others wrote since, and there are replicas to overwrite. No file is touched, nothing is moved; it stays an ext2 volume that any kernel mounts. Copies made later lie in free blocks, where a raw reader of the device \
 sees them as it sees deleted files; --undo overwrites them.
 
-Exit codes: 0 done, 1 refused or failed, 2 usage.";
+Exit codes: 0 done, 1 refused or failed, or done and not told of (standard output), 2 usage.";
 
 /// Turn an ext2 volume into an FS2 volume, or back.
 #[derive(Parser, Debug)]
@@ -193,9 +193,18 @@ pub fn command() -> clap::Command {
 
 /// Runs the program: `args` with its own name first. Returns its exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
+    run_told(args, out, err).1
+}
+
+/// As [`run`]; whether the work is done, too, which may be so where it could not be told of.
+pub(crate) fn run_told(
+    args: impl IntoIterator<Item = OsString>,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> (bool, i32) {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(e) => return usage(&e, out, err, USAGE),
+        Err(e) => return (false, usage(&e, out, err, USAGE)),
     };
     let (done, json) = match (&cli.what, &cli.args) {
         (Some(What::Replicate(args)), _) => (replicate::run(args, out), args.json),
@@ -203,16 +212,24 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
         (None, Some(args)) => (create(args, out), args.json),
         (None, None) => {
             let e = Cli::command().error(ErrorKind::MissingRequiredArgument, "a DEVICE is needed");
-            return usage(&e, out, err, USAGE);
+            return (false, usage(&e, out, err, USAGE));
         }
     };
-    match done {
-        Ok(()) => DONE,
-        Err(refusal) => {
-            refusal.tell("mkfs2", json, out, err);
+    let is_done = done.is_ok();
+    if let Err(refusal) = done {
+        refusal.tell("mkfs2", json, out, err);
+    }
+    let code = match out.flush() {
+        Ok(()) if is_done => DONE,
+        Ok(()) => FAILED,
+        Err(e) => {
+            // Who tries again what is done is refused.
+            let what = if is_done { "; the work itself is done" } else { "" };
+            let _ = writeln!(err, "mkfs2: standard output: {e}{what}");
             FAILED
         }
-    }
+    };
+    (is_done, code)
 }
 
 /// Zeros at the start of a table's place, as [`offline::create`] wants them.
@@ -241,8 +258,14 @@ pub(crate) fn usage(e: &clap::Error, out: &mut dyn Write, err: &mut dyn Write, c
         let _ = write!(err, "{}", e.render());
         code
     } else {
-        let _ = write!(out, "{}", e.render());
-        DONE
+        let written = write!(out, "{}", e.render()).and_then(|()| out.flush());
+        match written {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+                let _ = writeln!(err, "{}: standard output: {e}", crate::output::program());
+                FAILED
+            }
+            _ => DONE,
+        }
     }
 }
 

@@ -90,25 +90,58 @@ fn words_that_nobody_takes_change_nothing() {
         assert_eq!(done.status.code(), code, "{args:?}");
         assert!(!String::from_utf8_lossy(&done.stderr).contains("panicked"), "{done:?}");
         let done = fs2().stdout(full()).output().unwrap();
-        let told = String::from_utf8_lossy(&done.stderr).contains("No space left");
+        let told = String::from_utf8_lossy(&done.stderr).contains("fs2: standard output: No space left");
         assert_eq!(told, code == Some(0), "{done:?}");
     }
 }
 
-/// What a script reads was lost without a word.
+/// What a script reads was lost, and the code said that all was well.
 #[test]
 fn what_mkfs2_and_chkfs2_cannot_write_they_tell_of() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("image");
     std::fs::File::create(&image).unwrap().set_len(16 << 20).unwrap();
     assert!(Command::new("mke2fs").args(["-q", "-t", "ext2"]).arg(&image).status().unwrap().success());
-    for (program, args) in
-        [(MKFS2, &["--json"][..]), (CHKFS2, &["-n", "--json"]), (CHKFS2, &["-n"]), (MKFS2, &["--undo"])]
-    {
-        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-        let done = Command::new(program).args(args).arg(&image).stdout(full).output().unwrap();
-        let told = String::from_utf8_lossy(&done.stderr).matches("standard output: No space left").count();
-        assert_eq!((done.status.code(), told), (Some(0), 1), "{program} {args:?}: {done:?}");
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for (program, args, code, told) in [
+        (
+            MKFS2,
+            &["--json"][..],
+            1,
+            "mkfs2: standard output: No space left on device (os error 28); the work itself is done\n",
+        ),
+        (CHKFS2, &["-n", "--json"], 8, "chkfs2: standard output: No space left"),
+        (CHKFS2, &["-n"], 8, "chkfs2: standard output: No space left"),
+        (CHKFS2, &["--help"], 1, "chkfs2: standard output: No space left"),
+        (MKFS2, &["--json"], 1, "mkfs2: standard output: No space left on device (os error 28)\n"),
+        (MKFS2, &["--undo"], 1, "; the work itself is done\n"),
+    ] {
+        let done = Command::new(program).args(args).arg(&image).stdout(full()).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        let count = said.matches("standard output: No space left").count();
+        assert!(
+            done.status.code() == Some(code) && count == 1 && said.contains(told),
+            "{program} {args:?}: {done:?}"
+        );
+    }
+    // A reader that has gone wants to hear nothing; nor is anything said with `--quiet`.
+    let gone = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        std::process::Stdio::from(writer)
+    };
+    for (program, args, out) in [
+        (MKFS2, &["--quiet"][..], std::process::Stdio::from(full())),
+        (CHKFS2, &["-n", "--json"], gone()),
+        (MKFS2, &["--json", "--undo"], gone()),
+        (CHKFS2, &["--help"], gone()),
+    ] {
+        let done = Command::new(program).args(args).arg(&image).stdout(out).output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(
+            done.status.code() == Some(0) && !said.contains("standard output"),
+            "{program} {args:?}: {done:?}"
+        );
     }
 }
 
