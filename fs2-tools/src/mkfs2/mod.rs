@@ -83,7 +83,8 @@ struct Args {
     table: Option<PathBuf>,
 
     /// Take the table away and overwrite the replicas
-    #[arg(long)]
+    // A default that nobody gave is in nobody's way.
+    #[arg(long, conflicts_with = "space")]
     undo: bool,
 
     /// Print one JSON object instead of sentences

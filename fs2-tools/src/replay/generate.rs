@@ -54,21 +54,21 @@ pub(super) struct Args {
     /// mixed, logs and rewrites write besides]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     writes: Option<Permille>,
-    /// cvs: how often the same is read; the requests are divided among the runs
-    #[arg(long, value_name = "N", default_value = "7", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    runs: u64,
-    /// cvs: idle time between two runs
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
-    idle_between: Nanos,
-    /// cvs: how much of a repeated run goes elsewhere
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_share)]
-    noise: Permille,
-    /// zipf: number of files
-    #[arg(long, value_name = "N", default_value = "5000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    files: u32,
-    /// read-after-write: how many writes lie between a write and the read of the same
-    #[arg(long, value_name = "N", default_value = "1000")]
-    distance: u64,
+    /// cvs: how often the same is read; the requests are divided among the runs [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: Option<u64>,
+    /// cvs: idle time between two runs [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    idle_between: Option<Nanos>,
+    /// cvs: how much of a repeated run goes elsewhere [default: 5%]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    noise: Option<Permille>,
+    /// zipf: number of files [default: 5000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    files: Option<u32>,
+    /// read-after-write: how many writes lie between a write and the read of the same [default: 1000]
+    #[arg(long, value_name = "N")]
+    distance: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -102,18 +102,18 @@ impl Args {
         }
         let workload = match self.kind {
             Kind::Cvs => Workload::Cvs {
-                runs: self.runs,
-                idle_ns: self.idle_between.0,
-                noise_permille: u64::from(self.noise.get()),
+                runs: self.runs.unwrap_or(7),
+                idle_ns: self.idle_between.map_or(60_000_000_000, |idle| idle.0),
+                noise_permille: self.noise.map_or(50, |noise| u64::from(noise.get())),
             },
-            Kind::Zipf => Workload::Zipf { files: self.files, write_permille: writes(100) },
+            Kind::Zipf => Workload::Zipf { files: self.files.unwrap_or(5000), write_permille: writes(100) },
             Kind::Sequential => match writes(0) {
                 0 => Workload::Sequential { op: Op::Read },
                 1000 => Workload::Sequential { op: Op::Write },
                 _ => return Err(Failure("sequential takes --writes 0% or 100%, no mixture".to_owned())),
             },
             Kind::WriteHeavy => Workload::WriteHeavy { read_permille: 1000 - writes(900) },
-            Kind::ReadAfterWrite => Workload::ReadAfterWrite { distance: self.distance },
+            Kind::ReadAfterWrite => Workload::ReadAfterWrite { distance: self.distance.unwrap_or(1000) },
             Kind::Uniform => Workload::Uniform { write_permille: writes(100) },
             Kind::Mixed => Workload::Mixed { write_permille: writes(100) },
         };
@@ -128,6 +128,30 @@ impl Args {
             Shape { requests: self.requests, span_bytes: u64::from(self.gib) << 30, gap_ns: self.gap.0 };
         Ok(workload.generate(shape, self.seed))
     }
+}
+
+/// Refuses what is an option of another kind.
+///
+/// # Errors
+/// Which it is, and whose.
+pub(super) fn check_kind(args: &Args) -> Result<(), Failure> {
+    let name = |kind: Kind| kind.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+    for (option, given, of) in [
+        ("--runs", args.runs.is_some(), Kind::Cvs),
+        ("--idle-between", args.idle_between.is_some(), Kind::Cvs),
+        ("--noise", args.noise.is_some(), Kind::Cvs),
+        ("--files", args.files.is_some(), Kind::Zipf),
+        ("--distance", args.distance.is_some(), Kind::ReadAfterWrite),
+    ] {
+        if given && args.kind != of {
+            return Err(Failure(format!(
+                "{} has no {option}, which is an option of {}",
+                name(args.kind),
+                name(of)
+            )));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<(), Failure> {

@@ -105,6 +105,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &
     let makes_sense = match &cli.what {
         What::Run(args) => run::check_split(args),
         What::Convert(args) => convert::check_files(args),
+        What::Generate(args) => generate::check_kind(args),
         _ => Ok(()),
     };
     if let Err(Failure(what)) = makes_sense {

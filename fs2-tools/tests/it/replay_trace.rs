@@ -414,6 +414,18 @@ fn generate_makes_the_same_trace_twice() {
         let (code, _, err) = run(dir, &["generate", kind, "--writes", "20%", "b.fs2trace"], b"");
         assert!(code == 1 && err.contains(says), "{err}");
     }
+    // Found: options of other kinds were taken, and changed nothing.
+    for (kind, option, value, of) in [
+        ("cvs", "--files", "5", "zipf"),
+        ("zipf", "--runs", "5", "cvs"),
+        ("uniform", "--idle-between", "1s", "cvs"),
+        ("mixed", "--noise", "5%", "cvs"),
+        ("write-heavy", "--distance", "1000", "read-after-write"),
+    ] {
+        let (code, _, err) = run(dir, &["generate", kind, option, value, "b.fs2trace"], b"");
+        let says = format!("fs2-replay: {kind} has no {option}, which is an option of {of}\n");
+        assert_eq!((code, err), (2, says));
+    }
     assert!(!dir.join("b.fs2trace").exists());
     let reads =
         ok(dir, &["generate", "cvs", "--requests", "1000", "--writes", "0%", "--noise", "0%", "-"], b"");
