@@ -107,8 +107,8 @@ pub struct Summary {
     pub working_set_bytes: u64,
     /// Hour by hour, at most 10,000 of them.
     pub hours: Vec<Hour>,
-    /// Time with a request outstanding, by the trace's own service times; of a trace in which fewer than
-    /// half of the requests have one, nothing.
+    /// Time with a request outstanding, by the trace's own service times; of a trace in which half of the
+    /// requests or fewer have one, nothing.
     pub busy_measured_percent: Option<f64>,
     /// Time a drive would be busy that takes 8 ms to position, unless a request begins where the one
     /// before it ended, and 20 ns a byte, one request at a time. An estimate to compare traces by.

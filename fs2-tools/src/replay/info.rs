@@ -205,7 +205,10 @@ fn text(args: &Args, stream: &Stream, s: &Summary, out: &mut dyn Write) -> io::R
         }
     }
     if let Some(service) = &s.service_ms {
-        line(out, "service time", &spread(service, "ms"))?;
+        let (n, all) = (thousands(service.count), thousands(s.requests));
+        let of =
+            if service.count < s.requests { format!("; of {n} of {all} requests") } else { String::new() };
+        line(out, "service time", &format!("{}{of}", spread(service, "ms")))?;
     }
     let estimate = format!("{:.1} % by an estimate (8 ms to position, 50 MB/s)", s.busy_estimated_percent);
     line(
@@ -213,6 +216,9 @@ fn text(args: &Args, stream: &Stream, s: &Summary, out: &mut dyn Write) -> io::R
         "busy",
         &match s.busy_measured_percent {
             Some(measured) => format!("{measured:.1} % of the time by its service times; {estimate}"),
+            None if s.service_ms.is_some() => {
+                format!("{estimate}; half of the requests or more have no service time")
+            }
             None => format!("{estimate}; the trace has no service times"),
         },
     )?;

@@ -370,6 +370,34 @@ fn a_file_is_no_two_parts_of_a_trace() {
     ok(dir, &["run", "a.spc", "--train", "link", "--runs", "1", "--policy", "none"], b"");
 }
 
+/// Found: of a trace with some service times it said what they were, and that there were none.
+#[test]
+fn info_says_how_many_requests_have_a_service_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines = [
+        "x",
+        "0.0 ; 100 ; 8 ; R ; 0.0 ; 0.0",
+        "1.5 ; 200 ; 8 ; W ; 0.0 ; 0.004",
+        "2.5 ; 300 ; 8 ; W ; 0.0 ; 0.004",
+    ];
+    let info = |lines: &[&str]| {
+        fs::write(dir.join("a.load"), lines.join("\n") + "\n").unwrap();
+        String::from_utf8(ok(dir, &["info", "a.load"], b"")).unwrap()
+    };
+    let says = |text: &str, of: &str, busy: &str| text.contains(of) && text.contains(busy);
+    let half = info(&lines[..3]);
+    assert!(
+        says(&half, "4.000 ms; of 1 of 2 requests", "; half of the requests or more have no service time"),
+        "{half}"
+    );
+    assert!(!half.contains("the trace has no service times"), "{half}");
+    let most = info(&lines);
+    assert!(says(&most, "4.000 ms; of 2 of 3 requests", "of the time by its service times"), "{most}");
+    let none = info(&lines[..2]);
+    assert!(says(&none, "", "; the trace has no service times") && !none.contains("4.000"), "{none}");
+}
+
 #[test]
 fn generate_makes_the_same_trace_twice() {
     let dir = tempfile::tempdir().unwrap();
