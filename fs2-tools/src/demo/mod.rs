@@ -195,9 +195,7 @@ fn run(options: &Options) -> Result<(), DemoError> {
         for (which, system) in &mut systems {
             let (row, points) = one_run(*which, &mut **system, &made, options, run, dir.path(), &bar)?;
             bar.suspend(|| {
-                let r = &row;
-                let share = 100 * r.from_replica / r.reads.max(1);
-                say(&format!("  run {run} {:>4}: {:7.2} s, {:5.2} ms an access, {share:3} % of the reads from replicas", which.name(), r.elapsed_s, r.access_ms));
+                say(&line_of(&row));
             });
             if run == 1 || run == options.runs {
                 addresses.push(AddressSeries { system: *which, run, points });
@@ -259,6 +257,18 @@ fn run(options: &Options) -> Result<(), DemoError> {
         return Err(DemoError::Step("what was to be said could not be written".into()));
     }
     Ok(())
+}
+
+/// What is said of a run once it is over; the table at the end has the same figures.
+fn line_of(r: &RunRow) -> String {
+    format!(
+        "  run {} {:>4}: {:7.2} s, {:5.2} ms an access, {:>5} of the reads from replicas",
+        r.run,
+        r.system.name(),
+        r.elapsed_s,
+        r.access_ms,
+        report::percent(r.from_replica, r.reads)
+    )
 }
 
 fn progress(steps: u64, json: bool) -> ProgressBar {
@@ -360,4 +370,20 @@ fn settle(system: &mut dyn System) -> Result<(), DemoError> {
         last = Some(now);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 98 % here, and 99 % in the table.
+    #[test]
+    fn a_run_has_one_share_of_replicas() {
+        let report = report::sample::report();
+        let row = RunRow { reads: 1000, from_replica: 988, ..report.runs[0] };
+        assert!(line_of(&row).ends_with(",  99 % of the reads from replicas"), "{}", line_of(&row));
+        let table =
+            render_table(&DemoReport { runs: vec![RunRow { system: report::System::Fs2, ..row }], ..report });
+        assert!(table.contains("99 %") && !table.contains("98 %"), "{table}");
+    }
 }

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use calibration::render_calibration;
 pub use html::{render_html, render_svgs};
+pub(crate) use summary::percent;
 pub use table::render_table;
 
 /// What served a run.

@@ -52,7 +52,7 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// `part` of `whole` in percent, without digits that mean nothing.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".into() } else { format!("{:.0} %", part as f64 / whole as f64 * 100.0) }
 }
 
