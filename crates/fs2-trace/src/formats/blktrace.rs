@@ -48,6 +48,14 @@ pub(crate) fn magic(head: &[u8]) -> Option<bool> {
     }
 }
 
+/// Whether these bytes, which are too few for a magic, are the first of one.
+fn begins_magic(head: &[u8]) -> bool {
+    // The version stands in the byte that is 0 here.
+    let [big, little] = [MAGIC.to_be_bytes(), MAGIC.to_le_bytes()];
+    let is_little = head.get(1..).is_some_and(|behind| little[1..].starts_with(behind));
+    head.len() < 4 && (is_little || big.starts_with(head))
+}
+
 /// Reads one file.
 pub(crate) struct Blktrace {
     bytes: ByteReader,
@@ -78,6 +86,19 @@ impl Blktrace {
     fn bad(&mut self, what: String) -> Fault {
         self.lost = true;
         Fault::Bad(TraceError::Byte { offset: self.bytes.offset(), what })
+    }
+
+    /// The input's last `have` bytes are too few for the record that they begin. That is its end, unless another record begins among them: then
+    /// it is the length that is wrong.
+    fn cut(&mut self, have: usize, what: String) -> Result<Fault, TraceError> {
+        let rest = self.bytes.peek(have)?;
+        let goes_on = rest.get(1..).is_some_and(|rest| rest.windows(4).any(|w| magic(w).is_some()));
+        if goes_on {
+            return Ok(self.bad(what));
+        }
+        let error = TraceError::Byte { offset: self.bytes.offset(), what };
+        self.bytes.take(have);
+        Ok(Fault::Fatal(error))
     }
 
     /// Goes on to the next magic; `false` where there is none.
@@ -145,6 +166,10 @@ impl Source for Blktrace {
             return Ok(None);
         }
         let Some(big) = magic(head) else {
+            if begins_magic(head) {
+                let have = head.len();
+                return Err(self.cut(have, format!("the file ends after {have} bytes of a record"))?);
+            }
             let found = head[..head.len().min(4)].to_vec();
             return Err(self.bad(format!("{found:02x?}, expected the magic 65 61 74 of a blktrace record")));
         };
@@ -153,12 +178,11 @@ impl Source for Blktrace {
         }
         let raw = Raw::parse(head, big);
         let Some(mut raw) = raw else {
-            let version = head[if big { 3 } else { 0 }];
-            let what = match version {
-                7 | 8 => format!("the file ends after {} bytes of a record", head.len()),
-                v => format!("blktrace version {v}, expected 7 or 8"),
-            };
-            return Err(self.bad(what));
+            let (version, have) = (head[if big { 3 } else { 0 }], head.len());
+            return Err(match version {
+                7 | 8 => self.cut(have, format!("the file ends after {have} bytes of a record"))?,
+                v => self.bad(format!("blktrace version {v}, expected 7 or 8")),
+            });
         };
         self.big_endian = Some(big);
         if raw.bytes != V7_BYTES {
@@ -180,7 +204,8 @@ impl Source for Blktrace {
         let length = raw.bytes + raw.follows;
         let have = self.bytes.peek(length)?.len();
         if have < length {
-            return Err(self.bad(format!("the file ends after {have} bytes of a record of {length}")));
+            let what = format!("the file ends after {have} bytes of a record of {length}");
+            return Err(self.cut(have, what)?);
         }
         let event = raw.event();
         let event = match event {

@@ -87,7 +87,7 @@ impl Source for Srt {
             if head.len() < RECORD_MIN {
                 let what = format!("the file ends after {} bytes of a record", head.len());
                 self.bytes.take(RECORD_MIN);
-                return Err(bad(what));
+                return Err(Fault::Fatal(TraceError::Byte { offset, what }));
             }
             if !plausible(head) {
                 let (size, id) = (u32_at(head, 0), u32_at(head, 4));
@@ -109,7 +109,8 @@ impl Source for Srt {
             let have = self.bytes.peek(size)?.len();
             self.bytes.take(size);
             if have < size {
-                return Err(bad(format!("the file ends after {have} bytes of a record of {size}")));
+                let what = format!("the file ends after {have} bytes of a record of {size}");
+                return Err(Fault::Fatal(TraceError::Byte { offset, what }));
             }
             match kind {
                 SHORT_IO => {}

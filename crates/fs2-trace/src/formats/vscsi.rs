@@ -68,7 +68,7 @@ impl<const V: u8> Source for Vscsi<V> {
             if record.len() < size {
                 let what = format!("the file ends after {} bytes of a record of {size}", record.len());
                 self.bytes.take(size);
-                return Err(bad(what));
+                return Err(Fault::Fatal(TraceError::Byte { offset, what }));
             }
             let u32_at = |at| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
             let u64_at = |at| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));

@@ -254,6 +254,40 @@ fn a_device_that_fails_is_no_damage_to_pass_over() {
     }
 }
 
+/// It was counted among what is left out, and after one or two bytes of a record it lacked a magic.
+#[test]
+fn a_binary_trace_that_ends_early_is_told_of_apart() {
+    for (name, record) in [
+        ("blktrace8.bin", 64),
+        ("blktrace7-be.bin", 48),
+        ("vscsi1.bin", 32),
+        ("vscsi2.bin", 40),
+        ("srt13.bin", 52),
+    ] {
+        let whole = sample(name);
+        for cut in whole.len() - record + 1..whole.len() {
+            let options = OpenOptions { skip_bad: true, ..OpenOptions::default() };
+            let mut stream = fs2_trace::open(inputs(&[("t", whole[..cut].to_vec())]), options).unwrap();
+            assert!(stream.by_ref().map(Result::unwrap).count() > 0, "{name} {cut}");
+            let skipped = stream.skipped();
+            assert_eq!((skipped.count, skipped.ended.len()), (1, 1), "{name} {cut}: {skipped:?}");
+            assert!(skipped.ended[0].contains(": the file ends after "), "{name} {cut}: {skipped:?}");
+        }
+    }
+}
+
+/// A length that is wrong is no end: records lie behind it.
+#[test]
+fn a_blktrace_record_that_says_it_is_long_hides_no_others() {
+    let mut bytes = sample("blktrace8.bin");
+    let at = bytes.len() - 3 * 64;
+    bytes[at + 50..at + 52].fill(0xff);
+    let options = OpenOptions { skip_bad: true, ..OpenOptions::default() };
+    let mut stream = fs2_trace::open(inputs(&[("t", bytes)]), options).unwrap();
+    assert_eq!(stream.by_ref().map(Result::unwrap).count(), 5);
+    assert_eq!((stream.skipped().count, stream.skipped().ended.len()), (1, 0), "{:?}", stream.skipped());
+}
+
 #[test]
 fn one_of_several_inputs_that_ends_early_leaves_the_others() {
     let (bytes, begins) = container(5);
