@@ -92,7 +92,7 @@ fn run(options: &Options) -> Result<String, String> {
                 return Err(format!("there are several volumes: name one of {}", names.join(", ")));
             };
             let name = &*found.name();
-            let looked = look(found, Duration::from_secs(options.seconds.into()))?;
+            let looked = look(found, Duration::from_secs(options.seconds.into()), &options.output)?;
             let (accesses, volume_bytes, cut) = match read(&looked.trace) {
                 // A daemon that died wrote nothing of it yet.
                 Err(_) if looked.ended.is_some() => (Accesses::default(), looked.after.volume_bytes, true),
@@ -153,13 +153,15 @@ fn order(control: &Path, command: &Command) -> Result<(), String> {
     }
 }
 
-fn look(found: &Found, how_long: Duration) -> Result<Looked, String> {
+/// Looks at a volume for so long; `output` is where the page is to be.
+fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, String> {
     let control = &*found.control;
     let before = top::ask(found)?;
     if let Some(trace) = &before.trace {
         return Err(format!(
-            "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {}",
-            quoted(Path::new(trace))
+            "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {} -o {}",
+            quoted(Path::new(trace)),
+            quoted(output)
         ));
     }
     let io = |e: io::Error| format!("a directory for the trace: {e}");
