@@ -1,9 +1,11 @@
 //! `mkfs.fs2 [--space SHARE] [--table PATH] [options of mke2fs] DEVICE [BLOCKS]`: what mkfs(8) calls. An empty device gets an ext2
-//! file system by mke2fs; an ext2 volume keeps its files; what holds anything else is refused.
+//! file system by mke2fs; an ext2 volume keeps its files; what holds anything else is refused. Where there is nothing yet, and a size is
+//! given, a file is made.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -16,6 +18,7 @@ const FAILED: u8 = 1;
 
 pub(super) const HELP: &str = "\
 usage: mkfs.fs2 [--space SHARE] [--table PATH] [OPTIONS OF mke2fs] DEVICE [BLOCKS]
+  BLOCKS                        how large, in blocks, or as 64M; a file that is not there is made
   --space SHARE, --table PATH   as of mkfs2
   -F                            make a new file system, whatever the device holds
   -n                            only show what mke2fs would make
@@ -25,6 +28,7 @@ An ext2 volume is converted as it is, with its files, unless -F is given.
 EXAMPLES:
   mkfs -t fs2 -L archive /dev/sdb1
   mkfs.fs2 --space 10% -b 4096 disk.img
+  mkfs.fs2 new.img 64M
 
 EXIT CODES: 0 made, 1 refused or failed";
 
@@ -177,6 +181,49 @@ fn with_article(noun: &str) -> String {
     format!("{} {noun}", if an { "an" } else { "a" })
 }
 
+/// A file that was made for a volume: on drop it is gone, unless it is kept.
+struct New {
+    path: PathBuf,
+    file: File,
+    kept: bool,
+}
+
+impl New {
+    /// Makes one where nothing is and a size is known; mke2fs makes it as long.
+    fn make(args: &Args) -> Result<Option<New>, String> {
+        let path = &args.device;
+        match path.symlink_metadata() {
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            // A link to what is not there is told of by who opens it.
+            _ => return Ok(None),
+        }
+        let name = path.display();
+        if path.starts_with("/dev") {
+            return Err(format!("{name}: there is no such device"));
+        }
+        if args.blocks.is_none() {
+            let shown = quoted(path);
+            return Err(format!(
+                "{name}: not there; to make it: truncate -s SIZE {shown}, or: mkfs.fs2 {shown} SIZE"
+            ));
+        }
+        let making = |e| format!("{name}: making it: {e}");
+        let file = File::options().write(true).create_new(true).open(path).map_err(making)?;
+        Ok(Some(New { path: path.clone(), file, kept: false }))
+    }
+}
+
+impl Drop for New {
+    fn drop(&mut self) {
+        // What took its place meanwhile is somebody's.
+        let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let is_ours = self.file.metadata().and_then(|ours| Ok(same(&ours, &self.path.symlink_metadata()?)));
+        if !self.kept && is_ours.unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 pub(super) fn run(args: Vec<OsString>) -> u8 {
     match make(args) {
         Ok(code) => code,
@@ -194,6 +241,7 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
         return Ok(0);
     }
     let device = args.device.display();
+    let mut made = New::make(&args)?;
     let new = match look(&args.device)? {
         _ if args.force => true,
         Holds::Nothing => true,
@@ -230,7 +278,13 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
             return Ok(0);
         }
     }
-    let code = crate::mkfs2::run(line, &mut crate::output::Words::new(), &mut std::io::stderr());
+    let (done, code) = crate::mkfs2::run_told(line, &mut crate::output::Words::new(), &mut std::io::stderr());
+    if let Some(made) = &mut made {
+        made.kept = done;
+        if !done {
+            eprintln!("mkfs.fs2: {device}: removed again");
+        }
+    }
     Ok(u8::try_from(code).unwrap_or(FAILED))
 }
 

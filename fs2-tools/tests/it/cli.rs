@@ -147,6 +147,45 @@ fn what_mkfs2_and_chkfs2_cannot_write_they_tell_of() {
     }
 }
 
+/// All that was said was "No such file or directory".
+#[test]
+fn mkfs_makes_a_file_that_is_not_there_and_leaves_none_where_it_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let mkfs = |args: &[&str], out: Option<std::fs::File>| {
+        let mut mkfs = Command::new(FS2);
+        mkfs.arg0("mkfs.fs2").args(args).current_dir(dir.path());
+        if let Some(out) = out {
+            mkfs.stdout(out);
+        }
+        let done = mkfs.output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let new = dir.path().join("new");
+    for (args, says) in [
+        (&["new"][..], "mkfs.fs2: new: not there; to make it: truncate -s SIZE new, or: mkfs.fs2 new SIZE\n"),
+        (&["-q", "new", "3"], "is no FS2 volume"),
+        (&["-q", "--space", "0.01%", "new", "16M"], "finer than 0.1%"),
+        (&["-q", "--table", "none/t", "new", "16M"], "none/t: making the table"),
+        (&["none/new", "16M"], "none/new: making it: No such file"),
+        (&["/dev/no-such-disk", "16M"], "no such device"),
+    ] {
+        let (code, err) = mkfs(args, None);
+        assert!(code == 1 && err.contains(says) && !new.exists(), "{args:?}: {err}");
+    }
+    assert_eq!((mkfs(&["-q", "-n", "new", "16M"], None).0, new.exists()), (0, false));
+    let (code, err) = mkfs(&["-q", "-b", "1024", "new", "16M"], None);
+    assert_eq!((code, err.as_str(), std::fs::metadata(&new).unwrap().len()), (0, "", 16 << 20));
+    assert_eq!(run(CHKFS2, &["-n", new.to_str().unwrap()]).0, 0);
+    // What is made and not told of is made.
+    std::fs::remove_file(&new).unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let (code, err) = mkfs(&["new", "16M"], Some(full));
+    assert!(code == 1 && err.contains("the work itself is done") && new.exists(), "{err}");
+    // One that is there keeps what it holds.
+    let (code, err) = mkfs(&["new", "8M"], None);
+    assert!(code == 1 && err.contains("contains an ext2 file system") && new.exists(), "{err}");
+}
+
 /// Found: the trace, or the image, was replaced by the page.
 #[test]
 fn a_report_does_not_replace_what_it_is_of() {
