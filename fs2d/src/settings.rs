@@ -114,8 +114,8 @@ pub struct Settings {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=4))]
     pub degree: Option<u8>,
 
-    /// High, low and critical mark of the free share, in percent: copying resumes at the first and
-    /// stops below the second; below the third whole regions of replicas go.
+    /// High, low and critical mark of the free share, in percent of the blocks that are not static metadata: copying
+    /// resumes at the first and stops below the second; below the third whole regions of replicas go.
     #[arg(long, default_value = "15,10,5", value_name = "H,L,C", value_parser = parse_watermarks)]
     pub watermarks: Watermarks,
 

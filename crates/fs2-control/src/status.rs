@@ -320,7 +320,7 @@ pub struct Status {
     pub volume_bytes: u64,
     /// Bytes of its file system's block, 4096 where there is none.
     pub block_bytes: u32,
-    /// Share of the volume that is free and holds no replica, 0 to 1; 0 where nothing is known.
+    /// Share of the blocks that are not static metadata: those free without a replica, 0 to 1; 0 where nothing is known.
     pub free_share: f64,
     /// What the free share is held against.
     pub watermarks: Marks,

@@ -289,7 +289,13 @@ impl Status {
         match &self.liveness {
             Liveness::Active => {
                 let share = percent(self.free_share);
-                page.row("free", &format!("{share} of the volume; {}", watermark(self.watermark_state)));
+                page.row(
+                    "free",
+                    &format!(
+                        "{share} of the blocks that are not static metadata; {}",
+                        watermark(self.watermark_state)
+                    ),
+                );
             }
             _ => page.row("free", "not known in this state; nothing is copied"),
         }

@@ -74,7 +74,7 @@ enum What {
 
 #[derive(clap::Args, Debug)]
 struct Args {
-    /// Share of the volume that replicas may take; the table is made for as many
+    /// Share of all of the volume's blocks that replicas may take, static metadata among them; the table is made for as many
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = parse_percent)]
     space: Permille,
 

@@ -212,8 +212,9 @@ made of    seek, rotation, transfer of an access, as the drive's model has it
 history    mean of a read, one column a screen, the latest right
 hits       reads served from replicas
 control    measured: runs as the policy serves them, and n reads sent home
-free       share that is free and holds no replica; marks: c critical, l low,
-           h high: below low copying stops, above high it resumes
+free       of the blocks that are not static metadata, those free without a
+           replica; c critical, l low, h high: below low copying stops, above
+           high it resumes
 pauses     what the daemon's own work in short pauses costs requests
 
 q          quit                      tab 1-9    next volume, volume by number
@@ -462,7 +463,7 @@ fn gauge(rows: &mut Rows<'_>, s: &Status) {
         return rows.text("free", "not known in this state; nothing is copied");
     }
     let marks = [(s.watermarks.critical, 'c'), (s.watermarks.low, 'l'), (s.watermarks.high, 'h')];
-    let text = format!("{:>7} of the volume  ", percent(s.free_share));
+    let text = format!("{:>7} of the blocks  ", percent(s.free_share));
     let columns = rows.strip_columns().saturating_sub(text.len() + 2);
     // Twice the high mark is plenty.
     let end = (2.0 * s.watermarks.high).clamp(0.01, 1.0);

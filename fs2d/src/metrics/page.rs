@@ -137,8 +137,12 @@ fn volume(p: &mut Page, s: &Status) {
 }
 
 fn space(p: &mut Page, s: &Status) {
-    p.metric(Gauge, "fs2_free_ratio", "Share of the volume that is free and holds no replica.")
-        .real(&[], s.free_share);
+    p.metric(
+        Gauge,
+        "fs2_free_ratio",
+        "Share of the blocks that are not static metadata: those free without a replica.",
+    )
+    .real(&[], s.free_share);
     let marks = [("high", s.watermarks.high), ("low", s.watermarks.low), ("critical", s.watermarks.critical)];
     p.metric(
         Gauge,

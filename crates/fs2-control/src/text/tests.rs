@@ -78,7 +78,7 @@ fn the_page_of_an_active_volume() {
   daemon      fs2d 0.1.0, process 4242, up 2 h 3 min
 
 space
-  free        31.2 % of the volume; copies are made
+  free        31.2 % of the blocks that are not static metadata; copies are made
   marks       copies from 15.0 %, none below 10.0 %, regions go below 5.0 %
   replicas    12,345 blocks, 48.2 MiB; 12 not verified yet; at most 5.0 % of the
               volume
