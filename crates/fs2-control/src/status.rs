@@ -197,10 +197,17 @@ fn counters<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
 pub struct PauseWork {
     /// It goes on; else it waits for long rests.
     pub allowed: bool,
-    /// What it cost clients' requests, in ms.
+    /// What it cost clients' requests, in ms, less what it saved those that came behind it: below 0 it saved more.
     pub cost_ms: f64,
     /// What it may cost, in ms.
     pub limit_ms: f64,
+}
+
+impl PauseWork {
+    /// In ms, by how much more it saved than it cost; `None` where it did not.
+    pub fn saved_ms(&self) -> Option<f64> {
+        (self.cost_ms < 0.0).then_some(-self.cost_ms)
+    }
 }
 
 /// Whether replicas are read: where reads take longer than a model of plain ext2 beside the volume says, they are not for a

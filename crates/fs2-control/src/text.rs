@@ -381,7 +381,14 @@ impl Status {
             let (cost, limit) = (ms(Some(p.cost_ms)), ms(Some(p.limit_ms)));
             let slowest =
                 if p.allowed || p.cost_ms > p.limit_ms { "" } else { ", but made too many of the slowest" };
-            page.row("pauses", &format!("{what}: it cost {cost} of {limit} it may, lately{slowest}"));
+            let text = match p.saved_ms() {
+                Some(saved) => format!(
+                    "{what}: it saved {} more than it cost, and may cost {limit}, lately{slowest}",
+                    ms(Some(saved))
+                ),
+                None => format!("{what}: it cost {cost} of {limit} it may, lately{slowest}"),
+            };
+            page.row("pauses", &text);
         }
         let g = self.replica_gate;
         let times = counted(g.closings, "time");

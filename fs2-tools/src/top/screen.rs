@@ -446,12 +446,14 @@ fn replicas(rows: &mut Rows<'_>, s: &Status) {
     gauge(rows, s);
     let p = s.pause_work;
     let text = match p.limit_ms > 0.0 {
-        true => format!(
-            "own work {}: it cost {} of {} it may, lately",
-            if p.allowed { "goes on" } else { "waits for long rests" },
-            ms(p.cost_ms),
-            ms(p.limit_ms)
-        ),
+        true => {
+            let what = if p.allowed { "goes on" } else { "waits for long rests" };
+            let limit = ms(p.limit_ms);
+            match p.saved_ms() {
+                Some(saved) => format!("own work {what}: it saved {} more than it cost, lately", ms(saved)),
+                None => format!("own work {what}: it cost {} of {limit} it may, lately", ms(p.cost_ms)),
+            }
+        }
         false => "no own work".into(),
     };
     rows.text("pauses", &text);

@@ -220,8 +220,12 @@ fn replicas(p: &mut Page, s: &Status) {
     .whole(&[("outcome", "void")], s.copies_void);
     p.metric(Gauge, "fs2_pause_work_allowed", "1 while the daemon's own work goes on in short pauses.")
         .whole(&[], u64::from(s.pause_work.allowed));
-    p.metric(Gauge, "fs2_pause_work_cost_seconds", "What work in pauses cost requests, lately.")
-        .real(&[], s.pause_work.cost_ms / 1e3);
+    p.metric(
+        Gauge,
+        "fs2_pause_work_cost_seconds",
+        "What work in pauses cost requests, lately; below 0 it saved more than it cost.",
+    )
+    .real(&[], s.pause_work.cost_ms / 1e3);
     p.metric(Gauge, "fs2_pause_work_limit_seconds", "What work in pauses may cost requests, lately.")
         .real(&[], s.pause_work.limit_ms / 1e3);
     p.metric(

@@ -114,6 +114,15 @@ time and energy
     assert_eq!(sample().to_text(), want);
 }
 
+/// "It cost -2.52 ms of 15.8 ms it may."
+#[test]
+fn work_that_saved_more_than_it_cost_is_told_of_in_words() {
+    let saved = PauseWork { allowed: true, cost_ms: -2.52, limit_ms: 15.8 };
+    let text = Status { pause_work: saved, ..sample() }.to_text();
+    let row = "pauses      own work goes on: it saved 2.52 ms more than it cost, and may cost\n              15.8 ms, lately\n";
+    assert!(text.contains(row), "{text}");
+}
+
 #[test]
 fn a_line_has_what_tells_volumes_apart() {
     let line = "active  12345 replicas, 555555 of 1234567 reads from them, a read 5.12 ms, own work goes on";
