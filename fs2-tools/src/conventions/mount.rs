@@ -10,7 +10,7 @@ use super::{Helper, USAGE};
 use crate::kernel::{MountOptions, remount};
 use crate::output::quoted;
 use crate::volume::cli::{FAILED, MountArgs, Say, run_mount};
-use crate::volume::{all_records, find_record, is_mounted, status};
+use crate::volume::{find_record, is_mounted, status};
 
 pub(super) const HELP: &str = "\
 usage: mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]; mount -t fs2 calls it
@@ -75,7 +75,7 @@ fn change_options(args: &MountArgs, options: Sorted) -> Result<u8, (String, u8)>
 /// `mount -a` cannot tell, since the kernel shows another source than the table has.
 fn mounted_already(device: &Path, dir: &Path) -> Result<bool, (String, u8)> {
     let (Ok(device), Ok(dir)) = (device.canonicalize(), dir.canonicalize()) else { return Ok(false) };
-    let Some(record) = all_records().into_iter().find(|r| r.device == device && r.dir == dir) else {
+    let Some(record) = find_record(&dir).filter(|r| r.device == device && r.dir == dir) else {
         return Ok(false);
     };
     if !is_mounted(&record) {

@@ -129,11 +129,12 @@ pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
     }
     match unmounted {
         Ok(u) if u.in_use => {
-            eprintln!(
-                "fs2: {} is unmounted; {} is used elsewhere, and its daemon ends with its last user",
-                u.record.dir.display(),
-                u.record.block_device.display()
-            );
+            let still = match &u.elsewhere {
+                Some(dir) => format!("{} is still mounted on {}", u.record.device.display(), dir.display()),
+                None => format!("{} is used elsewhere", u.record.block_device.display()),
+            };
+            let dir = u.record.dir.display();
+            eprintln!("fs2: {dir} is unmounted; {still}, and its daemon ends with its last user");
             0
         }
         Ok(u) => match u.why_not {

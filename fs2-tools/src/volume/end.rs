@@ -11,7 +11,7 @@
 //!    Who mounts a volume has that right until it is mounted; a daemon without a record that finds it free ends, as who mounted is no more.
 //! 2. No daemon is ended while its device is mounted or open, wherever: such a volume is left to whoever notices its last use.
 
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::daemon::{is_alive, wait_gone};
+use super::place::{elsewhere, is_loop_of, mounts_of};
+use super::record::gone_from;
 use super::revive::{nobody_serves, revive};
 use super::upgrade::UPGRADE_PATIENCE;
 use super::{MountRecord, VolumeError, find_record, io_error, supervisor, uninterrupted};
-use crate::kernel::{Mount, loops, mount_at, mounts, nbd_disconnect, nbd_number, nbd_unclaimed, unmount};
+use crate::kernel::{mount_at, mounts, nbd_disconnect, nbd_number, nbd_unclaimed, unmount};
 use crate::output::quoted;
 
 /// How long someone who looks into a device for a moment, such as udev, is waited for. Guess.
@@ -50,6 +52,8 @@ pub struct Unmounted {
     pub trace_failed: Option<String>,
     /// Others use the volume: it is unmounted here, and its daemon ends with the last of them.
     pub in_use: bool,
+    /// Where else it is mounted in this namespace.
+    pub elsewhere: Option<PathBuf>,
 }
 
 /// How the report of a session without replicas begins: nothing is wrong with the volume.
@@ -69,19 +73,27 @@ pub fn umount(dir: &Path) -> Result<Unmounted, VolumeError> {
 /// As [`umount`].
 pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     let unknown = || {
-        VolumeError::Other(format!(
-            "{} is not mounted by FS2; see fs2 status{}",
-            dir.display(),
-            whose_are_seen()
-        ))
+        let why = match gone_from(dir) {
+            Some(r) => {
+                format!(
+                    "{} is mounted on {} now; fs2 umount {}",
+                    r.device.display(),
+                    r.dir.display(),
+                    quoted(&r.dir)
+                )
+            }
+            None => format!("see fs2 status{}", whose_are_seen()),
+        };
+        VolumeError::Other(format!("{} is not mounted by FS2; {why}", dir.display()))
     };
     let mut record = find_record(dir).ok_or_else(unknown)?;
     // Keeps 1: from here on nobody else ends it.
     let _ending = wait_for_right(&record.dir, || begin_ending(&record.path))?.ok_or_else(unknown)?;
-    let mounted = mount_at(&record.dir).map_err(io_error("mount table"))?;
-    let is_ours = |m: &Mount| m.source == record.block_device.as_os_str();
-    if let Some(above) = mounted.as_ref().filter(|m| !is_ours(m))
-        && mounts().map_err(io_error("mount table"))?.iter().any(|m| m.target == above.target && is_ours(m))
+    let all = mounts().map_err(io_error("mount table"))?;
+    let ours = mounts_of(&record, &all);
+    let mounted = all.iter().rfind(|m| m.target == record.dir);
+    if let Some(above) = mounted.filter(|m| !ours.contains(m))
+        && ours.iter().any(|m| m.target == above.target)
     {
         let (dir, kind, source) = (&record.dir, &above.fstype, above.source.display());
         return Err(VolumeError::Other(format!(
@@ -90,8 +102,9 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
             quoted(dir)
         )));
     }
-    let Some(mounted) = mounted.filter(is_ours) else {
-        return finish_unused(record, lazy);
+    let Some(mounted) = mounted.filter(|m| ours.contains(m)) else {
+        let ended = finish_unused(record, lazy)?;
+        return if ended.in_use { Err(VolumeError::Other(used_elsewhere(&ended.record))) } else { Ok(ended) };
     };
     // Of one that is read-only nothing is written.
     if !mounted.is_read_only() && nobody_serves(&record) {
@@ -105,12 +118,24 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
     finished
 }
 
+/// Of a volume that is not mounted here and used all the same.
+fn used_elsewhere(record: &MountRecord) -> String {
+    let (dir, device, block_device) =
+        (record.dir.display(), record.device.display(), record.block_device.display());
+    format!(
+        "{dir} is not mounted by FS2 any more; {device}, which was mounted there, is used elsewhere: {block_device} by a process \
+         (fuser -v {block_device}) or in another mount namespace; its daemon ends with its last user"
+    )
+}
+
 /// Ends the daemon of a volume that was unmounted, unless it is used elsewhere. The caller has the right to.
 fn finish_unused(record: MountRecord, lazy: bool) -> Result<Unmounted, VolumeError> {
     let until = Instant::now() + if lazy { Duration::ZERO } else { BUSY_PATIENCE };
     while is_used(&record) {
-        if Instant::now() > until {
-            return Ok(Unmounted { record, clean: false, why_not: None, trace_failed: None, in_use: true });
+        let elsewhere = elsewhere(&record).map_err(io_error("mount table"))?;
+        if elsewhere.is_some() || Instant::now() > until {
+            let (clean, why_not, trace_failed) = (false, None, None);
+            return Ok(Unmounted { record, clean, why_not, trace_failed, in_use: true, elsewhere });
         }
         std::thread::sleep(NAP);
     }
@@ -219,10 +244,11 @@ pub(super) fn make_way(record: &MountRecord) -> Result<(), VolumeError> {
     while record.path.exists() && is_used(record) {
         if Instant::now() > until {
             return Err(VolumeError::Other(format!(
-                "{} was mounted by FS2 from {}, whose device {} is still in use",
+                "{} was mounted by FS2 from {}, whose device {} is still in use: by a process (fuser -v {3}) or in another mount namespace",
                 record.dir.display(),
                 record.device.display(),
-                record.block_device.display()
+                record.block_device.display(),
+                quoted(&record.block_device)
             )));
         }
         uninterrupted()?;
@@ -243,8 +269,7 @@ pub(super) fn is_silent(control: &Path) -> bool {
 /// Clears away what a mount left whose daemon died, or ended in order where nobody supervised it, where nobody uses its volume any more; how it
 /// ended, if so. Where its supervisor gave up, the reason stays to be read.
 pub(super) fn clear_if_dead(record: &MountRecord) -> Option<Unmounted> {
-    let elsewhere = |m: Option<Mount>| m.is_none_or(|m| m.source != record.block_device.as_os_str());
-    let unmounted = || mount_at(&record.dir).is_ok_and(elsewhere) && !is_mounted(record) && !is_used(record);
+    let unmounted = || !is_mounted(record) && !is_in_place(record) && !is_used(record);
     if record.failure().is_some()
         || is_alive(record.pid, record.began)
         || !is_silent(&record.control)
@@ -339,7 +364,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         (None, why) => why,
     };
     record.forget();
-    Ok(Unmounted { record, clean, why_not, trace_failed, in_use: false })
+    Ok(Unmounted { record, clean, why_not, trace_failed, in_use: false, elsewhere: None })
 }
 
 /// Takes away the FUSE mounts of daemons that died, and the directory that their successor makes anew. One that is served stays.
@@ -379,27 +404,15 @@ fn ask_to_end(record: &MountRecord) -> Result<Reply, ControlError> {
     }
 }
 
-/// Whether the volume's device is mounted anywhere in this mount namespace.
+/// Whether the volume's device, which is there, is mounted anywhere in this mount namespace.
 pub fn is_mounted(record: &MountRecord) -> bool {
     let Ok(all) = mounts() else { return true };
-    let number = std::fs::metadata(&record.block_device).map(|m| m.rdev()).unwrap_or(0);
-    let number = (nix::sys::stat::major(number) as u32, nix::sys::stat::minor(number) as u32);
-    // A loop device's number may have gone to another file.
-    if record.frontend == "fuse" && !is_loop_of(record) {
-        return false;
-    }
-    all.iter().any(|m| m.device == number && number != (0, 0))
+    record.block_device.exists() && !mounts_of(record, &all).is_empty()
 }
 
-/// Whether its directory still shows it, be its device gone.
+/// Whether it is mounted somewhere in this mount namespace, be its device gone.
 pub(super) fn is_in_place(record: &MountRecord) -> bool {
-    mount_at(&record.dir).is_ok_and(|m| m.is_some_and(|m| m.source == record.block_device.as_os_str()))
-}
-
-/// Whether the loop device of a FUSE mount still is on its file.
-fn is_loop_of(record: &MountRecord) -> bool {
-    let file = record.carrier.join(fs2d::frontend::fuse::FILE_NAME);
-    loops().is_ok_and(|all| all.iter().any(|l| l.device == record.block_device && l.file == file))
+    mounts().is_ok_and(|all| !mounts_of(record, &all).is_empty())
 }
 
 /// Whether anybody uses the volume's device: a mount in whichever namespace, or a process that has it open.

@@ -10,6 +10,7 @@ mod daemon;
 mod end;
 mod found;
 mod frontend;
+mod place;
 mod record;
 mod revive;
 mod scope;
@@ -126,9 +127,14 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     let key = fs2d::runtime::key_of(&device).map_err(io_error(device.display().to_string()))?;
     let place = |ending: &str| runtime.join(format!("{key}.{ending}"));
     // Another name of the same volume is not taken for another volume: all that it leaves here lies at the same place.
-    let same = |r: &&MountRecord| r.dir == dir || r.device == device || r.path == place("mount");
+    let same = |r: &&MountRecord| r.device == device || r.path == place("mount");
     for old in all_records().iter().filter(same) {
         end::make_way(old)?;
+    }
+    // One that was mounted there, and is used in another namespace only, is not in the way.
+    if let Some(old) = find_record(&dir).filter(|r| is_mounted(r) || end::is_in_place(r) || !end::is_used(r))
+    {
+        end::make_way(&old)?;
     }
     // Held until it is mounted, or this process is no more.
     let mounting = loop {

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::beginning_of;
+use super::place::{located, mounted_on};
+use crate::kernel::mounts;
 use crate::output::quoted;
 
 /// A mounted volume. One JSON file each in the runtime directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MountRecord {
-    /// Where it is mounted.
+    /// Where it is mounted; in the file, where it was mounted first.
     pub dir: PathBuf,
     /// The image or device.
     pub device: PathBuf,
@@ -103,23 +105,45 @@ impl MountRecord {
     }
 }
 
-/// Every mounted volume of this user, in the order of their directories. None where another may have written the records
-/// ([`fs2d::runtime::own_dir`]): files are removed and processes ended by them.
-pub fn all_records() -> Vec<MountRecord> {
+/// The records as they were written. None where another may have written them ([`fs2d::runtime::own_dir`]): files are removed and
+/// processes ended by them.
+fn written() -> Vec<MountRecord> {
     let Ok(entries) = fs2d::runtime::own_dir().and_then(std::fs::read_dir) else { return Vec::new() };
-    let mut all: Vec<MountRecord> = entries
+    entries
         .flatten()
         .filter(|e| e.path().extension().is_some_and(|x| x == "mount"))
         .filter_map(|e| MountRecord::read(&e.path()).ok())
-        .collect();
+        .collect()
+}
+
+/// Every mounted volume of this user, with the directory where it is mounted now, in the order of these. One that this namespace has
+/// nowhere is told of with the directory where it was mounted first.
+pub fn all_records() -> Vec<MountRecord> {
+    let mounts = mounts().unwrap_or_default();
+    let mut all: Vec<MountRecord> = written().into_iter().map(|r| located(r, &mounts)).collect();
     all.sort_by(|a, b| a.dir.cmp(&b.dir));
     all
 }
 
-/// The volume mounted at `dir`, or whose image or device it is.
-pub fn find_record(dir: &Path) -> Option<MountRecord> {
-    let path = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    all_records().into_iter().find(|r| r.dir == path || r.device == path)
+/// The volume mounted at `place`, with that directory, or whose image or device that is; else the one that was mounted there first, if it
+/// is nowhere else in this namespace.
+pub fn find_record(place: &Path) -> Option<MountRecord> {
+    let path = resolved(place);
+    let there = mounted_on(&path, &written(), &mounts().unwrap_or_default());
+    there.or_else(|| all_records().into_iter().find(|r| r.dir == path || r.device == path))
+}
+
+/// The volume that was mounted first at `dir`, and is elsewhere now.
+pub(super) fn gone_from(dir: &Path) -> Option<MountRecord> {
+    let (path, mounts) = (resolved(dir), mounts().unwrap_or_default());
+    let first = written().into_iter().find(|r| r.dir == path)?;
+    Some(located(first, &mounts)).filter(|now| now.dir != path)
+}
+
+/// As the mount table has it. A mount whose server is dead may not let itself be resolved.
+fn resolved(place: &Path) -> PathBuf {
+    let path = place.canonicalize().or_else(|_| std::path::absolute(place));
+    path.unwrap_or_else(|_| place.to_owned())
 }
 
 #[cfg(test)]

@@ -40,7 +40,9 @@ pub(super) fn revive(record: &MountRecord) -> Result<MountRecord, VolumeError> {
     let mut answers_since = None;
     supervisor::start(record)?;
     loop {
-        let now = MountRecord::read(&record.path).unwrap_or_else(|_| record.clone());
+        // Where it is mounted now is not written down.
+        let now = MountRecord::read(&record.path).map(|now| MountRecord { dir: record.dir.clone(), ..now });
+        let now = now.unwrap_or_else(|_| record.clone());
         if now.failure().is_some() || is_alive(now.pid, now.began) {
             return Ok(now);
         }

@@ -3,7 +3,7 @@
 
 use fs2_tests::{KERNEL, PRIVATE, Scratch, loops_below, needs, privately};
 
-fn script(text: &str) {
+pub(super) fn script(text: &str) {
     if !needs(KERNEL) || !needs(PRIVATE) {
         return;
     }

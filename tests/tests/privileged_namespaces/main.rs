@@ -2,4 +2,5 @@
 //! that time as well, and a volume of another test would be in use until the namespace ends.
 
 mod conventions;
+mod elsewhere;
 mod operating;
