@@ -1,16 +1,14 @@
 //! `mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]`: what `mount -t fs2` calls.
 
-use std::ffi::OsString;
-use std::path::Path;
-
 use fs2d::trace_file::next_trace;
+use std::ffi::OsString;
 
 use super::options::{Sorted, sort};
 use super::{Helper, USAGE};
-use crate::kernel::{MountOptions, remount};
+use crate::kernel::{MountOptions, mount_at, remount};
 use crate::output::quoted;
 use crate::volume::cli::{FAILED, MountArgs, Say, run_mount};
-use crate::volume::{find_record, is_mounted, status};
+use crate::volume::{MountRecord, find_record, is_mounted, status};
 
 pub(super) const HELP: &str = "\
 usage: mount.fs2 SOURCE DIR [-sfnv] [-o OPTIONS]; mount -t fs2 calls it
@@ -48,7 +46,7 @@ fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
     if options.nofail && !args.device.exists() {
         return Ok(0);
     }
-    if mounted_already(&args.device, &args.dir)? || helper.has('f') {
+    if mounted_already(&args, &options)? || helper.has('f') {
         return Ok(0);
     }
     // The next boot mounts it by the same line.
@@ -60,9 +58,11 @@ fn mount(args: Vec<OsString>) -> Result<u8, (String, u8)> {
 fn change_options(args: &MountArgs, options: Sorted) -> Result<u8, (String, u8)> {
     let dir = &args.dir;
     // mount(8) gives those of the line in fstab, too.
-    if let Some(option) = find_record(dir).and_then(|record| options.changed(args, &record)) {
+    let changed = find_record(dir).map(|record| options.changed(args, &record)).unwrap_or_default();
+    if !changed.is_empty() {
         let what = format!(
-            "{option}: cannot be changed while {} is mounted; umount {} first",
+            "{}: cannot be changed while {} is mounted; umount {} first",
+            changed.join(", "),
             dir.display(),
             quoted(dir)
         );
@@ -72,9 +72,12 @@ fn change_options(args: &MountArgs, options: Sorted) -> Result<u8, (String, u8)>
     remount(dir, &options).map(|()| 0).map_err(|e| (e.to_string(), FAILED))
 }
 
-/// `mount -a` cannot tell, since the kernel shows another source than the table has.
-fn mounted_already(device: &Path, dir: &Path) -> Result<bool, (String, u8)> {
-    let (Ok(device), Ok(dir)) = (device.canonicalize(), dir.canonicalize()) else { return Ok(false) };
+/// `mount -a` cannot tell, since the kernel shows another source than the table has. It is an error where other options are asked for than the
+/// volume has.
+fn mounted_already(args: &MountArgs, options: &Sorted) -> Result<bool, (String, u8)> {
+    let (Ok(device), Ok(dir)) = (args.device.canonicalize(), args.dir.canonicalize()) else {
+        return Ok(false);
+    };
     let Some(record) = find_record(&dir).filter(|r| r.device == device && r.dir == dir) else {
         return Ok(false);
     };
@@ -83,8 +86,14 @@ fn mounted_already(device: &Path, dir: &Path) -> Result<bool, (String, u8)> {
     }
     match status(&record) {
         Ok(_) => {
-            eprintln!("mount.fs2: {} is mounted on {} already", device.display(), dir.display());
-            Ok(true)
+            let already = format!("{} is mounted on {} already", device.display(), dir.display());
+            match differences(args, options, &record) {
+                None => {
+                    eprintln!("mount.fs2: {already}");
+                    Ok(true)
+                }
+                Some(what) => Err((format!("{already}, with other options: {what}"), FAILED)),
+            }
         }
         Err(e) => {
             let what = format!(
@@ -95,4 +104,23 @@ fn mounted_already(device: &Path, dir: &Path) -> Result<bool, (String, u8)> {
             Err((what, FAILED))
         }
     }
+}
+
+/// What a mounted volume has not of the options, and which command makes it so.
+fn differences(args: &MountArgs, options: &Sorted, record: &MountRecord) -> Option<String> {
+    let dir = quoted(&record.dir);
+    let mut all = Vec::new();
+    let changed = options.changed(args, record);
+    if !changed.is_empty() {
+        let changed = changed.join(", ");
+        all.push(format!("{changed} is not what its daemon was started with; umount {dir} first"));
+    }
+    let read_only = mount_at(&record.dir).ok().flatten().map(|m| m.has_option("ro"));
+    if let (Some(wanted), Some(is)) = (options.read_only(), read_only)
+        && wanted != is
+    {
+        let (wanted, is) = if wanted { ("ro", "for writing") } else { ("rw", "read-only") };
+        all.push(format!("{wanted}, and it is mounted {is}; mount -o remount,{wanted} {dir} changes that"));
+    }
+    (!all.is_empty()).then(|| all.join("; "))
 }

@@ -186,20 +186,26 @@ impl Sorted {
         Ok(parsed.args)
     }
 
-    /// The first of FS2's own that is not as a volume was mounted with; `args` are these options. What concerns only the beginning of a
+    /// Those of FS2's own that are not as a volume was mounted with; `args` are these options. What concerns only the beginning of a
     /// session is not among them.
-    pub(super) fn changed(&self, args: &MountArgs, record: &MountRecord) -> Option<String> {
+    pub(super) fn changed(&self, args: &MountArgs, record: &MountRecord) -> Vec<String> {
         let wanted: Vec<_> =
             args.settings.to_args().into_iter().filter_map(|a| a.into_string().ok()).collect();
         let mut now = record.again.clone();
         now.extend([format!("--frontend={}", record.frontend), "--frontend=auto".into()]);
         now.push(format!("--connections={}", record.connections));
-        let changed = self.ours.iter().find(|given| {
+        let changed = self.ours.iter().filter(|given| {
             let written = wanted.iter().find(|w| argument_name(w) == argument_name(given)).unwrap_or(given);
             !["--trace", "--record", "--require-active"].contains(&argument_name(given))
                 && !now.contains(written)
         });
-        changed.map(|option| option.trim_start_matches('-').to_owned())
+        changed.map(|option| option.trim_start_matches('-').to_owned()).collect()
+    }
+
+    /// Whether it is to be read-only; `None` where nothing is said of that. The last counts.
+    pub(super) fn read_only(&self) -> Option<bool> {
+        let all = self.kernel.iter().rev().find(|option| ["ro", "rw"].contains(&option.as_str()));
+        all.map(|option| option == "ro")
     }
 }
 
@@ -239,6 +245,15 @@ mod tests {
         let apart = ["policy=fs2,ro".to_owned(), "rw".to_owned(), "policy=none".to_owned()];
         let s = sort(&apart, false).unwrap();
         assert_eq!((s.ours, s.kernel), (vec!["--policy=none".to_owned()], vec!["ro".into(), "rw".into()]));
+    }
+
+    #[test]
+    fn of_ro_and_rw_the_last_counts() {
+        for (options, read_only) in
+            [("noatime", None), ("ro,rw", Some(false)), ("rw,noatime,ro,sync", Some(true))]
+        {
+            assert_eq!(sorted(options).read_only(), read_only, "{options}");
+        }
     }
 
     #[test]

@@ -68,6 +68,28 @@ END
     );
 }
 
+/// It ended with 0, whatever was asked for, and the volume was as before.
+#[test]
+fn a_volume_that_is_mounted_with_other_options_is_told_of_as_an_error() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
+        mount -t fs2 -o frontend=fuse,policy=none,ro image m; pid=$(daemon image)
+        differ() { local code=0; mount -t fs2 -o "$1" image m 2> said || code=$?; [ $code = 32 ]; grep -q "^mount.fs2: .*/image is mounted on .*/m already, with other options: $2" said; }
+        same() { mount -t fs2 -o "$1" image m 2> said; grep -q '/image is mounted on .*/m already$' said; }
+        differ rw 'rw, and it is mounted read-only; mount -o remount,rw .*/m changes that$'
+        differ ro,policy=fs2,noatime,space=7% 'policy=fs2, space=7% is not what its daemon was started with; umount .*/m first$'
+        differ ro,frontend=ublk frontend=ublk
+        differ rw,policy=fs2 'policy=fs2 is not what .* first; rw, and it is mounted read-only; '
+        for options in ro ro,policy=none ro,frontend=fuse,noatime ro,trace=$PWD/t,require-active ro,space=5.0%; do same $options; done
+        mount -o remount,rw m; same rw,policy=none; same policy=none
+        differ ro 'ro, and it is mounted for writing; mount -o remount,ro '
+        mount.fs2 image m -o policy=none; mount.fs2 image m
+        [ "$pid" = "$(daemon image)" ]; umount m; left image
+        "#,
+    );
+}
+
 /// The file was sparse, and its room may have been another's when the table was written.
 #[test]
 fn a_table_that_finds_no_room_is_refused() {
