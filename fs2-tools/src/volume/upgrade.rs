@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, ControlError, Reply, Status};
 
+use super::end::{is_silent, orphaned};
 use super::{MountRecord, VolumeError, io_error, status, status_of};
 
 /// How long the next daemon may take until it answers.
@@ -27,6 +28,11 @@ pub struct Upgraded {
 /// # Errors
 /// Where the daemon refuses, the program does not run, or nothing answers afterwards.
 pub fn upgrade(record: &MountRecord, program: &Path) -> Result<Upgraded, VolumeError> {
+    if is_silent(&record.control)
+        && let Some(why) = orphaned(record)
+    {
+        return Err(VolumeError::Other(why));
+    }
     let ask = || status(record);
     replace(&record.control, program, ask, || record.failure().is_some(), &record.log.display().to_string())
 }
@@ -218,13 +224,10 @@ mod tests {
         fs2_control::serve(control, answer).expect("a socket")
     }
 
-    /// Two upgrades close to one another: the second daemon took longer to begin than the first had lived,
-    /// and was taken for the first for a minute.
-    #[test]
-    fn a_daemon_that_begins_slowly_is_the_next_one_all_the_same() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = |name: &str| dir.path().join(name);
-        let record = MountRecord {
+    /// A mount whose daemon is this process.
+    fn record_in(dir: &Path) -> MountRecord {
+        let path = |name: &str| dir.join(name);
+        MountRecord {
             dir: path("m"),
             device: path("image"),
             table: None,
@@ -239,7 +242,15 @@ mod tests {
             again: Vec::new(),
             active: true,
             path: path("mount"),
-        };
+        }
+    }
+
+    /// Two upgrades close to one another: the second daemon took longer to begin than the first had lived,
+    /// and was taken for the first for a minute.
+    #[test]
+    fn a_daemon_that_begins_slowly_is_the_next_one_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = record_in(dir.path());
         let (told, asked) = mpsc::channel();
         let first = daemon(&record.control, 0.5, told.clone());
         let control = record.control.clone();
@@ -249,11 +260,23 @@ mod tests {
             daemon(&control, 7.0, told)
         });
         // A script may become whatever runs already.
-        let program = path("program");
+        let program = dir.path().join("program");
         script(&program, ":");
         let done = upgrade(&record, &program).unwrap();
         assert_eq!((done.before.unwrap().uptime_s, done.after.uptime_s), (0.5, 7.0));
         next.join().unwrap().shutdown();
+    }
+
+    /// It was told of as being replaced, and to try again.
+    #[test]
+    fn a_daemon_that_died_is_told_of_as_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let (pid, mut record) = (child.id(), record_in(dir.path()));
+        (record.pid, record.frontend) = (pid, "fuse".into());
+        child.wait().unwrap();
+        let said = upgrade(&record, Path::new("/bin/true")).unwrap_err().to_string();
+        assert!(said.starts_with(&format!("its daemon is gone (process {pid}); fs2 umount ")), "{said}");
     }
 
     /// The daemon could not run the program where it lives, became what it had been, and was told of as replaced.
