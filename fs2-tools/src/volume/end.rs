@@ -11,6 +11,7 @@
 //!    Who mounts a volume has that right until it is mounted; a daemon without a record that finds it free ends, as who mounted is no more.
 //! 2. No daemon is ended while its device is mounted or open, wherever: such a volume is left to whoever notices its last use.
 
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -111,11 +112,30 @@ pub fn umount_how(dir: &Path, lazy: bool) -> Result<Unmounted, VolumeError> {
         record = revive(&record)?;
     }
     let dir = record.dir.clone();
-    unmount(&dir, lazy).map_err(io_error("umount"))?;
+    unmount(&dir, lazy).map_err(|e| not_unmounted(&dir, e))?;
     let finished = finish_unused(record, lazy);
     // Not before: another may have the table's lock, and the volume is to end well.
     crate::kernel::forget_helper(&dir);
     finished
+}
+
+/// Why it stays mounted, and what helps.
+fn not_unmounted(dir: &Path, e: io::Error) -> VolumeError {
+    if e.kind() != io::ErrorKind::ResourceBusy {
+        return io_error("umount")(e);
+    }
+    let all = mounts().unwrap_or_default();
+    // What was mounted before it, at a longer path, is hidden by it.
+    let itself = all.iter().rposition(|m| m.target == dir).unwrap_or(all.len());
+    let below = all.iter().skip(itself + 1).find(|m| m.target.starts_with(dir));
+    let dir_quoted = quoted(dir);
+    let why = match below {
+        Some(m) => format!("{} is mounted below it; umount {} first", m.target.display(), quoted(&m.target)),
+        None => format!(
+            "a program has a file or its working directory there; fuser -vm {dir_quoted} or lsof {dir_quoted} tells which"
+        ),
+    };
+    VolumeError::Other(format!("{} is busy: {why}", dir.display()))
 }
 
 /// Of a volume that is not mounted here and used all the same.
@@ -145,14 +165,14 @@ fn finish_unused(record: MountRecord, lazy: bool) -> Result<Unmounted, VolumeErr
 /// The right to end a mount as `take` takes it; `None` where that has ended meanwhile. `what` is being mounted or unmounted by whoever has it.
 pub(super) fn wait_for_right(
     what: &Path,
-    take: impl Fn() -> std::io::Result<Option<Ending>>,
+    take: impl Fn() -> io::Result<Option<Ending>>,
 ) -> Result<Option<Ending>, VolumeError> {
     let until = Instant::now() + END_PATIENCE;
     loop {
         match take() {
             Ok(Some(ending)) => return Ok(Some(ending)),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 let what =
                     format!("{}: it needs root, or the user who mounted it (its log: {e})", what.display());
                 return Err(VolumeError::Other(what));

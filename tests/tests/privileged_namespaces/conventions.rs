@@ -90,6 +90,23 @@ fn a_volume_that_is_mounted_with_other_options_is_told_of_as_an_error() {
     );
 }
 
+/// "Device or resource busy (os error 16)" alone was said.
+#[test]
+fn of_what_is_busy_it_is_said_what_to_do() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image; here=$PWD
+        busy() { for by in "fs2 umount" umount; do code=0; $by m 2> said || code=$?; [ $code = 32 ]; grep -q "^fs2: $here/m is busy: $1\$" said; done; }
+        # What lies below what is mounted is no matter.
+        mkdir m/below; mount -t tmpfs none m/below
+        mount -t fs2 -o frontend=fuse image m; echo 1 > m/file; mkdir m/sub
+        exec 7< m/file; busy "a program .*; fuser -vm $here/m or lsof $here/m tells which"; exec 7<&-
+        mount -t tmpfs none m/sub; busy "$here/m/sub is mounted below it; umount $here/m/sub first"
+        umount m/sub; umount m; left image; umount m/below
+        "#,
+    );
+}
+
 /// The file was sparse, and its room may have been another's when the table was written.
 #[test]
 fn a_table_that_finds_no_room_is_refused() {
