@@ -361,6 +361,10 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         }
         Ok(Reply::Error { what, .. }) => (false, Some(what)),
         Ok(Reply::Done) => (true, None),
+        // Not in its words: nothing is to be started now.
+        Err(ControlError::NoDaemon { .. }) if !is_alive(pid, began) => {
+            (false, Some(format!("its daemon was gone (process {pid})")))
+        }
         Err(e) => (false, Some(e.to_string())),
     };
     wait_gone(pid, began)?;

@@ -196,6 +196,8 @@ fn a_killed_daemon_is_cleared_away() {
         done
         code=0; on 2> said || code=$?; [ $code = 32 ]; grep -q 'its daemon is gone' said
         umount m 2> said; grep -q 'before the next mount: chkfs2 -f -p' said
+        # Nothing else is told to be done: it was to start a daemon.
+        grep -q "clean FS2 volume: its daemon was gone (process $pid)$" said; ! grep 'start one' said
         on 2> said; grep -q 'to activate it: .*chkfs2 -f -p' said
         # Without the helper; the next mount finds nobody at work.
         kill -9 "$(daemon image)"; umount -i m; on 2> /dev/null; umount m; left image
