@@ -364,11 +364,17 @@ impl Ending {
                 Err((_, e)) => return Err(e.into()),
             };
             // Who had it may have taken the file away with the mount.
-            let locked = lock.metadata()?.ino();
-            if std::fs::metadata(&path).is_ok_and(|there| there.ino() == locked) {
-                return Ok(Some(Ending(lock)));
+            let ending = Ending(lock);
+            if ending.is_of(record) {
+                return Ok(Some(ending));
             }
         }
+    }
+
+    /// Whether the log that stands for the right is there still. Where it was cleared away with a mount, a later log is another's.
+    pub fn is_of(&self, record: &Path) -> bool {
+        let there = std::fs::metadata(record.with_extension("log"));
+        self.0.metadata().is_ok_and(|locked| there.is_ok_and(|there| there.ino() == locked.ino()))
     }
 }
 
@@ -547,6 +553,11 @@ mod tests {
         drop(ending);
         std::fs::write(&record, "").unwrap();
         assert!(begin_ending_unmounted(&record).is_none(), "it is mounted");
-        assert!(begin_ending(&record).unwrap().is_some());
+        let ending = begin_ending(&record).unwrap().unwrap();
+        assert!(ending.is_of(&record));
+        std::fs::remove_file(record.with_extension("log")).unwrap();
+        assert!(!ending.is_of(&record), "it is cleared away");
+        let next = begin_ending(&record).unwrap().unwrap();
+        assert!(next.is_of(&record) && !ending.is_of(&record), "the log is another's");
     }
 }

@@ -387,6 +387,8 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         }
         (None, why) => why,
     };
+    // One that was killed leaves it.
+    let _ = fs2_control::remove_stale(&record.control);
     record.forget();
     Ok(Unmounted { record, clean, why_not, trace_failed, in_use: false, elsewhere: None })
 }

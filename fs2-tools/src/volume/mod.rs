@@ -150,11 +150,51 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             break right;
         }
     };
-    refuse_served(&device, &place("ctl")).inspect_err(|_| drop(std::fs::remove_file(place("log"))))?;
+    let mounted = set_up(plan, &dir, &device, &place, &mounting);
+    // Where it went with all the rest, the next one's may be there.
+    if let Err(e) = &mounted
+        && mounting.is_of(&place("mount"))
+    {
+        forget_log(&place("log"), &e.to_string());
+    }
+    mounted
+}
+
+/// Takes the log of a mount that failed away, whose words were `said`; one that has more is named. The caller has the right to mount, and so
+/// nobody else has a log there.
+fn forget_log(log: &Path, said: &str) {
+    let text = std::fs::read(log).unwrap_or_default();
+    if tells_more(&String::from_utf8_lossy(&text), said) {
+        eprintln!("fs2: {} tells more", log.display());
+    } else {
+        let _ = std::fs::remove_file(log);
+    }
+}
+
+/// Whether the log of a daemon has more than was `said` and what each one writes that serves.
+fn tells_more(log: &str, said: &str) -> bool {
+    let serves = log.lines().position(|line| line.contains(" INFO ") && line.contains(": serving "));
+    let mut others = log.lines().skip(serves.map_or(0, |at| at + 1));
+    others.any(|line| {
+        let told = line.strip_prefix("fs2d: ").unwrap_or(line);
+        !said.contains(told) && !line.contains(" INFO ") && !line.contains(SERVED_INACTIVE)
+    })
+}
+
+/// Serves the volume and mounts it; `place` is the path of what has an ending in the runtime directory. What was set up is undone where it fails.
+fn set_up(
+    plan: &Plan,
+    dir: &Path,
+    device: &Path,
+    place: &dyn Fn(&str) -> PathBuf,
+    // Held until it is mounted, or all of it is undone: a supervisor would end what nobody uses.
+    _mounting: &Ending,
+) -> Result<(MountRecord, Status), VolumeError> {
+    refuse_served(device, &place("ctl"))?;
     let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let mut record = MountRecord {
-        dir: dir.clone(),
-        device: device.clone(),
+        dir: dir.to_owned(),
+        device: device.to_owned(),
         // The next command may be typed elsewhere.
         table: plan.settings.table.as_deref().map(|t| t.canonicalize().unwrap_or_else(|_| t.to_owned())),
         control: place("ctl"),
@@ -169,7 +209,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
         active: false,
         path: place("mount"),
     };
-    let again = supervisor::again(&plan.settings, &device).map_err(io_error(device.display().to_string()))?;
+    let again = supervisor::again(&plan.settings, device).map_err(io_error(device.display().to_string()))?;
     record.again = text_of(daemon_args(plan, frontend, &record, &again))?;
     let _ = std::fs::remove_file(record.failure_file());
     // One that stands still is not asked: its lock is waited for, and no longer than that.
@@ -185,7 +225,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     let discard = active && !plan.options.iter().any(|o| o.split(',').any(|o| o == "nodiscard"));
     let options = MountOptions { read_only: false, discard, extra: plan.options.clone() };
     // A turning drive: what is modelled, or what lies below.
-    let rotational = plan.settings.drive.as_deref().map_or_else(|| turns(&device), |d| !d.starts_with("ssd"));
+    let rotational = plan.settings.drive.as_deref().map_or_else(|| turns(device), |d| !d.starts_with("ssd"));
     match frontend {
         FrontendKind::Fuse => {
             let file = record.carrier.join("volume");
@@ -197,8 +237,8 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             record.block_device = loopdev.path();
             // Before it is mounted: whoever is killed between the two leaves no mount that nobody knows.
             record.write().map_err(io_error(record.path.display().to_string()))?;
-            let mounted = mount_ext2(&loopdev.path(), &dir, options).map_err(|e| {
-                // The log goes when the daemon has ended: who has that has the right to mount.
+            let mounted = mount_ext2(&loopdev.path(), dir, options).map_err(|e| {
+                // The log goes when all has ended: who has that has the right to mount.
                 let _ = std::fs::remove_file(&record.path);
                 not_mounted(e, &status)
             })?;
@@ -216,14 +256,14 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
                 eprintln!("fs2: {warning}");
             }
             record.block_device = nbd.path();
-            mount_supervised(&record, options, daemon, mounting, &status)?;
+            mount_supervised(&record, options, daemon, &status)?;
             nbd.keep();
         }
         FrontendKind::Ublk => {
             record.block_device = device_served(&status).ok_or_else(|| {
                 VolumeError::Other(format!("the daemon serves '{}', which is no device", status.frontend))
             })?;
-            mount_supervised(&record, options, daemon, mounting, &status)?;
+            mount_supervised(&record, options, daemon, &status)?;
         }
     }
     if let Err(e) = crate::kernel::remember_helper(&record.block_device, &record.dir, "fs2") {
@@ -254,13 +294,11 @@ fn refuse_served(device: &Path, control: &Path) -> Result<(), VolumeError> {
 }
 
 /// Mounts a device that outlives its daemon, with a supervisor already beside that: mount(2) waits for the device, and where the
-/// daemon died meanwhile nobody else would start another.
+/// daemon died meanwhile nobody else would start another. The caller has the right to mount: the supervisor would end what nobody uses.
 fn mount_supervised(
     record: &MountRecord,
     options: MountOptions,
     daemon: Daemon,
-    // Held until it is mounted: the supervisor would end what nobody uses.
-    _mounting: Ending,
     status: &Status,
 ) -> Result<(), VolumeError> {
     record.write().map_err(io_error(record.path.display().to_string()))?;
@@ -401,4 +439,24 @@ pub fn served_control(device: &Path) -> Option<PathBuf> {
     // Another's would be asked to go on as a program of this user's.
     let control = fs2d::runtime::own_dir().ok()?.join(format!("{key}.ctl"));
     control.exists().then_some(control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_kept_for_what_was_not_said() {
+        let said = "the daemon of /v ended at once: /v: not an ext2 volume";
+        assert!(!tells_more("", said));
+        assert!(!tells_more("fs2d: /v: not an ext2 volume\n", said));
+        assert!(tells_more("thread 'main' panicked at src/x.rs:1:2:\nfs2d: /v: not an ext2 volume\n", said));
+        let began = "2026-11-29T02:41:16Z  WARN fs2d::cli: no CAP_SYS_RESOURCE: it may wait\n\
+            2026-11-29T02:41:16Z  INFO fs2d::cli: serving /v by fuse /f; control socket /c\n";
+        let ended = "2026-11-29T02:41:16Z  WARN fs2d::daemon: /v detached without a mark: the volume was served inactive: x\n";
+        let failed = "2026-11-29T02:41:16Z  WARN fs2d::server: a read failed\n";
+        let said = "mount: cannot mount /dev/loop0 as ext2";
+        assert!(!tells_more(&format!("{began}{ended}"), said));
+        assert!(tells_more(&format!("{began}{failed}{ended}"), said));
+    }
 }

@@ -107,6 +107,21 @@ fn of_what_is_busy_it_is_said_what_to_do() {
     );
 }
 
+/// The log of each file that was tried stayed.
+#[test]
+fn a_mount_that_fails_leaves_nothing() {
+    script(
+        r#"
+        truncate -s 16M swap ext4 empty image; mkdir m; mkswap -q swap; mke2fs -q -t ext4 ext4; mkfs -t fs2 -q image
+        fails() { local code=0; fs2 mount --frontend fuse "$@" m > said 2>&1 || code=$?; [ $code = 32 ]; ! grep 'tells more' said; }
+        for volume in swap ext4 empty; do
+            fails $volume; fails --require-active $volume; [ -z "$(ls /run/fs2)" ]
+        done
+        fails -o bogus image; left image
+        "#,
+    );
+}
+
 /// The file was sparse, and its room may have been another's when the table was written.
 #[test]
 fn a_table_that_finds_no_room_is_refused() {
@@ -197,7 +212,7 @@ fn a_killed_daemon_is_cleared_away() {
         code=0; on 2> said || code=$?; [ $code = 32 ]; grep -q 'its daemon is gone' said
         umount m 2> said; grep -q 'before the next mount: chkfs2 -f -p' said
         # Nothing else is told to be done: it was to start a daemon.
-        grep -q "clean FS2 volume: its daemon was gone (process $pid)$" said; ! grep 'start one' said
+        grep -q "clean FS2 volume: its daemon was gone (process $pid)$" said; ! grep 'start one' said; left image
         on 2> said; grep -q 'to activate it: .*chkfs2 -f -p' said
         # Without the helper; the next mount finds nobody at work.
         kill -9 "$(daemon image)"; umount -i m; on 2> /dev/null; umount m; left image
