@@ -22,7 +22,7 @@ use super::result::{
     ClassRecord, Document, OptionFacts, RunKind, RunRecord, SCHEMA, WorkloadFacts, more_is_better,
 };
 use super::series::{Series, Ticking};
-use super::stats::{StopRule, Summary, Verdict};
+use super::stats::{StopRule, Verdict};
 
 /// Options of whatever runs passes.
 #[derive(clap::Args, Clone, Debug)]
@@ -539,6 +539,7 @@ pub fn latencies(outcome: &Outcome) -> BTreeMap<String, Histogram> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stats::Summary;
     use super::*;
 
     #[test]
