@@ -22,7 +22,7 @@ fn a_daemon_says_that_the_images_file_system_is_short_of_space() {
     let states = ["host-short", "copying"];
     // Nobody has all of a disk free, and everybody nothing.
     for ((reserve, text), state) in
-        [("100%", "no copies: the image"), ("0%", "copies are made")].into_iter().zip(states)
+        [("100%", "no copies: the"), ("0%", "copies are made")].into_iter().zip(states)
     {
         let served =
             Served::new(&scratch, &image, &["--require-active", "--host-reserve", reserve, &metrics]);

@@ -61,7 +61,7 @@ fn it_draws_and_leaves_the_terminal_as_it_was() {
     let mut full = top(80, 24);
     full.wait_for(ALTERNATE);
     full.wait_for("active");
-    full.wait_for("of the volume");
+    full.wait_for("of the blocks");
     full.press("h");
     full.wait_for("list of volumes");
     full.press("hp");
