@@ -22,7 +22,7 @@ const SUMS_PAGES_MAX: u64 = 2 * (1 << 32 >> 13) / 1024;
 pub(super) struct Place {
     /// Bytes of the table, bytes of the device it is on, in the table's order.
     pub(super) extents: Vec<(u64, Extent)>,
-    /// The blocks of the volume it occupies, its file's map included.
+    /// The blocks of the volume it occupies, its file's map included, in ascending order.
     pub(super) blocks: Vec<BlockRange>,
     pub(super) geometry: Geometry,
 }

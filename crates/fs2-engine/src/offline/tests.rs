@@ -189,6 +189,18 @@ fn made_is_active_and_undone_is_as_before() {
     assert!(image == before, "every byte, free blocks included");
 }
 
+/// The table's own blocks change with each entry: a copy of one is none.
+#[test]
+fn an_entry_of_a_block_of_the_table_is_none() {
+    let mut image = made();
+    let place = fix(&mut image).place;
+    let own: Vec<u32> = place.blocks.iter().flat_map(|r| r.iter()).map(|b| b.0).collect();
+    let (first, last) = (own[0], own[own.len() - 1]);
+    copied(&mut image, &[(first, 12_000), (last, 12_001), (data(0), 12_002), (data(1), 12_003)]);
+    let kept: Vec<u32> = fix(&mut image).table.iter().map(|e| e.original.0).collect();
+    assert_eq!(kept, [data(0), data(1)]);
+}
+
 #[test]
 fn undo_leaves_what_is_in_use() {
     let mut image = made();

@@ -10,6 +10,7 @@ use super::create::zero_pages;
 use super::mark::{MarkFound, mark_found, marked_sums};
 use super::place::{Holds, IO_BYTES, Place, Stands, not_ours, read_bitmaps, runs};
 use super::{Devices, OfflineError, Phase, Progress};
+use crate::volume::touches;
 
 /// How a table is to be taken away.
 #[derive(Clone, Copy, Debug, Default)]
@@ -282,12 +283,7 @@ pub(super) fn load(
 ) -> Result<(ReplicaTable, Report), OfflineError> {
     let layout = live.layout();
     let forbidden = |b: BlockNo| !live.in_universe(b);
-    let mut of_table = place.blocks.clone();
-    of_table.sort_unstable_by_key(|r| r.start());
-    let own = |b: BlockNo| {
-        let begun = of_table.partition_point(|r| r.start() <= b.0);
-        of_table[..begun].last().is_some_and(|r| r.contains(b))
-    };
+    let own = |b: BlockNo| touches(&place.blocks, BlockRange::one(b));
     let limits = Limits {
         first_block: BlockNo(layout.first_data_block()),
         blocks: layout.blocks(),

@@ -57,15 +57,20 @@ impl Home {
 
     /// Whether `range` has one of the table's blocks in it.
     pub(super) fn touches(&self, range: BlockRange) -> bool {
-        // In ascending order: the last that begins before the range's end.
-        let at = self.blocks.partition_point(|b| b.start() < range.end());
-        self.blocks[..at].last().is_some_and(|b| b.overlaps(range))
+        touches(&self.blocks, range)
     }
 
     /// A header without a mark, for `slot`.
     pub(super) fn unmarked(&self, generation: u64, block_size: BlockSize) -> Header {
         Header { volume_id: self.volume_id, generation, block_size, pages: self.pages, mark: None }
     }
+}
+
+/// Whether `range` has a block of these in it, which ascend.
+pub(crate) fn touches(blocks: &[BlockRange], range: BlockRange) -> bool {
+    // The last that begins before the range's end.
+    let at = blocks.partition_point(|b| b.start() < range.end());
+    blocks[..at].last().is_some_and(|b| b.overlaps(range))
 }
 
 /// The mark on disk: while it stands, nothing on the volume may change.

@@ -52,6 +52,7 @@ use roaring::RoaringBitmap;
 pub use attach::{AttachError, AttachOptions, AttachReport};
 pub use detach::DetachReport;
 pub use hand_over::HandOver;
+pub(crate) use home::touches;
 pub use inactive::Inactive;
 pub(crate) use inactive::NO_MARK;
 pub(crate) use recovery::UNREAD_JUMP;
