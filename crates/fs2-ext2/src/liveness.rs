@@ -233,6 +233,15 @@ impl Liveness {
         self.excluded[..at].last().is_some_and(|r| r.contains(block))
     }
 
+    /// What of `range` is excluded. One binary search: a table may lie in a hundred thousand pieces.
+    fn excluded_in(&self, range: BlockRange) -> impl Iterator<Item = BlockRange> {
+        let from = self.excluded.partition_point(|r| r.end() <= range.start());
+        self.excluded[from..]
+            .iter()
+            .take_while(move |r| r.start() < range.end())
+            .map(move |r| r.intersect(range))
+    }
+
     fn block_size(&self) -> BlockSize {
         self.layout.block_size()
     }
@@ -311,12 +320,8 @@ impl Liveness {
         }
         let mut joining = RoaringBitmap::new();
         joining.insert_range(range.start()..range.end());
-        for x in &self.excluded {
-            let x = x.intersect(range);
-            joining.remove_range(x.start()..x.end());
-        }
-        for m in self.layout.static_metadata_in(range) {
-            joining.remove_range(m.start()..m.end());
+        for never in self.excluded_in(range).chain(self.layout.static_metadata_in(range)) {
+            joining.remove_range(never.start()..never.end());
         }
         if !any_writer {
             for (c, set) in &self.written {
@@ -360,12 +365,8 @@ impl Liveness {
         for used in bit_runs(bitmap, blocks, true) {
             joining.remove_range(used.start()..used.end());
         }
-        for x in &self.excluded {
-            let x = x.intersect(blocks);
-            joining.remove_range(x.start()..x.end());
-        }
-        for m in self.layout.static_metadata_in(blocks) {
-            joining.remove_range(m.start()..m.end());
+        for never in self.excluded_in(blocks).chain(self.layout.static_metadata_in(blocks)) {
+            joining.remove_range(never.start()..never.end());
         }
         for set in self.written.values() {
             joining -= set;
