@@ -32,6 +32,7 @@ pub use parts::LivenessParts;
 
 use crate::Layout;
 use crate::block_map::merge;
+use crate::superblock::DESCRIPTOR_BYTES;
 use freeze::{mnt_count, state};
 
 /// What a metadata write told.
@@ -440,18 +441,26 @@ impl Liveness {
             let changed = before.is_some_and(|before| before != self.superblock);
             seen.freeze = seen.freeze.or(self.superblock_seen(changed));
         }
-        let at = self.layout.descriptors_extent();
-        if extent.overlaps(at) {
-            let mut now = self.descriptors.clone();
-            overlay(at, &mut now, extent, payload);
-            // Bytes 0 to 11 of each 32: block bitmap, inode bitmap, inode table.
-            let moved = now.chunks(32).zip(self.descriptors.chunks(32)).position(|(a, b)| a[..12] != b[..12]);
-            if let Some(group) = moved {
-                seen.freeze = seen.freeze.or(Some(Freeze::Descriptor(group as u32)));
-            }
-            self.descriptors = now;
+        if let Some(group) = self.descriptors_seen(extent, payload) {
+            seen.freeze = seen.freeze.or(Some(Freeze::Descriptor(group)));
         }
         seen
+    }
+
+    /// The first group whose bitmap or inode table a write moves. Looks at the descriptors that it touches: all of a large volume are
+    /// megabytes, and come block by block.
+    fn descriptors_seen(&mut self, extent: Extent, payload: Option<&[u8]>) -> Option<u32> {
+        let at = self.layout.descriptors_extent();
+        let part = extent.intersect(at)?;
+        let each = u64::from(DESCRIPTOR_BYTES);
+        let (first, end) = ((part.offset() - at.offset()) / each, (part.end() - at.offset()).div_ceil(each));
+        let touched = (first * each) as usize..(end * each) as usize;
+        let before = self.descriptors[touched.clone()].to_vec();
+        overlay(at, &mut self.descriptors, extent, payload);
+        // Bytes 0 to 11 of each: block bitmap, inode bitmap, inode table.
+        let each = each as usize;
+        let mut pairs = self.descriptors[touched].chunks(each).zip(before.chunks(each));
+        pairs.position(|(a, b)| a[..12] != b[..12]).map(|moved| first as u32 + moved as u32)
     }
 
     /// Blocks whose bit is 1 in what a write brings of a group's bitmap.
