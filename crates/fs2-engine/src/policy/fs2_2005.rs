@@ -165,8 +165,9 @@ impl Policy for Fs2Of2005 {
 
     fn hot_region(&self) -> Option<BlockRange> {
         let groups = self.region_groups(self.hot());
-        let at = |g: u32| self.shape.first_block + g * self.shape.group_blocks;
-        Some(BlockRange::new(at(groups.start), at(groups.end).min(self.shape.blocks)))
+        // One past its last group may begin beyond 2^32 blocks.
+        let (first, last) = (groups.start, groups.end.saturating_sub(1));
+        Some(BlockRange::new(self.shape.group_range(first).start(), self.shape.group_range(last).end()))
     }
 
     fn boxed_clone(&self) -> Box<dyn Policy> {
@@ -289,5 +290,16 @@ mod tests {
         assert_eq!(pick(&mut p, &[1200, 950]), Some(1));
         assert_eq!(pick(&mut p, &[1200]), None);
         assert_eq!(pick(&mut p, &[1101]), None, "as near: the original");
+    }
+
+    #[test]
+    fn the_last_region_of_the_largest_volume_ends_with_it() {
+        // 16 TiB in blocks of 4 KiB, less one: groups times their blocks do not fit into 32 bits.
+        let shape = Shape { blocks: u32::MAX, group_blocks: 32_768, ..shape() };
+        let mut p = Fs2Of2005::new(&shape);
+        *p.counts.last_mut().unwrap() = 1;
+        let region = p.hot_region().unwrap();
+        assert_eq!(region.end(), u32::MAX);
+        assert_eq!(region.start(), p.region_groups(p.counts.len() - 1).start * 32_768);
     }
 }
