@@ -1,8 +1,9 @@
 //! What a client's request ends at once as it arrives: mappings, copies in flight, free blocks, trust (R1 to R5).
 
-use fs2_block::{BlockRange, Nanos, Op, Request};
+use fs2_block::{BlockRange, Nanos, Op, Request, Sector};
 use fs2_ext2::Freeze;
 use fs2_table::Replica;
+use smallvec::SmallVec;
 
 use super::crowd::Crowd;
 use super::{Contents, Extent, IoId, Kind, Pending, Plant, Purpose, Standing, Volume};
@@ -48,10 +49,14 @@ impl Volume {
                 self.want_mark_erased();
             }
         }
+        let mut copies = SmallVec::<[Sector; 4]>::new();
+        if !self.gate_open() && self.may_have_copy(&pending) {
+            copies.extend(self.copies_of(pending.blocks).map(|copy| copy.sector(self.block_size)));
+        }
         if let Some(ghost) = &mut self.ghost
             && matches!(kind, Kind::Read | Kind::Write)
         {
-            ghost.arrived(rested, request.op, request.extent);
+            ghost.arrived(rested, request.op, request.extent, &copies);
         }
         if kind != Kind::Read && request.flags.fua {
             self.forced.push_back(seq);

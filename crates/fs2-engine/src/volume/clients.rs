@@ -175,7 +175,7 @@ impl Volume {
         !p.tried.wants_original() && self.may_have_copy(p)
     }
 
-    fn may_have_copy(&self, p: &Pending) -> bool {
+    pub(super) fn may_have_copy(&self, p: &Pending) -> bool {
         p.kind == Kind::Read && !p.blocks.is_empty() && p.lock == p.blocks.extent(self.block_size)
     }
 
@@ -402,7 +402,7 @@ impl Volume {
     }
 
     /// First blocks of the contiguous, trusted copies of all of `blocks`.
-    fn copies_of(&self, blocks: BlockRange) -> impl Iterator<Item = BlockNo> {
+    pub(super) fn copies_of(&self, blocks: BlockRange) -> impl Iterator<Item = BlockNo> {
         let unverified = self.planted(Plant::UnverifiedServed);
         self.table
             .copy_of_run(blocks)

@@ -12,7 +12,8 @@
 //! - G3: the sum never falls below nothing (CUSUM; Page, Continuous inspection schemes, 1954); of what was gained lately three tenths
 //!   may be lost again.
 //! - G4: a gate that closed opens again, each time after twice as many reads and for half as much to lose, unless much was gained meanwhile;
-//!   sooner where little had to be lost for it.
+//!   sooner where little had to be lost for it, and where the same requests are served sooner on a second modelled drive, which reads copies
+//!   ([`Trial`]).
 //! - G5: while copies gain, no request at the drive is passed over for longer than the slowest hundredth would have been without
 //!   copies ([`Ghost::longest_wait`]): the drive serves what is near, and copies are near each other. One in sixteen, at most, goes
 //!   first for that ([`Overdue`](fs2_disk::Overdue)): in a burst all are older, and copies are not in order of arrival.
@@ -20,11 +21,15 @@
 //!   request: a drive that caches writes serves a burst of them before any read.
 //! - G7: nothing is safer or less safe for it: an original is always right.
 
-use fs2_block::{Extent, Nanos, Op};
-use fs2_disk::{Chosen, Disk, DriveProfile, Queue, Scheduler};
+use fs2_block::{Extent, Nanos, Op, Sector};
+use fs2_disk::{DriveProfile, Scheduler};
+use smallvec::SmallVec;
 
+use self::model::Model;
 use super::tail::Percentile;
 use crate::stats::ReplicaGate;
+
+mod model;
 
 /// The gate closes when reads lost so much, in ms. Measured with up to 32 clients: 500 stops real traces that gain, 1000 lets a crowd
 /// with too little room lose 6 % of a pass, this 2 %.
@@ -63,6 +68,10 @@ const SHARE_MAX: f64 = 50.0;
 /// Reads for which the gate is closed at first, and at the most; for fewer where less was lost ([`LIMIT_READS`]). Measured on made-up mixtures beside 1,024, 2,048 and 8,192: with less, what
 /// loses is tried too often; with more, what would gain waits for too long.
 const CLOSED: (u64, u64) = (4096, 1 << 20);
+
+/// Reads after which the gate opens where a model that reads copies gained, for the first time, and by what share of what the model without
+/// takes. Measured on made-up mixtures; see docs/experiments.md.
+const TRIED: (u64, f64) = (256, 0.2);
 
 /// Each further trial may lose half as much as the one before, and no less than this share of the first, until much was gained: who never
 /// wins pays for every opening. Measured on recorded programs: what is lost above 1 % is two fifths less than without, and all of them
@@ -138,6 +147,8 @@ struct Gate {
     /// How much of its limit may be lost until then.
     believed: f64,
     closings: u64,
+    /// Reads after which a trial may open it.
+    tried: u64,
 }
 
 impl Gate {
@@ -155,6 +166,7 @@ impl Gate {
             next: CLOSED.0,
             believed: 1.0,
             closings: 0,
+            tried: TRIED.0,
         }
     }
 
@@ -198,7 +210,7 @@ impl Gate {
         let limit = least * self.believed + credit / self.allowance();
         self.closed = self.closed.saturating_sub(u64::from(reads));
         if self.gained > GAINED * LIMIT * self.allowance() {
-            (self.next, self.believed) = (CLOSED.0, 1.0);
+            (self.next, self.believed, self.tried) = (CLOSED.0, 1.0, TRIED.0);
         }
         if self.lost > limit {
             // Keeps G4.
@@ -209,18 +221,53 @@ impl Gate {
             self.closings += 1;
         }
     }
+
+    /// A trial says that copies gain. The next has to last for twice as long: it may be wrong where the profile is.
+    fn opens(&mut self) {
+        self.closed = 0;
+        self.tried *= 2;
+    }
+}
+
+/// What copies would be worth while the gate is closed: the same requests on a second modelled drive, which reads them.
+#[derive(Clone, Debug)]
+struct Trial {
+    model: Model,
+    /// What reads took without copies and with them, by the requests outstanding, in ms.
+    without: f64,
+    with: f64,
+    reads: u64,
+}
+
+impl Trial {
+    /// As the model without copies is now.
+    fn new(plain: &Model) -> Trial {
+        Trial { model: plain.clone(), without: 0.0, with: 0.0, reads: 0 }
+    }
+
+    /// One was answered, while the drive had so many; in the model without copies a read took so many ms by the requests outstanding.
+    fn answered(&mut self, reads: bool, given: usize, without: f64) {
+        let outstanding = self.model.outstanding();
+        if let Some(served) = self.model.serve(given)
+            && served.op == Op::Read
+        {
+            self.with += (served.response.as_millis_f64() / outstanding).min(SHARE_MAX);
+        }
+        self.without += without.min(SHARE_MAX);
+        self.reads += u64::from(reads);
+    }
+
+    fn gains(&self) -> bool {
+        self.with < self.without * (1.0 - TRIED.1)
+    }
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Ghost {
-    disk: Disk,
-    /// Who waits for the drive, what the drive was given, and which of these it has begun with: as many at a time as the real one had.
-    waiting: Queue,
-    given: Queue,
-    begun: Option<Chosen>,
-    depth: usize,
-    clock: Nanos,
+    plain: Model,
+    /// While the gate is closed.
+    trial: Option<Box<Trial>>,
     gate: Gate,
     responses: Percentile,
     /// What a read takes the model's drive, in ms, and how many that comes from.
@@ -231,12 +278,8 @@ impl Ghost {
     /// Plain ext2 on this drive.
     pub(super) fn new(profile: &DriveProfile, scheduler: Scheduler, age_max: Nanos) -> Ghost {
         Ghost {
-            disk: Disk::new(profile.clone()),
-            waiting: Queue::new(scheduler, Some(age_max)),
-            given: Queue::new(Scheduler::Sptf, Some(age_max)),
-            begun: None,
-            depth: 1,
-            clock: Nanos(0),
+            plain: Model::new(profile, scheduler, age_max),
+            trial: None,
             gate: Gate::new(),
             responses: Percentile::new(),
             access: (0.0, 0.0),
@@ -245,9 +288,10 @@ impl Ghost {
 
     /// The drive turned out to have a write cache, of which its profile may say nothing.
     pub(super) fn writes_are_cached(&mut self) {
-        if !self.disk.profile().caches_writes() {
-            let profile = self.disk.profile().clone();
-            self.disk = Disk::new(profile.with_write_cache(WRITE_CACHE_KIB, WRITE_CACHE_IDLE_MS));
+        if !self.plain.profile().caches_writes() {
+            let profile = self.plain.profile().clone();
+            self.plain.becomes(profile.with_write_cache(WRITE_CACHE_KIB, WRITE_CACHE_IDLE_MS));
+            self.trial = None;
         }
     }
 
@@ -273,23 +317,14 @@ impl Ghost {
         self.gate.closed == 0
     }
 
-    /// A read or a write arrives, after nothing was outstanding for so long.
-    pub(super) fn arrived(&mut self, rested: Nanos, op: Op, extent: Extent) {
-        self.clock += rested;
+    /// A read or a write arrives, after nothing was outstanding for so long; copies of what it reads lie there.
+    pub(super) fn arrived(&mut self, rested: Nanos, op: Op, extent: Extent, copies: &[Sector]) {
         let sectors = extent.sectors().min(u64::from(u32::MAX)) as u32;
-        self.waiting.push(0, op, &[extent.sector()], sectors, self.clock);
-        self.give();
-    }
-
-    /// The drive is given what it has room for, and begins if it has nothing to do.
-    fn give(&mut self) {
-        while self.given.len() + usize::from(self.begun.is_some()) < self.depth
-            && let Some(c) = self.waiting.pop(self.clock, &self.disk)
-        {
-            match self.begun {
-                None => self.begun = Some(c),
-                Some(_) => self.given.push(c.id, c.op, &[c.sector], c.sectors, c.arrival),
-            }
+        self.plain.arrived(rested, op, &[extent.sector()], sectors);
+        if let Some(trial) = &mut self.trial {
+            let mut places: SmallVec<[Sector; 4]> = SmallVec::from_slice(&[extent.sector()]);
+            places.extend_from_slice(copies);
+            trial.model.arrived(rested, op, &places, sectors);
         }
     }
 
@@ -298,31 +333,32 @@ impl Ghost {
         self.gate.clean = 0;
     }
 
-    fn outstanding(&self) -> f64 {
-        (self.waiting.len() + self.given.len() + usize::from(self.begun.is_some())).max(1) as f64
-    }
-
     /// One that had arrived was answered, so long after that or after the engine's own work that it waited for, or failed; with it the drive
     /// had so many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read lately.
     pub(super) fn answered(&mut self, reads: bool, took: Option<Nanos>, given: usize) -> f64 {
-        let outstanding = self.outstanding();
-        self.depth = self.depth.max(given);
-        let Some(next) = self.begun.take() else { return 0.0 };
-        let begun = self.clock;
-        self.clock = self.disk.serve(begun, next.op, next.sector, next.sectors).end();
+        let outstanding = self.plain.outstanding();
+        let Some(next) = self.plain.serve(given) else { return 0.0 };
         if next.op == Op::Read {
             let (mean, reads) = &mut self.access;
             *reads = (*reads + 1.0).min(ACCESS);
-            *mean += (self.clock.since(begun).as_millis_f64() - *mean) / *reads;
+            *mean += (next.service.as_millis_f64() - *mean) / *reads;
         }
-        // It goes on at once with what it has; the volume sees the answer and gives it one more.
-        self.begun = self.given.pop(self.clock, &self.disk);
-        self.give();
-        self.responses.add(self.clock.since(next.arrival));
+        self.responses.add(next.response);
         let share = |reads: bool, took: Nanos| if reads { took.as_millis_f64() / outstanding } else { 0.0 };
-        let model = share(next.op == Op::Read, self.clock.since(next.arrival));
+        let model = share(next.op == Op::Read, next.response);
         let saved = took.map_or(0.0, |took| self.gate.add(share(reads, took), model));
         self.gate.answered(reads, outstanding, self.access.0 * self.gate.scale.value());
+        if self.is_open() {
+            self.trial = None;
+        } else {
+            // Keeps G4.
+            let trial = self.trial.get_or_insert_with(|| Box::new(Trial::new(&self.plain)));
+            trial.answered(reads, given, model);
+            if trial.reads >= self.gate.tried && trial.gains() {
+                self.gate.opens();
+                self.trial = None;
+            }
+        }
         saved * outstanding
     }
 
@@ -335,6 +371,8 @@ impl Ghost {
 
 #[cfg(test)]
 mod tests {
+    use fs2_disk::{Disk, Queue};
+
     use super::*;
 
     /// So many reads, which took so long in both; whether each was of a copy.
@@ -404,7 +442,7 @@ mod tests {
         let profile = DriveProfile::builtin("wd800-repaired").unwrap();
         let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
         let mut read = |at: u64, took: Option<u64>| {
-            ghost.arrived(Nanos(0), Op::Read, Extent::new(at * 997 % 16_000_000 * 4096, 4096));
+            ghost.arrived(Nanos(0), Op::Read, Extent::new(at * 997 % 16_000_000 * 4096, 4096), &[]);
             ghost.redirected();
             ghost.answered(true, took.map(Nanos::from_millis), 1)
         };
@@ -412,7 +450,7 @@ mod tests {
         assert_eq!(read(104_729, None), 0.0);
         let gained = |ghost: &Ghost| (ghost.gate.gained, ghost.gate.lost);
         let before = gained(&ghost);
-        ghost.arrived(Nanos(0), Op::Read, Extent::new(4096, 4096));
+        ghost.arrived(Nanos(0), Op::Read, Extent::new(4096, 4096), &[]);
         ghost.answered(true, None, 1);
         assert!(gained(&ghost).0 <= before.0 && gained(&ghost).1 == before.1, "{before:?}");
     }
@@ -510,7 +548,7 @@ mod tests {
         let mut random = 1u64;
         let mut answer = |ghost: &mut Ghost, took: Nanos| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            ghost.arrived(Nanos(0), Op::Read, Extent::new((random >> 33) % 16_000_000 * 4096, 4096));
+            ghost.arrived(Nanos(0), Op::Read, Extent::new((random >> 33) % 16_000_000 * 4096, 4096), &[]);
             ghost.answered(true, Some(took), 1);
         };
         let ms = Nanos::from_millis;
@@ -537,7 +575,7 @@ mod tests {
         let profile = DriveProfile::builtin("wd800-repaired").unwrap();
         let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
         let mut answer = |op, block: u64, took: u64| {
-            ghost.arrived(Nanos(0), op, Extent::new(block * 4096, 4096));
+            ghost.arrived(Nanos(0), op, Extent::new(block * 4096, 4096), &[]);
             ghost.answered(op == Op::Read, Some(Nanos::from_millis(took)), 1);
             ghost.access_ms()
         };
@@ -559,6 +597,47 @@ mod tests {
         assert!(in_a_row[1999] < 0.5 && in_a_row[50] > 5.0, "{in_a_row:?}");
     }
 
+    /// A workload whose copies lie in a row, or where they are no nearer; what was lost before closed the gate.
+    fn closed_beside(nearer: bool, reads: u64) -> Ghost {
+        let profile = DriveProfile::builtin("wd800-repaired").unwrap();
+        let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
+        let ms = Nanos::from_millis;
+        let read = |ghost: &mut Ghost, of_copy: bool, i: u64, took: Nanos| {
+            let anywhere = |i: u64| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33) % 16_000_000;
+            let copy = if nearer { 1_000_000 + i } else { anywhere(i + 100_000) };
+            let copies: &[Sector] = if ghost.is_open() { &[] } else { &[Sector(copy * 8)] };
+            ghost.arrived(Nanos(0), Op::Read, Extent::new(anywhere(i) * 4096, 4096), copies);
+            if of_copy {
+                ghost.redirected();
+            }
+            ghost.answered(true, Some(took), 1);
+        };
+        (0..2000).for_each(|i| read(&mut ghost, false, i, ms(12)));
+        let mut i = 2000;
+        while ghost.is_open() {
+            read(&mut ghost, true, i, ms(20));
+            i += 1;
+        }
+        (0..reads).for_each(|n| read(&mut ghost, false, i + n, ms(12)));
+        ghost
+    }
+
+    #[test]
+    fn it_opens_sooner_where_copies_would_gain_by_the_model() {
+        assert!(!closed_beside(true, TRIED.0 - 2).is_open(), "too few reads to tell");
+        let ghost = closed_beside(true, TRIED.0);
+        assert!(ghost.is_open() && ghost.trial.is_none() && ghost.gate.closings == 1);
+        assert_eq!(ghost.gate.tried, 2 * TRIED.0, "the next one takes longer");
+    }
+
+    #[test]
+    fn it_stays_closed_where_copies_would_gain_little_by_the_model() {
+        // The nearer one of two places anywhere is some per cent nearer.
+        let ghost = closed_beside(false, 2000);
+        let trial = ghost.trial.as_ref().unwrap();
+        assert!(!ghost.is_open() && trial.reads >= 2000 && trial.with < trial.without, "{trial:?}");
+    }
+
     /// A drive just like the model, read at random places by so many clients, and each read of a copy, all but the first five hundred,
     /// answered so many ms late.
     fn beside(clients: u64, late: u64, own: u64) -> Ghost {
@@ -570,7 +649,7 @@ mod tests {
         let mut came = |ghost: &mut Ghost, now: Nanos, rested: Nanos| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let extent = Extent::new((random >> 33) % 16_000_000 * 4096, 4096);
-            ghost.arrived(rested, Op::Read, extent);
+            ghost.arrived(rested, Op::Read, extent, &[]);
             (now, extent, Nanos(0))
         };
         (0..clients).for_each(|_| open.push_back(came(&mut ghost, now, Nanos(0))));
@@ -616,11 +695,11 @@ mod tests {
         let (mut took, mut modelled) = (Nanos(0), Nanos(0));
         for _ in 0..20 {
             let mut waiting = Queue::new(Scheduler::Sptf, Some(age_max));
-            let began = (now, ghost.clock);
+            let began = (now, ghost.plain.clock());
             for id in 0..100 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let extent = Extent::new((random >> 33) % 1_000_000 * 4096, 4096);
-                ghost.arrived(Nanos(0), Op::Read, extent);
+                ghost.arrived(Nanos(0), Op::Read, extent, &[]);
                 waiting.push(id, Op::Read, &[extent.sector()], 8, now);
             }
             let mut open = 0;
@@ -642,7 +721,7 @@ mod tests {
                 next = next.or_else(|| waiting.pop(now, drive.disk()));
             }
             took += now.since(began.0);
-            modelled += ghost.clock.since(began.1);
+            modelled += ghost.plain.clock().since(began.1);
         }
         let slower = took.0 as f64 / modelled.0 as f64;
         assert!((0.9..1.1).contains(&slower), "{slower}");
