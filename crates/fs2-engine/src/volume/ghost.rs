@@ -85,7 +85,7 @@ const GAINED: f64 = 4.0;
 /// caches have segments.
 const CLEAN: u32 = 64;
 
-/// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten. Guesses.
+/// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten, a trial's as well. Guesses.
 const LEARN: (f64, f64, f64) = (4096.0, 256.0, 8192.0);
 
 /// Reads by which the scale is learnt that there is lately. Measured on made-up mixtures: 256 is as good; with that of 4,096 alone, reads of
@@ -233,7 +233,7 @@ impl Gate {
 #[derive(Clone, Debug)]
 struct Trial {
     model: Model,
-    /// What reads took without copies and with them, by the requests outstanding, in ms.
+    /// What reads took without copies and with them lately, by the requests outstanding, in ms.
     without: f64,
     with: f64,
     reads: u64,
@@ -248,12 +248,13 @@ impl Trial {
     /// One was answered, while the drive had so many; in the model without copies a read took so many ms by the requests outstanding.
     fn answered(&mut self, reads: bool, given: usize, without: f64) {
         let outstanding = self.model.outstanding();
+        let keep = 1.0 - f64::from(u8::from(reads)) / LEARN.2;
+        (self.without, self.with) = (self.without * keep + without.min(SHARE_MAX), self.with * keep);
         if let Some(served) = self.model.serve(given)
             && served.op == Op::Read
         {
             self.with += (served.response.as_millis_f64() / outstanding).min(SHARE_MAX);
         }
-        self.without += without.min(SHARE_MAX);
         self.reads += u64::from(reads);
     }
 
