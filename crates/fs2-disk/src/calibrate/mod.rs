@@ -73,7 +73,7 @@ pub struct Options {
 }
 
 /// Why there is no profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A read failed, or somebody wanted an end.
     #[error("a read failed")]
@@ -100,6 +100,12 @@ pub enum Refused {
         /// The longest of them, sectors; 0 of none.
         longest: u64,
     },
+    /// What was measured is no seek curve, so that nobody would read the profile: what is wrong with it.
+    #[error(
+        "its seeks make no curve: {0}: a volume whose stretches lie in another order on the drive, or \
+         one that others use meanwhile: measure all of the drive, or try again when it rests"
+    )]
+    NoCurve(String),
 }
 
 impl From<Stop> for Refused {
@@ -196,6 +202,11 @@ pub fn calibrate(oracle: &mut dyn Oracle, options: Options) -> Result<Calibratio
     if seeks.len() < SEEKS_MIN || longest < options.capacity_sectors / 2 {
         return Err(Refused::NoSeeks { found: seeks.len(), longest });
     }
+    let found = assemble::disk(&bench, &turn, &map, &buffer, seeks);
+    // What is written has to be what a profile's reader takes.
+    if let Some(what) = found.profile.seek_curve().and_then(|curve| curve.fault(options.capacity_sectors)) {
+        return Err(Refused::NoCurve(what));
+    }
     bench.progress("done", 1.0);
-    Ok(assemble::disk(&bench, &turn, &map, &buffer, seeks))
+    Ok(found)
 }
