@@ -26,6 +26,9 @@ const AHEAD_MAX: u64 = 1 << 17;
 /// Places read to see how many are remembered.
 const PLACES: u64 = 160;
 
+/// What a bus may seem slower than a stream over it: a stream is read in pieces, which cost more. Guess.
+const BUS_OFF_MAX: f64 = 0.8;
+
 struct Look<'b, 'a> {
     bench: &'b mut Bench<'a>,
     /// A read that took longer was not answered from the cache.
@@ -172,8 +175,8 @@ pub(super) fn look(bench: &mut Bench<'_>, turn: &Turn, map: &Map) -> Result<Buff
     }
     let (long_us, short_us) = (median(&longs), median(&shorts));
     let per_sector = (long_us - short_us) / (long - grain) as f64;
-    // Over 10 GB/s: nothing was seen.
-    if per_sector > 512.0 / 1e4 {
+    // Over 10 GB/s: nothing was seen. Slower than what came over it from the platters: the long ones were not in the cache.
+    if per_sector > 512.0 / 1e4 && 512.0 / per_sector > map.fastest_mb_s(turn) * BUS_OFF_MAX {
         buffer.bus_mb_s = Some(512.0 / per_sector);
         buffer.overhead_us = (short_us - per_sector * grain as f64).max(0.0);
     } else {

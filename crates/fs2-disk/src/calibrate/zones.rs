@@ -41,6 +41,13 @@ impl Map {
         let skew = (self.track_skew_us * (tracks - 1.0) + self.cylinder_skew_us) / tracks;
         512.0 * self.sectors_per_track(at) as f64 / (turn.us + skew)
     }
+
+    /// The same where it reads fastest: as a stream did, else by the zones.
+    pub(super) fn fastest_mb_s(&self, turn: &Turn) -> f64 {
+        let streamed = self.rates.iter().map(|r| r.mb_s).fold(0.0, f64::max);
+        let by_zone = || self.zones.iter().map(|z| self.mb_s(turn, z.first_sector)).fold(0.0, f64::max);
+        if streamed > 0.0 { streamed } else { by_zone() }
+    }
 }
 
 /// Sectors of a long read where nothing is known of a track: 512 KiB, which no kernel takes apart.

@@ -325,6 +325,34 @@ fn the_cache_is_looked_at_in_different_places() {
     }
 }
 
+/// A drive, or the bridge before it, that keeps short reads and no long ones: a long read of a place that was just read waits for
+/// the platters, and that was taken for the rate of the bus, 53 MB/s of a drive that reads 255.
+#[test]
+fn a_bus_is_as_fast_as_what_came_over_it() {
+    struct ShortOnly(Machine);
+    impl Oracle for ShortOnly {
+        fn read(&mut self, sector: u64, sectors: u32) -> Result<Timed, Stop> {
+            let Timed { begin, mut end } = self.0.read(sector, sectors)?;
+            if sectors > 64 && end.since(begin) < Nanos(1_500_000) {
+                end += self.0.disk.profile().turn();
+                self.0.now = end;
+            }
+            Ok(Timed { begin, end })
+        }
+        fn pause(&mut self, time: Nanos) {
+            self.0.pause(time);
+        }
+    }
+    let profile = builtin("nearline-hc310");
+    for seed in 1..4 {
+        let machine = Machine { early: 0, ..Machine::new(&profile, seed) };
+        let found = calibrate(&mut ShortOnly(machine), options(&profile, seed)).unwrap();
+        let (is, was) = (mb_s(&profile, 1 << 20), mb_s(&found.profile, 1 << 20));
+        assert!((was / is - 1.0).abs() < 0.05, "seed {seed}: {is} {was}");
+        assert!(found.notes.iter().any(|n| n.contains("bus cannot be seen")), "{:?}", found.notes);
+    }
+}
+
 #[test]
 fn what_is_no_disk_is_refused() {
     /// Waits as long as it likes.
