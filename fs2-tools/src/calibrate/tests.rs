@@ -94,6 +94,23 @@ fn without_an_arm_it_says_so() {
     assert!(!DriveProfile::parse(&out, "out").unwrap().rotational(), "{out}");
 }
 
+/// It was "0.0 to 0.0 MB/s".
+#[test]
+fn a_rate_that_was_not_seen_is_none() {
+    let found = calibrate::Calibration {
+        profile: DriveProfile::builtin("exos-x24").unwrap(),
+        seeks: vec![],
+        rates: vec![],
+        seek_residual_us: 0.0,
+        rate_residual_percent: 0.0,
+        reads: 1,
+        elapsed: Nanos(1),
+        notes: vec![],
+    };
+    let said = words::told(Path::new("/dev/sdb"), &found);
+    assert!(said.contains("rate        not seen") && !said.contains(" MB/s"), "{said}");
+}
+
 #[test]
 fn what_it_refuses() {
     let dir = tempfile::tempdir().unwrap();

@@ -62,8 +62,6 @@ pub(super) fn told(device: &Path, c: &Calibration) -> String {
     if let Some(rpm) = p.rpm() {
         let full = p.capacity_sectors();
         let mean = p.mean_seek().as_millis_f64();
-        let rate = |r: Option<&fs2_disk::calibrate::RatePoint>| r.map_or(0.0, |r| r.mb_s);
-        let (outer, inner) = (rate(c.rates.first()), rate(c.rates.last()));
         let (segments, bytes) = p.read_ahead();
         let _ = writeln!(out, "rotation    {rpm:.1} rpm");
         let _ = writeln!(
@@ -73,12 +71,16 @@ pub(super) fn told(device: &Path, c: &Calibration) -> String {
             seek_ms(p, full),
             c.seek_residual_us
         );
-        let _ = writeln!(
-            out,
-            "rate        {outer:.1} to {inner:.1} MB/s in {} zones (within {:.2} %)",
-            p.zones().len(),
-            c.rate_residual_percent
-        );
+        let zones = p.zones().len();
+        let _ = match (c.rates.first(), c.rates.last()) {
+            (Some(outer), Some(inner)) => writeln!(
+                out,
+                "rate        {:.1} to {:.1} MB/s in {zones} zones (within {:.2} %)",
+                outer.mb_s, inner.mb_s, c.rate_residual_percent
+            ),
+            // A note says why.
+            _ => writeln!(out, "rate        not seen; {zones} zones"),
+        };
         let _ = writeln!(out, "cache       {segments} segments of {} KiB", bytes / 1024);
     }
     for note in &c.notes {

@@ -53,7 +53,6 @@ pub(super) fn disk(
     for rate in &mut rates {
         rate.fitted_mb_s = buffer.bus_mb_s.map_or(rate.fitted_mb_s, |bus| rate.fitted_mb_s.min(bus));
     }
-    let media = rates.iter().map(|r| r.mb_s).fold(1.0, f64::max);
     let mut notes = map.notes.clone();
     notes.extend(buffer.notes.iter().cloned());
     notes.push(UNSEEN.into());
@@ -68,7 +67,7 @@ pub(super) fn disk(
         write_settle_ms: SETTLE_GUESS_MS,
         overhead_us,
         hit_overhead_us: buffer.overhead_us,
-        bus_mb_s: buffer.bus_mb_s.unwrap_or(media * 10.0),
+        bus_mb_s: buffer.bus_mb_s.unwrap_or(map.fastest_mb_s(turn) * 10.0),
         bus_write_mb_s: None,
         segments: buffer.segments,
         segment_sectors: buffer.segment_sectors.max(1),

@@ -287,5 +287,8 @@ fn rates(bench: &mut Bench<'_>, turn: &Turn, map: &mut Map) -> Result<(), Stop> 
             map.rates.push(RatePoint { sector: at, mb_s: 512.0 / us, fitted_mb_s: map.mb_s(turn, at) });
         }
     }
+    if map.rates.is_empty() {
+        map.notes.push("No stream went on evenly: rates are what the sectors of a track say.".into());
+    }
     Ok(())
 }

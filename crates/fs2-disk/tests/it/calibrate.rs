@@ -353,6 +353,27 @@ fn a_bus_is_as_fast_as_what_came_over_it() {
     }
 }
 
+/// A partition of one zone on a machine that is busy: none of the streams there went on evenly, and a bus ten times as fast as the
+/// platters was one of 10 MB/s.
+#[test]
+fn without_a_stream_the_zones_tell_the_rate() {
+    let profile = builtin("exos-x24").with_read_ahead(0, 0);
+    let mut none = 0;
+    for seed in 1..30 {
+        let part = Options { capacity_sectors: 1 << 22, ..options(&profile, seed) };
+        let mut busy = Machine { early: 80, late: 50, ..Machine::new(&profile, seed) };
+        // It may be too busy.
+        let Ok(found) = calibrate(&mut busy, part) else { continue };
+        let (is, was) = (mb_s(&profile, 1 << 20), mb_s(&found.profile, 1 << 20));
+        assert!((was / is - 1.0).abs() < 0.1, "seed {seed}: {is} {was}");
+        if found.rates.is_empty() {
+            none += 1;
+            assert!(found.notes.iter().any(|n| n.contains("No stream")), "{:?}", found.notes);
+        }
+    }
+    assert!(none > 0);
+}
+
 #[test]
 fn what_is_no_disk_is_refused() {
     /// Waits as long as it likes.
