@@ -3,7 +3,7 @@
 use fs2_block::{Nanos, Op, Sector};
 
 use super::bench::Bench;
-
+use super::robust::median;
 use super::rotation::turn;
 use super::{CAPACITY_MIN, Options, Oracle, Refused};
 use crate::disk::Disk;
@@ -37,6 +37,10 @@ impl Verdict {
 const DEMERIT_MAX: f64 = 0.06;
 /// A tenth of a millisecond is within what two machines differ by.
 const DEMERIT_FLOOR_MS: f64 = 0.1;
+/// Sectors of a long read, 512 KiB: most of its time is the rate's, also of a drive that reads 550 MB/s.
+const LONG: u32 = 1024;
+/// Share that a long read may be off by. Guess: a SATA and an NVMe drive differ by six times.
+const LONG_OFF_MAX: f64 = 0.25;
 /// Quartz is better than this by far, and belts are gone.
 const RPM_OFF_MAX: f64 = 0.003;
 
@@ -95,6 +99,13 @@ pub fn check(oracle: &mut dyn Oracle, options: Options, profile: &DriveProfile) 
     compare("reads anywhere", &anywhere);
     compare("reads near the last", &near);
     let (demerit_ms, mean_ms) = compare("all reads", &times);
+    if !arm && !profile.rotational() {
+        // Short reads of all of them take about as long.
+        let (is, said) = long(&mut bench, profile)?;
+        if (is - said).abs() > LONG_OFF_MAX * said + DEMERIT_FLOOR_MS {
+            faults.push(format!("reads of {} KiB take {is:.2} ms, by the profile {said:.2}", LONG / 2));
+        }
+    }
     bench.progress("done", 1.0);
     Ok(Verdict { demerit_ms, mean_ms, rpm, faults, reads: bench.reads })
 }
@@ -128,6 +139,17 @@ fn both(bench: &mut Bench<'_>, profile: &DriveProfile) -> Result<Vec<Both>, Refu
         out.push(Both { anywhere: i % 2 == 0, measured: sample.took(), modelled });
     }
     Ok(out)
+}
+
+/// What a long read takes, measured and modelled; milliseconds.
+fn long(bench: &mut Bench<'_>, profile: &DriveProfile) -> Result<(f64, f64), Refused> {
+    let mut times = Vec::new();
+    for _ in 0..bench.share(40, 11) {
+        let at = bench.place(0, bench.capacity() - u64::from(LONG));
+        times.push(bench.read_long(at, LONG.into())?.took());
+    }
+    let modelled = Disk::new(profile.clone()).serve(Nanos(0), Op::Read, Sector(0), LONG).total();
+    Ok((median(&times) / 1000.0, modelled.as_millis_f64()))
 }
 
 /// As [`Verdict::demerit_ms`]; the twentieth part that is longest of each side is left out, for a machine that did

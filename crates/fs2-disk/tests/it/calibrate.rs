@@ -483,9 +483,7 @@ fn a_check_knows_other_drives() {
         for other in &all {
             let same_but_for_the_curve =
                 truth.name().starts_with("wd800") && other.name().starts_with("wd800");
-            // Two drives without an arm differ by their rates, which nobody asks a profile of them for.
-            let none_turns = !truth.rotational() && !other.rotational();
-            if truth.name() == other.name() || same_but_for_the_curve || none_turns {
+            if truth.name() == other.name() || same_but_for_the_curve {
                 continue;
             }
             let verdict = check(&mut Machine::new(truth, 3), options(truth, 3), other).unwrap();
