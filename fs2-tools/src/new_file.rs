@@ -14,9 +14,9 @@ use crate::replay::Failure;
 
 /// A file that is not there yet: its name appears once it is whole.
 pub(crate) struct NewFile {
-    file: File,
-    /// Its name meanwhile, where the file system has no files without one: those go when the program is killed.
-    hidden: Option<TempPath>,
+    /// Goes when the program is killed. Nothing where the file system has no files without a name: then it is made when
+    /// it is written, for it would stay.
+    nameless: Option<File>,
     path: PathBuf,
 }
 
@@ -38,6 +38,13 @@ fn nameless(dir: &Path) -> Option<File> {
     Path::new("/proc/self/fd").exists().then(open).flatten()
 }
 
+/// A file with a hidden name beside `path`.
+fn hidden(path: &Path) -> Result<(File, TempPath), Failure> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(HIDDEN).permissions(Permissions::from_mode(0o666));
+    Ok(builder.tempfile_in(dir_of(path)).map_err(|e| at(path, e))?.into_parts())
+}
+
 /// Gives a file without a name a hidden one, from which it can take another's place.
 fn named(file: &File, dir: &Path) -> io::Result<TempPath> {
     let from = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -51,6 +58,10 @@ impl NewFile {
     /// # Errors
     /// Where no file can be made there.
     pub(crate) fn create(path: &Path) -> Result<NewFile, Failure> {
+        NewFile::create_by(path, nameless)
+    }
+
+    fn create_by(path: &Path, nameless: fn(&Path) -> Option<File>) -> Result<NewFile, Failure> {
         if path.as_os_str() == "-" {
             return Err(Failure::at(
                 path,
@@ -74,14 +85,12 @@ impl NewFile {
             Ok(about) if about.is_symlink() => path.canonicalize().map_err(|e| Failure::at(path, e))?,
             _ => path.to_owned(),
         };
-        if let Some(file) = nameless(dir_of(&path)) {
-            return Ok(NewFile { file, hidden: None, path });
+        let nameless = nameless(dir_of(&path));
+        if nameless.is_none() {
+            // Whether one can be made there; it goes at once.
+            hidden(&path)?;
         }
-        let mut builder = tempfile::Builder::new();
-        let builder = builder.prefix(HIDDEN).permissions(Permissions::from_mode(0o666));
-        let made = builder.tempfile_in(dir_of(&path)).map_err(|e| at(&path, e))?;
-        let (file, hidden) = made.into_parts();
-        Ok(NewFile { file, hidden: Some(hidden), path })
+        Ok(NewFile { nameless, path })
     }
 
     /// Writes it whole.
@@ -102,14 +111,18 @@ impl NewFile {
         write: impl FnOnce(&mut BufWriter<File>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let at = |e| at(&self.path, e);
-        let mut file = BufWriter::new(self.file);
+        let (file, hidden) = match self.nameless {
+            Some(file) => (file, None),
+            None => hidden(&self.path).map(|(file, name)| (file, Some(name)))?,
+        };
+        let mut file = BufWriter::new(file);
         let done = write(&mut file)?;
         let file = file.into_inner().map_err(|e| at(e.into_error()))?;
         if let Ok(about) = std::fs::metadata(&self.path) {
             file.set_permissions(Permissions::from_mode(about.permissions().mode() & 0o777)).map_err(at)?;
         }
         file.sync_all().map_err(at)?;
-        let hidden = self.hidden.map_or_else(|| named(&file, dir_of(&self.path)), Ok).map_err(at)?;
+        let hidden = hidden.map_or_else(|| named(&file, dir_of(&self.path)), Ok).map_err(at)?;
         hidden.persist(&self.path).map_err(|e| at(e.error))?;
         Ok(done)
     }
@@ -150,6 +163,21 @@ mod tests {
         assert_eq!(NewFile::create(&file).is_ok(), may);
         let why = NewFile::create(Path::new("-")).err().expect("a refusal").0;
         assert!(why.contains("not standard output"), "{why}");
+    }
+
+    /// `fs2 calibrate -o` and others make it, and measure for a minute: who was killed meanwhile left `.new-...` there, where the
+    /// file system has no files without a name (NFS, vfat).
+    #[test]
+    fn it_has_no_name_until_it_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let there = || std::fs::read_dir(dir.path()).unwrap().count();
+        let new = NewFile::create_by(&path, |_| None).unwrap();
+        assert_eq!(there(), 0);
+        new.write("text").unwrap();
+        assert_eq!((there(), std::fs::read_to_string(&path).unwrap().as_str()), (1, "text"));
+        // What cannot be made is told before, all the same.
+        assert!(NewFile::create_by(&dir.path().join("absent/file"), |_| None).is_err());
     }
 
     #[test]
