@@ -141,7 +141,10 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
 fn finished<T>(result: Result<T, Refused>, device: Device) -> Result<T, Failure> {
     let (path, failure) = device.close();
     result.map_err(|refused| match (refused, failure) {
-        (Refused::Stopped, Some(why)) => Failure::at(&path, why),
+        (Refused::Stopped, Some(why)) => Failure::at(
+            &path,
+            format!("{why}; where only that place cannot be read, another --seed reads others"),
+        ),
         (refused, _) => Failure::at(&path, refused),
     })
 }

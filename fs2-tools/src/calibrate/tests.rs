@@ -94,6 +94,21 @@ fn without_an_arm_it_says_so() {
     assert!(!DriveProfile::parse(&out, "out").unwrap().rotational(), "{out}");
 }
 
+/// One bad place ends it: without a word on what to do, who tried again came to the same place.
+#[test]
+fn a_place_that_cannot_be_read_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse(dir.path(), "disk.img", 1 << 30);
+    let drive = DriveProfile::builtin("ssd-sata").unwrap();
+    let mut device = Device::open(Path::new(&image), false, Some(drive), false).unwrap();
+    File::options().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
+    let options =
+        Options { capacity_sectors: device.sectors(), grain: 8, seed: 1, budget: Nanos(5_000_000_000) };
+    let Failure(why) = finished(calibrate::calibrate(&mut device, options), device).unwrap_err();
+    assert!(why.starts_with(&format!("{image}: reading 8 sectors at ")), "{why}");
+    assert!(why.ends_with("; where only that place cannot be read, another --seed reads others"), "{why}");
+}
+
 /// It was "0.0 to 0.0 MB/s".
 #[test]
 fn a_rate_that_was_not_seen_is_none() {
