@@ -220,7 +220,7 @@ impl Source<'_> {
             bus_write_mb_s: self.optional(&raw.bus_write_mb_s, "bus_write_mb_s", 0.1..=1e6)?,
             segments: self.whole(&raw.cache.segments, "segments", 0..=1024)? as u32,
             segment_sectors: self.segment_sectors(&raw.cache)?,
-            read_ahead: self.read_ahead(&raw.cache)?,
+            read_ahead: self.read_ahead(&raw.cache, platter.is_some())?,
             remapped: match (&raw.remapped, &platter) {
                 (Some(r), None) => Some(self.remapped(r)?),
                 (Some(_), Some(_)) => return Err(self.error(at, "disk.remapped beside disk.platter")),
@@ -243,8 +243,15 @@ impl Source<'_> {
         }
     }
 
-    fn read_ahead(&self, raw: &RawCache) -> Result<ReadAhead, ProfileError> {
+    fn read_ahead(&self, raw: &RawCache, has_platter: bool) -> Result<ReadAhead, ProfileError> {
         let Some(name) = &raw.read_ahead else { return Ok(ReadAhead::Segment) };
+        if matches!(name.get_ref().as_str(), "track" | "cylinder" | "next-track") && !has_platter {
+            let what = format!(
+                "read_ahead {} is for a drive with disk.platter, expected segment, none or past",
+                name.get_ref()
+            );
+            return Err(self.error(name.span().start, what));
+        }
         let kind = match (name.get_ref().as_str(), &raw.past_sectors) {
             ("past", Some(n)) => {
                 return Ok(ReadAhead::Past(self.whole(n, "past_sectors", 0..=1 << 21)? as u32));

@@ -200,6 +200,26 @@ fn an_arm_that_is_sooner_the_farther_it_goes_is_refused() {
     }
 }
 
+/// They were taken, and the drive read on for a segment.
+#[test]
+fn reading_on_to_the_end_of_a_track_needs_tracks() {
+    let text = profile("wd800-repaired").to_toml();
+    let with = |kind: &str| {
+        text.replace("segment_kib = 256", &format!("segment_kib = 256\nread_ahead = \"{kind}\""))
+    };
+    for kind in ["track", "cylinder", "next-track"] {
+        let (line, message) = refused(&with(kind));
+        assert_eq!(with(kind).lines().nth(line - 1), Some(&*format!("read_ahead = \"{kind}\"")), "{message}");
+        assert!(
+            message.contains(&format!("read_ahead {kind} is for a drive with disk.platter")),
+            "{message}"
+        );
+    }
+    for kind in ["segment", "none"] {
+        DriveProfile::parse(&with(kind), "x.toml").unwrap();
+    }
+}
+
 #[test]
 fn faults_without_a_place_of_their_own() {
     assert!(refused("").1.contains("missing field"));
