@@ -9,6 +9,7 @@ use super::zones::Map;
 use super::{Calibration, RatePoint, Refused, SeekPoint, fit};
 use crate::controller::ReadAhead;
 use crate::profile::{DiskSpec, DriveProfile, FlashSpec, Mechanism, Power};
+use crate::seek::SeekCurve;
 
 const NO_POWER: Power = Power {
     seek_w: 0.0,
@@ -55,6 +56,13 @@ pub(super) fn disk(
     }
     let mut notes = map.notes.clone();
     notes.extend(buffer.notes.iter().cloned());
+    if matches!(seek, SeekCurve::Table { .. }) {
+        notes.push(
+            "No curve of a known form fits its seeks: what was measured is the curve itself, so that the residual says \
+             nothing. A volume of several stretches, or a drive that others use, is like that."
+                .into(),
+        );
+    }
     notes.push(UNSEEN.into());
     let spec = DiskSpec {
         rpm: 60e6 / turn.us,
