@@ -55,7 +55,7 @@ pub struct Args {
     /// Say whether this profile (a file, or a built-in drive's name) is the device's.
     #[arg(long, value_name = "PROFILE")]
     check: Option<String>,
-    /// About how long it may take.
+    /// About how long it may take: a disk takes 10 to 20 at the least, and more than 60 only where the machine is busy.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(5..=3600))]
     seconds: u16,
     /// Measure it though it is mounted or otherwise in use: times are those of a busy drive.
