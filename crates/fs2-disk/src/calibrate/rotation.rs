@@ -14,6 +14,9 @@ const TURN_US: std::ops::Range<f64> = 3_500.0..17_000.0;
 /// Ends of reads agree to within this: jitter of a machine that is not idle. A skew is more.
 pub(super) const AGREE_US: f64 = 120.0;
 
+/// So many of twelve short steps must agree: most of them stay on their track.
+const AGREE_MIN: usize = 7;
+
 /// A turn, and whether places before the last one read come from the platters.
 pub(super) struct Turn {
     pub(super) us: f64,
@@ -61,7 +64,7 @@ fn by_steps(bench: &mut Bench<'_>) -> Result<Option<f64>, Stop> {
         let (Some((a, n)), Some((b, m))) = (densest(&a, AGREE_US), densest(&b, AGREE_US)) else { continue };
         // One sector takes (a - b) / (long - short).
         let us = a + (a - b) * short as f64 / (long - short) as f64;
-        if n >= 7 && m >= 8 && a >= b && TURN_US.contains(&us) {
+        if n >= AGREE_MIN && m >= 8 && a >= b && TURN_US.contains(&us) {
             found.push(us);
         }
     }
@@ -73,35 +76,62 @@ fn by_steps(bench: &mut Bench<'_>) -> Result<Option<f64>, Stop> {
 /// The same over many turns: what a clock is off by is divided by them.
 fn longer(bench: &mut Bench<'_>, mut us: f64) -> Result<f64, Stop> {
     let short = 8u64.next_multiple_of(bench.grain());
-    let at = bench.place(bench.capacity() / 64, bench.capacity() / 16);
-    let passed = densest(&steps(bench, at, short, 12)?, AGREE_US).map_or(0.0, |(d, _)| us - d);
+    // What passes between the two places, a few sectors: where few steps agree, nothing is nearer to it than one that was late.
+    let mut passed = 0.0;
+    for _ in 0..3 {
+        let at = bench.place(bench.capacity() / 64, bench.capacity() / 16);
+        if let Some((d, _)) =
+            densest(&steps(bench, at, short, 12)?, AGREE_US).filter(|(_, n)| *n >= AGREE_MIN)
+        {
+            passed = us - d;
+            break;
+        }
+    }
     // A turn that is off by a thousandth is off by a tenth of one after a hundred.
     for (turns, tries) in [(12.0, bench.share(9, 5)), (60.0, bench.share(7, 3))] {
         let mut all = Vec::with_capacity(tries);
-        for _ in 0..tries {
+        // An answer of the cache is none of the platters: on a small volume the drive remembers much of it.
+        for _ in 0..4 * tries {
             let at = bench.place(bench.capacity() / 64, bench.capacity() / 16);
-            let first = bench.read(at)?.end;
+            let first = bench.read(at)?;
             bench.pause(us * (turns - 1.0));
-            let apart = bench.read(at - short)?.end - first + passed;
-            all.push(apart / (apart / us).round());
+            let second = bench.read(at - short)?;
+            if first.took() > HIT_US && second.took() > HIT_US {
+                let apart = second.end - first.end + passed;
+                all.push(apart / (apart / us).round());
+            }
+            if all.len() == tries {
+                break;
+            }
         }
-        us = median(&all);
+        // Of fewer the median is one that was late.
+        if all.len() >= 3 {
+            us = median(&all);
+        }
     }
     Ok(us)
 }
 
 fn by_revisits(bench: &mut Bench<'_>) -> Result<Option<f64>, Stop> {
-    // More places than a drive's cache remembers, read in turns: no read is answered from it.
+    // More places than a drive's cache remembers: most reads are not answered from it.
     const PLACES: usize = 150;
     let places: Vec<u64> =
         (0..PLACES).map(|_| bench.place(bench.capacity() / 64, bench.capacity() / 10)).collect();
-    let mut ends = vec![Vec::new(); PLACES];
-    for _ in 0..3 {
-        for (at, ends) in places.iter().zip(&mut ends) {
-            ends.push(bench.read(*at)?.end);
+    let mut last = [None; PLACES];
+    let mut apart = Vec::with_capacity(2 * PLACES);
+    // In another order each time: a round takes as long as the one before, and a number of turns is that of another speed, too.
+    for step in [1, 7, 11] {
+        for i in (0..PLACES).map(|i| i * step % PLACES) {
+            let read = bench.read(places[i])?;
+            // On a small volume it remembers some of them all the same.
+            let end = (read.took() > HIT_US).then_some(read.end);
+            apart.extend(last[i].zip(end).map(|(last, end)| end - last));
+            last[i] = end;
         }
     }
-    let apart: Vec<f64> = ends.iter().flat_map(|e| e.windows(2).map(|w| w[1] - w[0])).collect();
+    if apart.len() < PLACES {
+        return Ok(None);
+    }
     let longest = apart.iter().copied().fold(0.0, f64::max);
     // How well all of them are whole turns: the mean cosine of what is left over.
     let fits = |turn: f64| {
