@@ -40,7 +40,7 @@ pub(super) fn disk(
     let overhead_us = if least.is_finite() { buffer.overhead_us.min(least) } else { buffer.overhead_us };
     let points: Vec<(f64, f64)> =
         seen.iter().map(|s| (s.distance as f64, ((s.us - overhead_us) / 1000.0).max(0.0))).collect();
-    let seek = fit::curve(&points);
+    let seek = fit::curve(&points, bench.options.capacity_sectors);
     let seeks: Vec<SeekPoint> = seen
         .iter()
         .map(|s| SeekPoint {

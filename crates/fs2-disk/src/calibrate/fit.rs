@@ -140,8 +140,18 @@ fn tolerable(curve: &SeekCurve, points: &[(f64, f64)]) -> bool {
     points.iter().filter(off).count() * 10 <= points.len()
 }
 
-/// The curve, of the forms a profile knows, that fits best: distance in sectors, ascending, and milliseconds.
-pub(super) fn curve(points: &[(f64, f64)]) -> SeekCurve {
+/// Whether it ends, at `full` sectors, no higher than in proportion to the way beyond what was measured, and not far below: a line
+/// through two points close together goes on as their noise lies.
+fn ends_well(curve: &SeekCurve, points: &[(f64, f64)], full: u64) -> bool {
+    let Some(last) = points.last() else { return false };
+    let top = points.iter().map(|p| p.1).fold(0.0, f64::max);
+    let end = curve.millis(full);
+    end <= 1.25 * top * (full as f64 / last.0).max(1.0) + 0.1 && end >= 0.5 * last.1
+}
+
+/// The curve, of the forms a profile knows, that fits best, over a volume of `full` sectors: distance in sectors, ascending, and
+/// milliseconds.
+pub(super) fn curve(points: &[(f64, f64)], full: u64) -> SeekCurve {
     let root = sqrt_linear(points);
     let cubic = cubic_linear(points);
     let chosen = match (root, cubic) {
@@ -149,9 +159,18 @@ pub(super) fn curve(points: &[(f64, f64)]) -> SeekCurve {
         (Some(r), Some(c)) => Some(if c.1 < 0.6 * r.1 { c.0 } else { r.0 }),
         (r, c) => r.or(c).map(|f| f.0),
     };
-    match chosen.filter(|c| tolerable(c, points)) {
-        Some(curve) => curve,
-        None => SeekCurve::Table { points: points.to_vec() },
+    if let Some(curve) = chosen.filter(|c| tolerable(c, points) && ends_well(c, points, full)) {
+        return curve;
+    }
+    let mut points = points.to_vec();
+    let table = SeekCurve::Table { points: points.clone() };
+    match points.last() {
+        // As long as the longest that was measured.
+        Some(&(x, ms)) if x < full as f64 && !ends_well(&table, &points, full) => {
+            points.push((full as f64, ms));
+            SeekCurve::Table { points }
+        }
+        _ => table,
     }
 }
 
@@ -178,7 +197,7 @@ mod tests {
         let root = SeekCurve::SqrtLinear { base: 0.6, root: 7e-4, knee: 3e7, slope: 3e-8 };
         let mut points = through(&root);
         points[7].1 *= 3.0;
-        let found = curve(&points);
+        let found = curve(&points, 500_000_000);
         assert!(matches!(found, SeekCurve::SqrtLinear { .. }), "{found:?}");
         close(&found, &root);
         let cubic = SeekCurve::CubicLinear {
@@ -186,7 +205,7 @@ mod tests {
             knee: 1.1e7,
             linear: [9e-8, 4.16],
         };
-        let found = curve(&through(&cubic));
+        let found = curve(&through(&cubic), 500_000_000);
         close(&found, &cubic);
     }
 
@@ -208,15 +227,40 @@ mod tests {
             (365_206.0, 0.3749),
             (422_999.0, 0.3770),
         ];
-        let found = curve(&points);
+        let found = curve(&points, 500_000_000);
         for distance in [1, 100, 8192, 50_000, 250_000, 420_000] {
             assert!(found.millis(distance) < 0.5, "{distance}: {} of {found:?}", found.millis(distance));
+        }
+    }
+
+    /// As measured on 322 MiB of a large drive: the line through the last two, 120 sectors apart, ended at 115 ms.
+    #[test]
+    fn a_curve_ends_as_what_was_measured_does() {
+        let mut points = vec![
+            (343_488.0, 0.2709),
+            (398_424.0, 0.2668),
+            (435_672.0, 0.2571),
+            (450_048.0, 0.2584),
+            (458_584.0, 0.2514),
+            (464_352.0, 0.2604),
+            (468_304.0, 0.2557),
+            (468_936.0, 0.2340),
+            (468_944.0, 0.2650),
+            (469_064.0, 0.3368),
+        ];
+        for last in [0.3368, 0.2] {
+            points[9].1 = last;
+            let found = curve(&points, 659_456);
+            for distance in [469_064, 500_000, 600_000, 659_456] {
+                let ms = found.millis(distance);
+                assert!((0.1..0.6).contains(&ms), "{distance}: {ms} of {found:?}");
+            }
         }
     }
 
     #[test]
     fn points_that_no_form_fits_stay_points() {
         let points: Vec<(f64, f64)> = (1..30).map(|i| (f64::from(i) * 1e6, f64::from(i % 7) + 1.0)).collect();
-        assert_eq!(curve(&points), SeekCurve::Table { points });
+        assert_eq!(curve(&points, 30_000_000), SeekCurve::Table { points });
     }
 }
