@@ -32,7 +32,7 @@ use page::{Material, page};
   fs2 report /srv -o srv.html --seconds 600    the next ten; Ctrl-C ends it earlier and draws what there is
   fs2 report --trace srv.fs2trace -o srv.html  a trace recorded by fs2 mount --trace
 
-EXIT CODES: 0 written, 1 wrong usage, 2 no such volume, no trace, the daemon died meanwhile, or the page cannot be written")]
+EXIT CODES: 0 written, 1 wrong usage, 2 no such volume, no trace, the daemon died or was replaced meanwhile, the trace ended early, or the page cannot be written")]
 pub struct Options {
     /// Where the volume is mounted, or its image or device [default: the one that is mounted].
     place: Option<PathBuf>,
@@ -107,8 +107,11 @@ fn run(options: &Options) -> Result<String, String> {
     let written = format!("{}: {} requests", options.output.display(), fs2_control::count(seen));
     match ended {
         None => Ok(written),
-        Some(why @ VolumeError::Unmounted(_)) => Ok(format!("{written}, until it ended: {why}")),
-        Some(why) => Err(format!("{written}, until its daemon did not answer: {why}")),
+        Some(Ended::Silent(why @ VolumeError::Unmounted(_))) => {
+            Ok(format!("{written}, until it ended: {why}"))
+        }
+        Some(Ended::Silent(why)) => Err(format!("{written}, until its daemon did not answer: {why}")),
+        Some(Ended::Trace(why)) => Err(format!("{written}, until {why}")),
     }
 }
 
@@ -122,13 +125,22 @@ fn read(path: &Path) -> Result<(Accesses, u64, bool), String> {
     Ok((accesses, volume_bytes, cut))
 }
 
+/// Why a volume was not looked at for as long as was asked.
+#[derive(Debug)]
+enum Ended {
+    /// Its daemon does not answer any more, or it is unmounted.
+    Silent(VolumeError),
+    /// What answers records nothing for this report any more; since when or why.
+    Trace(String),
+}
+
 /// What a daemon said and recorded.
 struct Looked {
     before: Status,
     after: Status,
     trace: PathBuf,
     /// Why it was not looked at for longer.
-    ended: Option<VolumeError>,
+    ended: Option<Ended>,
     /// The trace's directory goes with it.
     _dir: tempfile::TempDir,
 }
@@ -171,7 +183,8 @@ fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, Stri
     signals::catch().map_err(|e| format!("catching signals: {e}"))?;
     order(control, &Command::TraceStart { path: trace.clone() })?;
     let tracing = Tracing(control);
-    let mut last = Last { after: before.clone(), ended: None, answered: Instant::now() };
+    let path = trace.display().to_string();
+    let mut last = Last { after: before.clone(), trace: path, ended: None, answered: Instant::now() };
     wait(how_long, || last.told(found.status(), SILENCE));
     if last.ended.is_none() {
         last.told(found.status(), Duration::ZERO);
@@ -183,8 +196,10 @@ fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, Stri
 /// What a daemon said last.
 struct Last {
     after: Status,
+    /// Where it records, as it says itself.
+    trace: String,
     /// Why it says no more.
-    ended: Option<VolumeError>,
+    ended: Option<Ended>,
     answered: Instant,
 }
 
@@ -192,13 +207,26 @@ impl Last {
     /// It answered, or did not; whether to go on.
     fn told(&mut self, answer: Result<Status, VolumeError>, silence: Duration) -> bool {
         match answer {
-            Ok(status) => (self.after, self.answered) = (status, Instant::now()),
+            Ok(status) => self.said(status),
             Err(why) if matches!(why, VolumeError::Unmounted(_)) || self.answered.elapsed() >= silence => {
-                self.ended = Some(why);
+                self.ended = Some(Ended::Silent(why));
             }
             Err(_) => {}
         }
         self.ended.is_none()
+    }
+
+    fn said(&mut self, status: Status) {
+        // The program may be another in the same process (`fs2 upgrade`). Its counters began anew: what the first said last stays.
+        if status.pid != self.after.pid || status.uptime_s < self.after.uptime_s {
+            self.ended = Some(Ended::Trace("another daemon took its place".into()));
+            return;
+        }
+        if status.trace.as_ref() != Some(&self.trace) {
+            let why = status.trace_failed.as_ref().map_or(String::new(), |why| format!(": {why}"));
+            self.ended = Some(Ended::Trace(format!("its trace ended{why}")));
+        }
+        (self.after, self.answered) = (status, Instant::now());
     }
 }
 
@@ -238,12 +266,15 @@ mod tests {
 
     #[test]
     fn what_was_said_last_is_kept_where_the_daemon_ends() {
-        let status = |reads| Status { reads, ..Status::default() };
-        let mut last = Last { after: status(0), ended: None, answered: Instant::now() };
+        let trace = || "trace".to_owned();
+        let status = |reads| Status { reads, trace: Some(trace()), ..Status::default() };
+        let mut last = Last { after: status(0), trace: trace(), ended: None, answered: Instant::now() };
         let silent = || VolumeError::Other("silent".into());
         assert!(last.told(Ok(status(1)), SILENCE) && last.told(Err(silent()), SILENCE), "it may be replaced");
         assert!(!last.told(Err(VolumeError::Unmounted("/srv".into())), SILENCE));
-        assert!(last.after.reads == 1 && matches!(last.ended, Some(VolumeError::Unmounted(_))));
+        assert!(
+            last.after.reads == 1 && matches!(last.ended, Some(Ended::Silent(VolumeError::Unmounted(_))))
+        );
         let mut last = Last { ended: None, ..last };
         assert!(!last.told(Err(silent()), Duration::ZERO) && last.after.reads == 1);
     }

@@ -26,3 +26,4 @@ mod replay_run;
 mod replay_sweep;
 mod replay_trace;
 mod session_crash;
+mod watching;

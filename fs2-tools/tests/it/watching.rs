@@ -1,0 +1,120 @@
+//! `fs2 top` and `fs2 report` of a daemon that is played: what it says, and when it is another one, is the test's.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fs2_block::{Extent, Nanos, Op};
+use fs2_control::{Command as Asked, ControlServer, Reply, Status, TotalS, serve};
+use fs2_trace::{Header, Record, Writer};
+use tempfile::TempDir;
+
+/// What a played daemon was asked, and what it says.
+#[derive(Default)]
+struct Played {
+    status: Status,
+    /// Every trace that was begun or ended.
+    orders: Vec<&'static str>,
+}
+
+type Shared = Arc<Mutex<Played>>;
+
+/// A runtime directory with a daemon's socket; `then` may change what is said, with the number of the status that is asked for.
+fn play(
+    status: Status,
+    then: impl Fn(&mut Played, usize) + Send + Sync + 'static,
+) -> (TempDir, ControlServer, Shared) {
+    let dir = tempfile::tempdir().unwrap();
+    let played = Shared::new(Mutex::new(Played { status, orders: Vec::new() }));
+    let (shared, asked) = (played.clone(), Mutex::new(0));
+    let answer = move |command| {
+        let mut played = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        match command {
+            Asked::Status => {
+                let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+                *asked += 1;
+                then(&mut played, *asked);
+                Reply::Status(Box::new(played.status.clone()))
+            }
+            Asked::TraceStart { path } => {
+                record_one(&path);
+                played.status.trace = Some(path.display().to_string());
+                played.orders.push("begin");
+                Reply::Done
+            }
+            Asked::TraceStop => {
+                played.status.trace = None;
+                played.orders.push("end");
+                Reply::Done
+            }
+            _ => Reply::error("not played", "here", ""),
+        }
+    };
+    let server = serve(dir.path().join("played.ctl"), answer).unwrap();
+    (dir, server, played)
+}
+
+fn record_one(path: &Path) {
+    let header = Header { volume_bytes: 1 << 30, block_size: None, start_unix_ns: 0 };
+    let mut trace = Writer::new(File::create(path).unwrap(), header).unwrap();
+    let mut read = Record::new(Nanos::from_millis(1), Op::Read, Extent::new(4096, 4096));
+    read.service = Some(Nanos::from_millis(5));
+    trace.push(&read).unwrap();
+    trace.finish().unwrap();
+}
+
+/// `fs2 report` of the played daemon for so many seconds: its code, what it said, and its page.
+fn report(dir: &TempDir, seconds: u32) -> (Option<i32>, String, PathBuf) {
+    let page = dir.path().join("page.html");
+    let done = Command::new(env!("CARGO_BIN_EXE_fs2"))
+        .env("FS2_RUNTIME_DIR", dir.path())
+        .args(["report", "--seconds", &seconds.to_string(), "--control"])
+        .arg(dir.path().join("played.ctl"))
+        .arg("-o")
+        .arg(&page)
+        .output()
+        .unwrap();
+    let said = [done.stdout, done.stderr].map(|b| String::from_utf8(b).unwrap()).concat();
+    (done.status.code(), said, page)
+}
+
+fn session(pid: u32, uptime_s: f64, reads: u64, read_s: f64) -> Status {
+    let total_s = TotalS { reads, read: read_s, ..TotalS::default() };
+    Status { pid, uptime_s, reads, total_s, volume_bytes: 1 << 30, block_bytes: 4096, ..Status::default() }
+}
+
+/// Found: counters of two daemons were taken for those of one, and a trace that the first had ended for one of all of the time.
+#[test]
+fn a_report_ends_with_the_daemon_that_it_is_of() {
+    // As `fs2 upgrade` replaces it, whose process stays, and as a supervisor does.
+    for pid in [7, 8] {
+        let (dir, server, _) = play(session(7, 100.0, 10, 0.05), move |played, asked| {
+            if asked == 2 {
+                played.status = session(pid, 0.5, 1010, 100.0);
+            }
+        });
+        let (code, said, page) = report(&dir, 4);
+        assert!(
+            code == Some(2) && said.contains("1 requests, until another daemon took"),
+            "{code:?}: {said}"
+        );
+        let page = std::fs::read_to_string(page).unwrap();
+        assert!(!page.contains("A read took"), "means over two daemons: {page}");
+        drop(server);
+    }
+}
+
+/// Found: that the trace ended early was told by neither the words nor the code, and the rest of the time was waited for.
+#[test]
+fn a_report_tells_that_its_trace_ended_early() {
+    let (dir, _server, _) = play(session(7, 100.0, 10, 0.05), |played, asked| {
+        if asked == 2 {
+            let trace = played.status.trace.take().unwrap();
+            played.status.trace_failed = Some(format!("{trace}: No space left on device"));
+        }
+    });
+    let (code, said, page) = report(&dir, 4);
+    assert!(code == Some(2) && said.contains("No space left on device"), "{code:?}: {said}");
+    assert!(std::fs::read_to_string(page).unwrap().contains("1 reads from originals"));
+}
