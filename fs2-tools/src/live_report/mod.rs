@@ -143,6 +143,24 @@ struct Looked {
     ended: Option<Ended>,
     /// The trace's directory goes with it.
     _dir: tempfile::TempDir,
+    _lives: File,
+}
+
+/// How the directory of a report's trace begins.
+const DIR: &str = "report-";
+
+/// The directory of a report's trace, where that report was killed: nobody else will end the trace.
+fn left_behind<'a>(trace: &'a Path, runtime: &Path) -> Option<&'a Path> {
+    let dir = trace.parent().filter(|dir| dir.parent() == Some(runtime))?;
+    if !dir.file_name()?.as_encoded_bytes().starts_with(DIR.as_bytes()) {
+        return None;
+    }
+    let is_left = match File::open(dir) {
+        Ok(dir) => dir.try_lock().is_ok(),
+        // It was removed, and the daemon could not be told.
+        Err(e) => e.kind() == io::ErrorKind::NotFound,
+    };
+    is_left.then_some(dir)
 }
 
 /// Ends a trace, whatever happens.
@@ -168,7 +186,15 @@ fn order(control: &Path, command: &Command) -> Result<(), String> {
 /// Looks at a volume for so long; `output` is where the page is to be.
 fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, String> {
     let control = &*found.control;
-    let before = top::ask(found)?;
+    let io = |e: io::Error| format!("a directory for the trace: {e}");
+    let runtime = fs2d::runtime::make_runtime_dir().map_err(io)?;
+    let mut before = top::ask(found)?;
+    if let Some(left) = before.trace.as_ref().and_then(|trace| left_behind(Path::new(trace), &runtime)) {
+        // Where that fails, the next status tells of it.
+        let _ = order(control, &Command::TraceStop);
+        let _ = std::fs::remove_dir_all(left);
+        before = top::ask(found)?;
+    }
     if let Some(trace) = &before.trace {
         return Err(format!(
             "the daemon records a trace in {trace} already; when that has ended: fs2 report --trace {} -o {}",
@@ -176,9 +202,10 @@ fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, Stri
             quoted(output)
         ));
     }
-    let io = |e: io::Error| format!("a directory for the trace: {e}");
-    let runtime = fs2d::runtime::make_runtime_dir().map_err(io)?;
-    let dir = tempfile::Builder::new().prefix("report-").tempdir_in(runtime).map_err(io)?;
+    let dir = tempfile::Builder::new().prefix(DIR).tempdir_in(runtime).map_err(io)?;
+    // Held as long as this process lives: by it the next report knows a trace that nobody will end.
+    let lives = File::open(dir.path()).map_err(io)?;
+    lives.try_lock().map_err(|e| io(e.into()))?;
     let trace = dir.path().join("trace");
     signals::catch().map_err(|e| format!("catching signals: {e}"))?;
     order(control, &Command::TraceStart { path: trace.clone() })?;
@@ -190,7 +217,7 @@ fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, Stri
         last.told(found.status(), Duration::ZERO);
     }
     drop(tracing);
-    Ok(Looked { before, after: last.after, trace, ended: last.ended, _dir: dir })
+    Ok(Looked { before, after: last.after, trace, ended: last.ended, _dir: dir, _lives: lives })
 }
 
 /// What a daemon said last.

@@ -118,3 +118,37 @@ fn a_report_tells_that_its_trace_ended_early() {
     assert!(code == Some(2) && said.contains("No space left on device"), "{code:?}: {said}");
     assert!(std::fs::read_to_string(page).unwrap().contains("1 reads from originals"));
 }
+
+/// Found: after `kill -9` of a report the daemon went on with its trace, in memory as a rule, and every further report was refused; no
+/// command ended it.
+#[test]
+fn the_trace_of_a_report_that_was_killed_is_ended_by_the_next() {
+    let (dir, _server, played) = play(session(7, 100.0, 10, 0.05), |_, _| {});
+    let left = dir.path().canonicalize().unwrap().join("report-killed");
+    let begin = |trace: &Path| {
+        let mut played = played.lock().unwrap();
+        played.orders.clear();
+        played.status.trace = Some(trace.display().to_string());
+    };
+    for is_there in [true, false] {
+        if is_there {
+            std::fs::create_dir(&left).unwrap();
+            std::fs::write(left.join("trace"), "").unwrap();
+        }
+        begin(&left.join("trace"));
+        let (code, said, _) = report(&dir, 1);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(played.lock().unwrap().orders, ["end", "begin", "end"]);
+        assert!(!left.exists());
+    }
+    // One that lives, and what is no report's, are let go on.
+    std::fs::create_dir(&left).unwrap();
+    let lives = File::open(&left).unwrap();
+    lives.lock().unwrap();
+    for trace in [left.join("trace"), dir.path().join("own.fs2trace"), "/elsewhere/report-x/trace".into()] {
+        begin(&trace);
+        let (code, said, _) = report(&dir, 1);
+        assert!(code == Some(2) && said.contains("records a trace"), "{code:?}: {said}");
+        assert!(played.lock().unwrap().orders.is_empty());
+    }
+}
