@@ -81,14 +81,16 @@ impl App {
     /// These daemons there are now; true where they are others than before.
     pub(super) fn found(&mut self, found: &[Found]) -> bool {
         let same = |w: &Watched, f: &Found| w.control == f.control && w.mounted == f.dir().is_some();
-        if self.watched.len() == found.len() && self.watched.iter().zip(found).all(|(w, f)| same(w, f)) {
+        let as_before = |(w, f): (&Watched, &Found)| same(w, f) && w.name == f.name();
+        if self.watched.len() == found.len() && self.watched.iter().zip(found).all(as_before) {
             return false;
         }
         let shown = self.watched.get(self.shown).map(|w| w.control.clone());
         let mut before = std::mem::take(&mut self.watched);
         for f in found {
             let known = before.iter().position(|w| same(w, f)).map(|at| before.swap_remove(at));
-            self.watched.push(known.unwrap_or_else(|| Watched::new(f)));
+            // It may be mounted elsewhere now.
+            self.watched.push(known.map_or_else(|| Watched::new(f), |w| Watched { name: f.name(), ..w }));
         }
         let still = self.watched.iter().position(|w| Some(&w.control) == shown.as_ref());
         // What was looked at is gone: which of the others is for who looks to say.

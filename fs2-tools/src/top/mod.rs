@@ -204,11 +204,11 @@ fn ask_on(found: &Found, interval_ms: &AtomicU64, gone: &AtomicBool, to: &Sender
     }
 }
 
-/// The threads that ask, by their daemons.
+/// The threads that ask, by their daemons and what these are called: one that is mounted elsewhere has another record.
 struct Asking {
     interval_ms: Arc<AtomicU64>,
     to: Sender<Told>,
-    each: Vec<(PathBuf, Arc<AtomicBool>)>,
+    each: Vec<(PathBuf, String, Arc<AtomicBool>)>,
     /// One told that it is unmounted.
     unmounted: bool,
 }
@@ -216,17 +216,18 @@ struct Asking {
 impl Asking {
     /// These and no others are asked from now on.
     fn these(&mut self, found: &[Found]) -> io::Result<()> {
-        self.each.retain(|(control, gone)| {
-            let stays = found.iter().any(|f| f.control == *control);
+        let is = |f: &Found, control: &Path, name: &str| f.control == control && f.name() == name;
+        self.each.retain(|(control, name, gone)| {
+            let stays = found.iter().any(|f| is(f, control, name));
             gone.fetch_or(!stays, Ordering::Relaxed);
             stays
         });
         for found in found {
-            if self.each.iter().any(|(control, _)| *control == found.control) {
+            if self.each.iter().any(|(control, name, _)| is(found, control, name)) {
                 continue;
             }
             let (found, gone) = (found.clone(), Arc::<AtomicBool>::default());
-            self.each.push((found.control.clone(), gone.clone()));
+            self.each.push((found.control.clone(), found.name(), gone.clone()));
             let (interval_ms, to) = (self.interval_ms.clone(), self.to.clone());
             let ask = move || ask_on(&found, &interval_ms, &gone, &to);
             std::thread::Builder::new().name("ask".into()).spawn(ask)?;

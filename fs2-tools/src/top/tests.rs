@@ -239,6 +239,24 @@ fn volumes_come_and_go() {
     assert!(!tell(&mut app, "a", 1), "what comes in a pause is left");
 }
 
+/// Found: a volume that was moved (`mount --move`), or mounted elsewhere between two looks, kept its first directory's name.
+#[test]
+fn a_volume_is_called_by_where_it_is_now() {
+    let at = |dir: &str| {
+        let text = format!(
+            r#"{{"dir":"{dir}","device":"/dev/sdb1","control":"/run/fs2/a.ctl","log":"/run/fs2/a.log","pid":1,"frontend":"fuse",
+            "block_device":"/dev/loop0","carrier":"/run/fs2/a.fuse","path":"/run/fs2/a.mount"}}"#
+        );
+        let record: crate::volume::MountRecord = serde_json::from_str(&text).unwrap();
+        [Found { control: record.control.clone(), record: Some(record) }]
+    };
+    let mut app = App::new(&at("/srv"), 1.0);
+    app.told(&at("/srv")[0].control, Ok(status(1)));
+    assert!(!app.found(&at("/srv")) && app.found(&at("/home")));
+    let text = super::text_of(|frame| app.draw(frame, false), 80, 24).unwrap();
+    assert!(text.starts_with(" fs2 top  /home  /dev/sdb1 ") && text.contains(" state     active"), "{text}");
+}
+
 /// One that is well, one with much to say, one that is not mounted, one that does not answer.
 fn several() -> App {
     let mut app = App::new(&found(&["a", "b", "c", "d"]), 2.0);
