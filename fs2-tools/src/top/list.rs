@@ -1,6 +1,7 @@
 //! A line of the list of volumes, and its heading.
 
 use fs2_control::{Liveness, Status, count, ms, percent, plain};
+use ratatui::text::Span;
 
 use super::model::Watched;
 
@@ -71,21 +72,49 @@ pub(super) fn columns(width: usize) -> Vec<Column> {
     all.into_iter().map(|what| Column { what, width: fixed(what).unwrap_or(PLACE_LEAST + spare) }).collect()
 }
 
+/// Columns that a text takes: a letter of Chinese has two.
+pub(super) fn columns_of(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+fn columns_of_letter(letter: char) -> usize {
+    columns_of(letter.encode_utf8(&mut [0; 4]))
+}
+
 /// `text` in at most `width` columns, the lost end marked.
 pub(super) fn cut(text: &str, width: usize) -> String {
-    match text.chars().count() > width {
-        true => text.chars().take(width.saturating_sub(1)).chain(['…']).take(width).collect(),
-        false => text.to_owned(),
+    if columns_of(text) <= width {
+        return text.to_owned();
     }
+    // The mark takes one.
+    let mut used = 1;
+    let fits = |letter: &char| {
+        used += columns_of_letter(*letter);
+        used <= width
+    };
+    text.chars().take_while(fits).chain(['…'].into_iter().take(width)).collect()
 }
 
 /// Of a path, its end tells more.
 fn cut_path(path: &str, width: usize) -> String {
-    let long = path.chars().count().saturating_sub(width);
-    match long {
-        0 => path.to_owned(),
-        _ => ['…'].into_iter().chain(path.chars().skip(long + 1)).take(width).collect(),
+    if columns_of(path) <= width {
+        return path.to_owned();
     }
+    let (mut used, mut begin) = (1, path.len());
+    for (at, letter) in path.char_indices().rev() {
+        used += columns_of_letter(letter);
+        if used > width {
+            break;
+        }
+        begin = at;
+    }
+    ['…'].into_iter().take(width).chain(path[begin..].chars()).collect()
+}
+
+/// `text` and blanks up to `width` columns, before it where it ends `right`.
+pub(super) fn padded(text: &str, width: usize, right: bool) -> String {
+    let blanks = " ".repeat(width.saturating_sub(columns_of(text)));
+    if right { blanks + text } else { text.to_owned() + &blanks }
 }
 
 fn cell(column: Column, text: &str) -> String {
@@ -94,7 +123,7 @@ fn cell(column: Column, text: &str) -> String {
         What::Place | What::Device => cut_path(text, width),
         _ => cut(text, width),
     };
-    if column.what.is_figure() { format!("{text:>width$} ") } else { format!("{text:<width$} ") }
+    padded(&text, width, column.what.is_figure()) + " "
 }
 
 /// The line above the list.

@@ -153,7 +153,16 @@ fn text_of(draw: impl FnOnce(&mut Frame<'_>), width: u16, height: u16) -> Result
     let buffer = terminal.backend().buffer();
     let mut out = String::new();
     for row in buffer.content().chunks(usize::from(width).max(1)) {
-        let line: String = row.iter().map(|cell| cell.symbol()).collect();
+        let mut line = String::new();
+        // Behind a wide letter comes a cell that it covers.
+        let mut covered = 0;
+        for cell in row {
+            if covered == 0 {
+                line += cell.symbol();
+                covered = list::columns_of(cell.symbol()).max(1);
+            }
+            covered -= 1;
+        }
         out += line.trim_end();
         out.push('\n');
     }

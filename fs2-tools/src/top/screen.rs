@@ -177,8 +177,8 @@ fn reversed(colors: bool) -> Style {
 
 /// Two texts at the ends of a line; the left one gives way.
 fn bar_of(left: &str, right: &str, width: usize) -> String {
-    let room = width.saturating_sub(right.chars().count() + 1);
-    format!("{:<room$} {right}", list::cut(left, room))
+    let room = width.saturating_sub(list::columns_of(right) + 1);
+    format!("{} {right}", list::padded(&list::cut(left, room), room, false))
 }
 
 fn title(view: &View<'_>, width: usize) -> Line<'static> {

@@ -299,6 +299,24 @@ fn a_list_to_pick_from() {
     }
 }
 
+/// Found: letters of two columns were counted as one. A title lost its right end and a list its columns; in text each had a blank behind it.
+#[test]
+fn wide_letters_take_their_columns() {
+    let mut app = several();
+    app.watched[0].name = "/srv/写真".into();
+    app.watched[1].name = "/家庭/用户/图片/二〇〇五年/夏天".into();
+    let list = super::text_of(|frame| app.draw(frame, false), 80, 24).unwrap();
+    assert!(list.contains("\n > 1 /srv/写真     /dev/sdb1     active "), "{list}");
+    assert!(list.contains("\n   2 …〇五年/夏天  …ges/disk.img inactive "), "{list}");
+    (app.list, app.shown) = (false, 0);
+    let one = super::text_of(|frame| app.draw(frame, false), 80, 24).unwrap();
+    let title = one.lines().next().unwrap();
+    assert!(title.starts_with(" fs2 top  /srv/写真  /dev/sdb1 "), "{title}");
+    assert!(title.ends_with(" volume 1 of 4  every 2 s"), "{title}");
+    let narrow = super::text_of(|frame| app.draw(frame, false), 50, 10).unwrap();
+    assert!(narrow.starts_with(" fs2 top  /srv/写真  /d… volume 1 of 4  every 2 s\n"), "{narrow}");
+}
+
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0), Just(0.0), 0.0..1e12f64, 0.0..1.0f64]
 }
