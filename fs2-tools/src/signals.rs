@@ -1,11 +1,12 @@
-//! Signals that ask for an orderly end.
+//! Signals that ask for an orderly end, or for a stop.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use fs2_block::{ReadAt, WriteAt};
 use fs2_store::StoreIo;
-use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, kill, sigaction};
+use nix::unistd::Pid;
 
 /// The last one that came; 0: none.
 static ASKED: AtomicI32 = AtomicI32::new(0);
@@ -59,6 +60,54 @@ pub(crate) fn asked() -> bool {
 /// The last one that came.
 pub(crate) fn last() -> Option<Signal> {
     Signal::try_from(ASKED.load(Ordering::Relaxed)).ok()
+}
+
+/// SIGTSTP or SIGCONT, whichever came last; 0: none.
+static STOPS: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn note_stop(signal: std::ffi::c_int) {
+    STOPS.store(signal, Ordering::Relaxed);
+}
+
+/// From now on SIGTSTP stops nothing by itself: [`stop_asked`] tells of it, and of SIGCONT. For who has a terminal to put in order first.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn catch_stops() -> io::Result<()> {
+    let action = SigAction::new(SigHandler::Handler(note_stop), SaFlags::SA_RESTART, SigSet::empty());
+    for signal in [Signal::SIGTSTP, Signal::SIGCONT] {
+        // SAFETY: the handler stores into an atomic and does nothing else, which a handler may.
+        let before = unsafe { sigaction(signal, &action) }?;
+        if matches!(before.handler(), SigHandler::SigIgn) {
+            // SAFETY: what was there before is put back.
+            unsafe { sigaction(signal, &before) }?;
+        }
+    }
+    Ok(())
+}
+
+/// Which of the two came last since this was asked.
+pub(crate) fn stop_asked() -> Option<Signal> {
+    Signal::try_from(STOPS.swap(0, Ordering::Relaxed)).ok()
+}
+
+/// Stops this process, or with `group` all of its process group as the terminal's Ctrl-Z does, until SIGCONT. Where nobody would
+/// ever send that, the kernel stops nothing.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn stop(group: bool) -> io::Result<()> {
+    let usual = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: no handler.
+    let caught = unsafe { sigaction(Signal::SIGTSTP, &usual) }?;
+    // A parent that had it ignored goes on without this one.
+    if !matches!(caught.handler(), SigHandler::SigIgn) {
+        kill(if group { Pid::from_raw(0) } else { Pid::this() }, Signal::SIGTSTP)?;
+    }
+    // SAFETY: what was there before is put back.
+    unsafe { sigaction(Signal::SIGTSTP, &caught) }?;
+    STOPS.store(0, Ordering::Relaxed);
+    Ok(())
 }
 
 /// A store that fails from the moment on at which one of them came: whoever writes it ends as where the power fails, and says so.

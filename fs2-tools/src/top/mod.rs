@@ -1,7 +1,7 @@
 //! `fs2 top`: volumes as they live, on a terminal. All it shows comes through the control sockets; [`model`] keeps it,
 //! [`screen`] and [`list`] draw it, [`app`] has what keys do, this module has the terminal and the daemons.
 //!
-//! - P1: the terminal is as it was before, however this ends: by a key, a signal, an error, a panic.
+//! - P1: the terminal is as it was before, however this ends: by a key, a signal, an error, a panic; and as long as it is stopped.
 //! - P2: a daemon that does not answer holds up nothing but its own figures.
 
 mod app;
@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use fs2_control::Status;
 use fs2d::runtime::whose_are_seen;
+use nix::sys::signal::Signal;
 use ratatui::backend::TestBackend;
-use ratatui::crossterm::event::{self, Event, KeyEventKind, KeyModifiers};
-use ratatui::{Frame, Terminal};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::{DefaultTerminal, Frame, Terminal};
 
 use crate::output::is_lost;
 use crate::signals;
@@ -41,7 +42,7 @@ EXAMPLES:
   fs2 top /srv              one
   fs2 top --once /srv       one screen as text, for a mail or a log
 
-KEYS: q quit, p pause, + and - interval, h help; in the list up, down, enter or a number for a volume; \
+KEYS: q quit, Ctrl-Z stop (fg goes on), p pause, + and - interval, h help; in the list up, down, enter or a number for a volume; \
 with several volumes l or Esc for the list, tab or a number for another
 
 EXIT CODES: 0 quit, or the one volume was unmounted; 1 wrong usage or no terminal; 2 no such volume or the daemon does not answer"
@@ -250,6 +251,7 @@ impl Asking {
 fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<Option<String>> {
     // SIGTERM and the like end the loop (keeps P1).
     signals::catch()?;
+    signals::catch_stops()?;
     let mut app = App::new(&found, interval_s);
     let millis = |s: f64| (s * 1e3) as u64;
     let interval_ms = Arc::new(AtomicU64::new(millis(interval_s)));
@@ -273,6 +275,14 @@ fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<Option<Str
     let colors = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let mut changed = true;
     while !signals::asked() {
+        if let Some(signal) = signals::stop_asked() {
+            aside(&mut terminal, || match signal {
+                Signal::SIGTSTP => signals::stop(false),
+                // Whoever had the terminal while this was stopped left it otherwise.
+                _ => Ok(()),
+            })?;
+            changed = true;
+        }
         changed |= listen(&mut app, &mut asking, &from)?;
         if changed {
             terminal.draw(|frame| app.draw(frame, colors))?;
@@ -293,6 +303,10 @@ fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<Option<Str
             Err(e) => return Err(e),
         }
         match event::read()? {
+            Event::Key(key) if key.code == KeyCode::Char('z') && key.modifiers == KeyModifiers::CONTROL => {
+                aside(&mut terminal, || signals::stop(true))?;
+                changed = true;
+            }
             Event::Key(key) if key.kind == KeyEventKind::Press => {
                 if !app.key(key.code, key.modifiers.contains(KeyModifiers::CONTROL)) {
                     break;
@@ -306,6 +320,15 @@ fn watch(found: Vec<Found>, all: bool, interval_s: f64) -> io::Result<Option<Str
     }
     drop(restore);
     Ok(None)
+}
+
+/// Gives the terminal back until `stopped` returns, then takes it again and draws anew (keeps P1).
+fn aside(terminal: &mut DefaultTerminal, stopped: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    ratatui::try_restore()?;
+    stopped()?;
+    // Not `clear`, which asks the terminal where its cursor is.
+    *terminal = ratatui::try_init()?;
+    Ok(())
 }
 
 /// Takes what was told; true where the screen may look different.

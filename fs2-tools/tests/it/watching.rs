@@ -1,13 +1,20 @@
 //! `fs2 top` and `fs2 report` of a daemon that is played: what it says, and when it is another one, is the test's.
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fs2_block::{Extent, Nanos, Op};
 use fs2_control::{Command as Asked, ControlServer, Reply, Status, TotalS, serve};
 use fs2_trace::{Header, Record, Writer};
+use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// What a played daemon was asked, and what it says.
@@ -150,5 +157,99 @@ fn the_trace_of_a_report_that_was_killed_is_ended_by_the_next() {
         let (code, said, _) = report(&dir, 1);
         assert!(code == Some(2) && said.contains("records a trace"), "{code:?}: {said}");
         assert!(played.lock().unwrap().orders.is_empty());
+    }
+}
+
+/// `fs2 top` of a played daemon on a terminal of its own. Its process group is another than the test's, whose session it is in: so it can be
+/// stopped. Ended with the test.
+struct OnTerminal {
+    terminal: File,
+    top: Child,
+}
+
+impl OnTerminal {
+    fn begin(dir: &TempDir, rows: u16, columns: u16) -> OnTerminal {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let pty = openpty(&size, None).unwrap();
+        let other = || Stdio::from(pty.slave.try_clone().unwrap());
+        let top = Command::new(env!("CARGO_BIN_EXE_fs2"))
+            .env("FS2_RUNTIME_DIR", dir.path())
+            .env("TERM", "xterm")
+            .env_remove("NO_COLOR")
+            .args(["top", "--control"])
+            .arg(dir.path().join("played.ctl"))
+            .stdin(other())
+            .stdout(other())
+            .stderr(other())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        OnTerminal { terminal: File::from(pty.master), top }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.top.id().cast_signed())
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.terminal.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// What it writes up to `word`, or up to its end.
+    fn read_until(&mut self, word: &str) -> String {
+        let (mut said, mut some) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = self.terminal.read(&mut some) {
+            said.extend_from_slice(&some[..n]);
+            if String::from_utf8_lossy(&said).contains(word) {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// Whether what is typed goes to its program line by line, as a shell wants it.
+    fn is_as_before(&self) -> bool {
+        let set = tcgetattr(&self.terminal).unwrap().local_flags;
+        set.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.top.kill();
+        let _ = self.top.wait();
+    }
+}
+
+/// Found: Ctrl-Z did nothing, and after `kill -TSTP` and `fg` keys were echoed into the picture and did nothing.
+#[test]
+fn a_screen_that_is_stopped_gives_the_terminal_back_and_goes_on() {
+    const BEGIN: &str = "\x1b[?1049h";
+    const END: &str = "\x1b[?1049l";
+    let (dir, _server, _) = play(session(7, 100.0, 10, 0.05), |_, _| {});
+    for by_key in [true, false] {
+        let mut screen = OnTerminal::begin(&dir, 24, 80);
+        let shown = screen.read_until("help");
+        assert!(shown.contains(BEGIN) && !screen.is_as_before(), "{shown}");
+        match by_key {
+            // Where it does not stop, it ends.
+            true => screen.type_in("\x1aq"),
+            false => kill(screen.pid(), Signal::SIGTSTP).unwrap(),
+        }
+        let stopped = waitpid(screen.pid(), Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert!(matches!(stopped, WaitStatus::Stopped(_, Signal::SIGTSTP)), "{stopped:?}");
+        assert!(screen.is_as_before(), "by key: {by_key}");
+        let left = screen.read_until(END);
+        assert!(left.contains(END), "{left}");
+        kill(screen.pid(), Signal::SIGCONT).unwrap();
+        if !by_key {
+            let again = screen.read_until("help");
+            assert!(again.contains(BEGIN) && again.contains("fs2 top") && !screen.is_as_before(), "{again}");
+        }
+        screen.type_in("q");
+        // The other side closes with it.
+        let rest = screen.read_until("never");
+        assert!(rest.contains(END), "{rest}");
+        assert_eq!(screen.top.wait().unwrap().code(), Some(0), "{rest}");
     }
 }
