@@ -25,6 +25,7 @@ use fs2d::runtime::whose_are_seen;
 use nix::sys::signal::Signal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::crossterm::terminal::size;
 use ratatui::{DefaultTerminal, Frame, Terminal};
 
 use crate::output::is_lost;
@@ -115,6 +116,13 @@ pub fn main(options: &Options) -> ExitCode {
     if !options.once && dumb {
         return fail(
             "this terminal (TERM=dumb) cannot be drawn on; fs2 top --once prints a screen as text",
+            1,
+        );
+    }
+    // As on a serial line, whose other end nobody asked: nothing would be drawn.
+    if !options.once && matches!(size(), Ok((0, _) | (_, 0))) {
+        return fail(
+            "this terminal does not say how large it is; stty rows 24 cols 80 tells it, fs2 top --once prints a screen as text",
             1,
         );
     }

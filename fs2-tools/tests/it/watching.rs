@@ -253,3 +253,15 @@ fn a_screen_that_is_stopped_gives_the_terminal_back_and_goes_on() {
         assert_eq!(screen.top.wait().unwrap().code(), Some(0), "{rest}");
     }
 }
+
+/// Found: on a serial line, which says that it is 0 x 0 large, nothing was drawn and nothing said.
+#[test]
+fn a_terminal_without_a_size_is_told_of() {
+    let (dir, _server, _) = play(session(7, 100.0, 10, 0.05), |_, _| {});
+    let mut screen = OnTerminal::begin(&dir, 0, 0);
+    // Where it begins anyway, it ends.
+    screen.type_in("q");
+    let said = screen.read_until("never");
+    assert!(said.contains("does not say how large it is; stty rows 24 cols 80"), "{said}");
+    assert_eq!(screen.top.wait().unwrap().code(), Some(1));
+}
