@@ -142,7 +142,7 @@ fn space(p: &mut Page, s: &Status) {
         "fs2_free_ratio",
         "Share of the blocks that are not static metadata: those free without a replica.",
     )
-    .real(&[], s.free_share);
+    .real(&[], (s.liveness == Liveness::Active).then_some(s.free_share));
     let marks = [("high", s.watermarks.high), ("low", s.watermarks.low), ("critical", s.watermarks.critical)];
     p.metric(
         Gauge,
@@ -219,7 +219,8 @@ fn replicas(p: &mut Page, s: &Status) {
     .whole(&[("outcome", "kept")], s.copies_written)
     .whole(&[("outcome", "void")], s.copies_void);
     p.metric(Gauge, "fs2_pause_work_allowed", "1 while the daemon's own work goes on in short pauses.")
-        .whole(&[], u64::from(s.pause_work.allowed));
+        // As `Status::own_work`: where there is none, it goes on in no pause.
+        .whole(&[], u64::from(s.pause_work.allowed && s.pause_work.limit_ms > 0.0));
     p.metric(
         Gauge,
         "fs2_pause_work_cost_seconds",
@@ -367,9 +368,23 @@ mod tests {
         assert!(!text.lines().any(|l| l.starts_with("fs2_evil")));
     }
 
+    /// Found: a free share of 0 and work in pauses, of a volume without either: whoever holds the share against the marks was called.
+    #[test]
+    fn of_what_is_not_active_no_free_share_is_told_and_no_work() {
+        let liveness = [Liveness::Active, Liveness::Frozen("x".into()), Liveness::Inactive("x".into())];
+        let told = liveness.map(|liveness| {
+            let limit_ms = if liveness == Liveness::Active { 9.0 } else { 0.0 };
+            let pause_work = fs2_control::PauseWork { allowed: true, cost_ms: 0.0, limit_ms };
+            let text = sample("u", Status { liveness, pause_work, ..Status::default() });
+            let work = text.contains("\nfs2_pause_work_allowed{volume=\"u\",device=\"/dev/sdb1\"} 1\n");
+            (text.contains("\nfs2_free_ratio{"), work)
+        });
+        assert_eq!(told, [(true, true), (false, false), (false, false)]);
+    }
+
     #[test]
     fn what_is_not_known_has_no_sample() {
-        let status = Status { free_share: f64::NAN, ..Status::default() };
+        let status = Status { liveness: Liveness::Active, free_share: f64::NAN, ..Status::default() };
         let text = sample("u", status);
         for metric in [
             "fs2_control_read_seconds",
