@@ -83,6 +83,8 @@ pub(super) fn page(m: &Material<'_>) -> String {
     out.extend(sections.into_iter().flatten().map(figure_of));
     if a.seen == 0 && a.untimed > 0 {
         out += "<p>The trace has no service times: there is nothing to draw.</p>\n";
+    } else if a.seen == 0 && m.cut {
+        out += "<p>Nothing whole was recorded: there is nothing to draw.</p>\n";
     } else if a.seen == 0 {
         out += "<p>No request came while it was looked at: there is nothing to draw.</p>\n";
     }
@@ -440,5 +442,9 @@ mod tests {
         let html = page(&material);
         elements(&html);
         assert!(html.contains("nothing to draw") && !html.contains("<figure id"));
+        // Of a daemon that died nothing says that no request came.
+        let html = page(&Material { cut: true, ..material });
+        assert!(html.contains("<p>Nothing whole was recorded: there is nothing to draw.</p>"), "{html}");
+        assert!(!html.contains("No request came"));
     }
 }
