@@ -111,6 +111,7 @@ fn run(options: &Options) -> Result<String, String> {
             Ok(format!("{written}, until it ended: {why}"))
         }
         Some(Ended::Silent(why)) => Err(format!("{written}, until its daemon did not answer: {why}")),
+        Some(Ended::Replaced) => Err(format!("{written}, until another daemon took its place")),
         Some(Ended::Trace(why)) => Err(format!("{written}, until {why}")),
     }
 }
@@ -130,7 +131,9 @@ fn read(path: &Path) -> Result<(Accesses, u64, bool), String> {
 enum Ended {
     /// Its daemon does not answer any more, or it is unmounted.
     Silent(VolumeError),
-    /// What answers records nothing for this report any more; since when or why.
+    /// Another daemon answers, which knows of no trace for this report.
+    Replaced,
+    /// It records nothing for this report any more; why.
     Trace(String),
 }
 
@@ -216,7 +219,11 @@ fn look(found: &Found, how_long: Duration, output: &Path) -> Result<Looked, Stri
     if last.ended.is_none() {
         last.told(found.status(), Duration::ZERO);
     }
-    drop(tracing);
+    match last.ended {
+        // A trace there, if any, is another's.
+        Some(Ended::Replaced) => std::mem::forget(tracing),
+        _ => drop(tracing),
+    }
     Ok(Looked { before, after: last.after, trace, ended: last.ended, _dir: dir, _lives: lives })
 }
 
@@ -246,7 +253,7 @@ impl Last {
     fn said(&mut self, status: Status) {
         // The program may be another in the same process (`fs2 upgrade`). Its counters began anew: what the first said last stays.
         if status.pid != self.after.pid || status.uptime_s < self.after.uptime_s {
-            self.ended = Some(Ended::Trace("another daemon took its place".into()));
+            self.ended = Some(Ended::Replaced);
             return;
         }
         if status.trace.as_ref() != Some(&self.trace) {

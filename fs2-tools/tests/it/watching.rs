@@ -96,7 +96,7 @@ fn session(pid: u32, uptime_s: f64, reads: u64, read_s: f64) -> Status {
 fn a_report_ends_with_the_daemon_that_it_is_of() {
     // As `fs2 upgrade` replaces it, whose process stays, and as a supervisor does.
     for pid in [7, 8] {
-        let (dir, server, _) = play(session(7, 100.0, 10, 0.05), move |played, asked| {
+        let (dir, server, played) = play(session(7, 100.0, 10, 0.05), move |played, asked| {
             if asked == 2 {
                 played.status = session(pid, 0.5, 1010, 100.0);
             }
@@ -108,6 +108,8 @@ fn a_report_ends_with_the_daemon_that_it_is_of() {
         );
         let page = std::fs::read_to_string(page).unwrap();
         assert!(!page.contains("A read took"), "means over two daemons: {page}");
+        // A trace there is another's.
+        assert_eq!(played.lock().unwrap().orders, ["begin"]);
         drop(server);
     }
 }
