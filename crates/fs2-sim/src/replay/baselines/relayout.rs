@@ -242,8 +242,7 @@ impl<P: Planner> Policy for Relayout<P> {
         let next = BlockRange::new(next.start(), next.start() + next.len().min(want));
         // A group's end splits what is vacant in both.
         let group = self.shape.group_of(next.first());
-        let group_end = self.shape.first_block + (group + 1) * self.shape.group_blocks;
-        let next = BlockRange::new(next.start(), next.end().min(group_end));
+        let next = BlockRange::new(next.start(), next.end().min(self.shape.group_range(group).end()));
         if self.is_vacant(next, space) {
             return Place::At(next);
         }
