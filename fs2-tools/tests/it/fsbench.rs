@@ -392,6 +392,24 @@ fn a_signal_to_fsbench_ends_its_program_too() {
     nothing_left(dir.path());
 }
 
+/// Found: it panicked when all was measured, and neither table nor document was written.
+#[test]
+fn a_directory_s_name_may_be_of_any_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let (around, results) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("one"));
+    let dir = around.path().join(std::ffi::OsStr::from_bytes(b"a\xffb"));
+    std::fs::create_dir(&dir).expect("a directory");
+    let json = results.path().join("r.json");
+    let mut command = fsbench();
+    command.args(["run", "cvs-update", "--scale", "0.02", "--json"]).arg(&json).arg(&dir);
+    let (out, err) = ended(&command.output().expect("fsbench"), 0);
+    assert!(out.contains("as written"), "{out}{err}");
+    let document = std::fs::read_to_string(&json).expect("a document");
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let last = document["arguments"].as_array().and_then(|all| all.last()).expect("arguments");
+    assert!(last.as_str().expect("text").ends_with("a\u{fffd}b"), "{last}");
+}
+
 #[test]
 fn damage_fails_the_run() {
     let dir = place();

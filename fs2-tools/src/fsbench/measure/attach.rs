@@ -219,7 +219,8 @@ impl Measurer {
         let mut document = Document {
             schema: SCHEMA,
             program: "fsbench".into(),
-            arguments: std::env::args().collect(),
+            // Paths may be of any bytes.
+            arguments: std::env::args_os().map(|a| a.to_string_lossy().into_owned()).collect(),
             workload: WorkloadFacts {
                 name: outcome.workload.clone(),
                 preset: setup.preset.clone(),
