@@ -34,7 +34,7 @@ pub struct Marker {
     pub parameters: serde_json::Value,
     /// Its seed.
     pub seed: u64,
-    /// The process that made it.
+    /// The process that made it, or has taken it over since.
     pub pid: u32,
     /// When that process began, and in which boot: another that has its number later is not it.
     #[serde(default)]
@@ -93,7 +93,7 @@ impl Site {
     /// Takes over what an earlier process prepared with `--keep` and no pass has changed.
     ///
     /// # Errors
-    /// Where there is none, or one of another workload, other parameters or another seed.
+    /// Where there is none, one of another workload, other parameters or another seed, or one that a process is at work in.
     pub fn reuse(
         dir: &Path,
         workload: &str,
@@ -107,6 +107,9 @@ impl Site {
             return Err(BenchError::Refused(what));
         }
         let marker = read_marker(&root)?;
+        if is_in_use(&marker) {
+            return Err(in_the_way(dir, &root));
+        }
         let refused = |what: String| Err(BenchError::Refused(format!("{}: {what}", root.display())));
         if marker.workload != workload || marker.seed != seed || marker.parameters != *parameters {
             return refused(format!(
@@ -123,7 +126,12 @@ impl Site {
                 quoted(dir)
             ));
         }
-        Ok(Site { root, marker, keep: true, gone: false })
+        // From now on nobody else may remove it, or take it over.
+        let pid = std::process::id();
+        let marker = Marker { pid, began: began(pid).unwrap_or_default(), ..marker };
+        let site = Site { root, marker, keep: true, gone: false };
+        site.write_marker()?;
+        Ok(site)
     }
 
     /// Its directory.
@@ -432,6 +440,27 @@ mod tests {
         assert!(began(std::process::id()).is_some());
         assert_eq!(began(child.id()), None);
         child.wait().unwrap();
+    }
+
+    /// Found: `fsbench clean` removed the files below a run that had taken them over, and a second run took them over too.
+    #[test]
+    fn who_takes_it_over_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = std::os::unix::process::parent_id();
+        let mut site = make(dir.path());
+        (site.marker.pid, site.marker.began) = (parent, began(parent).unwrap());
+        site.set_pristine(true).unwrap();
+        let reuse = || Site::reuse(dir.path(), "x", &serde_json::json!({"a": 1}), 5);
+        let busy = reuse().unwrap_err().to_string();
+        assert!(busy.contains(&format!("process {parent} runs x")), "{busy}");
+        // One that has ended by now.
+        site.marker.began = "then".into();
+        site.write_marker().unwrap();
+        site.keep(true);
+        drop(site);
+        let taken = reuse().unwrap();
+        let marker = read_marker(taken.root()).unwrap();
+        assert_eq!((marker.pid, Some(marker.began)), (std::process::id(), began(std::process::id())));
     }
 
     #[test]
