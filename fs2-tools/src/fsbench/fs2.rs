@@ -20,6 +20,8 @@ pub struct DaemonUse {
     pub drive: String,
     /// Where the parts of the access time come from.
     pub source: String,
+    /// How long it was, in the drive's seconds: a modelled drive may be slower or faster than the clock (`--time-scale`).
+    pub elapsed_s: f64,
     /// Reads that reached the volume.
     pub reads: u64,
     /// Of these, read from a replica.
@@ -139,6 +141,7 @@ pub fn difference(before: &Status, after: &Status) -> DaemonUse {
         policy: after.policy.clone(),
         drive: after.drive.clone(),
         source: after.access_ms.source.to_string(),
+        elapsed_s: after.uptime_s - before.uptime_s,
         reads: n(|s| s.reads),
         reads_from_replica: n(|s| s.reads_from_replica),
         writes: n(|s| s.writes),

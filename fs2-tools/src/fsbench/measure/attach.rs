@@ -154,7 +154,6 @@ pub struct Measurer {
     series: Option<Series>,
     /// Or why there is none, until the pass has ended.
     ticking: Option<Result<Ticking, BenchError>>,
-    time_scale: f64,
     /// Whether passes begin with a warm-up.
     warms_up: bool,
 }
@@ -188,7 +187,6 @@ impl Measurer {
             rapl: None,
             series,
             ticking: None,
-            time_scale: 1.0,
             warms_up: false,
             args: args.clone(),
         })
@@ -197,12 +195,6 @@ impl Measurer {
     /// Passes begin with such a warm-up: energy is told from its end.
     pub fn with_warm_up(mut self, warmup: Duration) -> Measurer {
         self.warms_up = !warmup.is_zero();
-        self
-    }
-
-    /// So many real seconds are one of the modelled drive's: what is told of the drive is in its time.
-    pub fn with_time_scale(mut self, time_scale: f64) -> Measurer {
-        self.time_scale = time_scale;
         self
     }
 
@@ -245,7 +237,7 @@ impl Measurer {
                 .iter()
                 .zip(&self.seen)
                 .enumerate()
-                .map(|(i, (r, s))| record(i, r, s, self.time_scale))
+                .map(|(i, (r, s))| record(i, r, s))
                 .collect(),
             summary: BTreeMap::new(),
             warnings: Vec::new(),
@@ -310,11 +302,10 @@ fn figure_name(name: &str, unit: &str) -> String {
     words.join("_")
 }
 
-fn record(index: usize, run: &Run, seen: &Seen, time_scale: f64) -> RunRecord {
+fn record(index: usize, run: &Run, seen: &Seen) -> RunRecord {
     let report = &run.report;
     // What was written back belongs to the run's accesses, and to its time.
-    let whole_s = (report.elapsed + run.sync).as_secs_f64() / time_scale;
-    let drive = run.fs2.as_ref().map(|used| DriveSpan::of(used, whole_s, power_called(&used.drive)));
+    let drive = run.fs2.as_ref().map(|used| DriveSpan::of(used, used.elapsed_s, power_called(&used.drive)));
     let rest = run.rest.as_ref().map(|used| RestSpan::of(used, power_called(&used.drive)));
     let mut energy: Vec<EnergyReading> = drive.iter().map(DriveSpan::reading).collect();
     energy.extend(seen.energy.iter().cloned());
@@ -575,6 +566,37 @@ mod tests {
         assert!(["a", "b", "c"].iter().all(|part| of(part) >= 5), "{} {} {}", of("a"), of("b"), of("c"));
         // Of a small tree all are.
         assert_eq!(some_files(&dir.path().join("a/7")).len(), 50);
+    }
+
+    /// Found: on a volume mounted with `--time-scale 0.1` a drive that was busy for 12 % was for 115 %, and idled for no joule.
+    #[test]
+    fn a_drive_is_busy_for_a_share_of_its_own_time() {
+        let used = super::super::super::fs2::DaemonUse {
+            drive: "wd800-repaired (simulated)".into(),
+            source: "simulated drive wd800-repaired".into(),
+            elapsed_s: 30.0,
+            accesses: 240,
+            seek_ms: Some(7.0),
+            rotation_ms: Some(4.5),
+            transfer_ms: Some(1.0),
+            ..Default::default()
+        };
+        let report =
+            super::super::super::PassReport { elapsed: Duration::from_secs(3), ..Default::default() };
+        let run = Run { training: false, report, sync: Duration::ZERO, fs2: Some(used), rest: None };
+        let now = SystemTime::now();
+        let seen = Seen {
+            started: now,
+            counts_from: Some(now),
+            cold: None,
+            energy: Vec::new(),
+            mem_used_bytes: None,
+        };
+        let record = record(0, &run, &seen);
+        let drive = record.drive.unwrap();
+        assert_eq!((record.elapsed_s, drive.busy_s, drive.busy_percent), (3.0, Some(3.0), Some(10.0)));
+        // 8 W while it idles.
+        assert_eq!(drive.idle_j, Some(27.0 * 8.0));
     }
 
     #[test]

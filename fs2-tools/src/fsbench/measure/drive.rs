@@ -48,7 +48,7 @@ pub struct DriveSpan {
 }
 
 impl DriveSpan {
-    /// From the daemon's figures of a pass; `elapsed_s` is the pass's time in the drive's seconds. `power`: of the
+    /// From the daemon's figures of a pass; `elapsed_s` is its time in the drive's seconds. `power`: of the
     /// drive's profile, where known.
     pub fn of(used: &DaemonUse, elapsed_s: f64, power: Option<Power>) -> DriveSpan {
         let n = used.accesses;

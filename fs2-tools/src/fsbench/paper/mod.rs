@@ -257,7 +257,7 @@ fn measure(
     let served = Served::mount(image, &plan.dir, &serve)?;
     let options =
         MeasureArgs { cold: ColdMode::Remount, mem_limit: mem_limit(args)?, ..MeasureArgs::default() };
-    let mut measurer = Measurer::new(&options, &plan.dir, plan.runs)?.with_time_scale(args.time_scale);
+    let mut measurer = Measurer::new(&options, &plan.dir, plan.runs)?;
     let mut session = Session::open(entry, plan)?;
     let mut accesses = Vec::new();
     for run in 1..=plan.runs {

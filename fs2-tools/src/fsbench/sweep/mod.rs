@@ -171,7 +171,7 @@ fn one(plan: &Plan, cell: &Cell, args: &Args) -> Result<Document, BenchError> {
     let served = Served::mount(&served_image, &mnt, &serve)?;
     let options = MeasureArgs { cold: plan.cold, mem_limit: plan.mem_limit, ..MeasureArgs::default() };
     let measured = run_plan(plan.runs, plan.train, true);
-    let mut measurer = Measurer::new(&options, &mnt, plan.runs)?.with_time_scale(plan.time_scale);
+    let mut measurer = Measurer::new(&options, &mnt, plan.runs)?;
     let mut session = Session::open(&cell.work.entry, &measured)?;
     for n in 0..plan.train + plan.runs {
         session.pass(&mut measurer, n < plan.train)?;
