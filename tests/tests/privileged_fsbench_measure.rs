@@ -208,7 +208,7 @@ fn a_cold_fs2_volume_reads_from_its_modelled_drive() {
     read_all(&made);
     let after = status();
     let power = power_called(&after.drive).expect("a built-in profile");
-    let span = DriveSpan::of(&difference(&before, &after), 1.0, Some(power));
+    let span = DriveSpan::of(&difference(&before, &after).unwrap(), 1.0, Some(power));
     // Requests are of at most 128 KiB read-ahead, thus no fewer than 8 a file.
     assert!(span.reads >= 8 * 4 && span.accesses >= span.reads, "{span:?}");
     assert!(span.t_a_ms > Some(0.0) && span.access_j > Some(0.0), "{span:?}");

@@ -126,8 +126,29 @@ fn ask(control: &Path, command: &Command) -> Result<(), BenchError> {
     }
 }
 
+/// Whether two answers are of two daemons. The process stays where a program replaced itself (`fs2 upgrade`): what it counts begins anew.
+fn is_another(before: &Status, after: &Status) -> bool {
+    let counts = |s: &Status| [s.reads, s.writes, s.access_ms.accesses, s.copies_written];
+    before.pid != after.pid
+        || after.uptime_s < before.uptime_s
+        || counts(before).iter().zip(counts(after)).any(|(before, after)| after < *before)
+}
+
 /// What happened between two answers of one daemon.
-pub fn difference(before: &Status, after: &Status) -> DaemonUse {
+///
+/// # Errors
+/// Where they are of two.
+pub fn difference(before: &Status, after: &Status) -> Result<DaemonUse, BenchError> {
+    if is_another(before, after) {
+        return Err(BenchError::Failed(
+            "another daemon took the place of FS2's during the run: what the first one counted is lost; run it again"
+                .into(),
+        ));
+    }
+    Ok(counted(before, after))
+}
+
+fn counted(before: &Status, after: &Status) -> DaemonUse {
     let n = |f: fn(&Status) -> u64| f(after).saturating_sub(f(before));
     let mean = |parts: fn(&Status) -> Option<f64>, count: fn(&Status) -> u64| {
         let sum = |s: &Status| parts(s).unwrap_or(0.0) * count(s) as f64;
@@ -184,7 +205,7 @@ mod tests {
     fn a_pass_is_the_difference_of_sums_not_of_means() {
         let before = status(100, 10.0, 200, Some(4.0), 50.0);
         let after = status(300, 6.0, 400, Some(3.0), 75.0);
-        let used = difference(&before, &after);
+        let used = difference(&before, &after).unwrap();
         assert_eq!((used.reads, used.accesses), (200, 200));
         // 300 * 6 - 100 * 10 = 800 ms over 200 reads.
         assert_eq!(used.access_ms, Some(4.0));
@@ -196,9 +217,23 @@ mod tests {
     #[test]
     fn of_no_access_there_is_no_mean() {
         let same = status(100, 10.0, 200, Some(4.0), 50.0);
-        let used = difference(&same, &same);
+        let used = difference(&same, &same).unwrap();
         assert_eq!((used.access_ms, used.seek_ms, used.energy_j), (None, None, Some(0.0)));
-        let fresh = difference(&Status::default(), &same);
+        let fresh = difference(&Status::default(), &same).unwrap();
         assert_eq!((fresh.access_ms, fresh.seek_ms), (Some(10.0), Some(4.0)));
+    }
+
+    /// Found: their counters were taken for those of one, so that a run had no reads, or those of the whole session.
+    #[test]
+    fn two_daemons_have_no_figures_together() {
+        let before = Status { pid: 7, uptime_s: 100.0, ..status(100, 10.0, 200, Some(4.0), 50.0) };
+        let after =
+            |pid, uptime_s, reads| Status { pid, uptime_s, ..status(reads, 10.0, 900, Some(4.0), 90.0) };
+        // As a supervisor replaces it, as `fs2 upgrade` does, and the latter a while ago.
+        for after in [after(8, 130.0, 300), after(7, 3.0, 300), after(7, 130.0, 60)] {
+            let said = difference(&before, &after).unwrap_err().to_string();
+            assert!(said.contains("another daemon"), "{said}");
+        }
+        assert_eq!(difference(&before, &after(7, 130.0, 300)).unwrap().elapsed_s, 30.0);
     }
 }

@@ -255,12 +255,12 @@ impl Session {
     /// Before anything else is done on it.
     ///
     /// # Errors
-    /// Where the daemon does not answer.
+    /// Where the daemon does not answer, or is another.
     pub fn rested(&mut self) -> Result<(), BenchError> {
         if let (Some(daemon), Some(ended), Some(run)) =
             (&self.daemon, &self.ended, self.outcome.runs.last_mut())
         {
-            run.rest = Some(difference(ended, &daemon.status()?));
+            run.rest = Some(difference(ended, &daemon.status()?)?);
         }
         Ok(())
     }
@@ -361,7 +361,8 @@ fn pass(
     let sync = began.elapsed();
     drop(shown);
     let ended = daemon.map(Daemon::status).transpose()?;
-    let fs2 = before.as_ref().zip(ended.as_ref()).map(|(before, ended)| difference(before, ended));
+    let fs2 =
+        before.as_ref().zip(ended.as_ref()).map(|(before, ended)| difference(before, ended)).transpose()?;
     Ok((Run { training, report, sync, fs2, rest: None }, ended))
 }
 
