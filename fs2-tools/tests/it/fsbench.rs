@@ -429,6 +429,34 @@ fn damage_fails_the_run() {
     assert_eq!(names_in(dir.path()), ["mine"], "a reused site is removed after its run");
 }
 
+/// Found: cvs was asked for the files that are younger than it wrote down, of which there is none, and all were as written.
+#[test]
+fn damage_to_a_real_working_copy_fails_the_run() {
+    for program in ["git", "cvs"] {
+        let dir = place();
+        let run = |more: &[&str]| {
+            let mut command = fsbench();
+            command.args(["real", program]).arg(dir.path()).args(["--scale", "0.01"]).args(more);
+            command.output().expect("fsbench")
+        };
+        let (out, _) = ended(&run(&["--runs", "0", "--keep"]), 0);
+        if out.starts_with("skipped: ") {
+            eprintln!("{out}");
+            continue;
+        }
+        let victim = dir.path().join("fsbench.d/work/dir000/file00000.c");
+        let file = std::fs::File::options().read(true).write(true).open(&victim).expect("a file");
+        let dated = file.metadata().expect("its dates").modified().expect("its date");
+        std::os::unix::fs::FileExt::write_all_at(&file, b"#", 20).expect("damage");
+        // As if the volume had read another block for it.
+        file.set_modified(dated).expect("its date");
+        drop(file);
+        let (out, err) = ended(&run(&["--reuse"]), 1);
+        assert!(err.contains("not what was written") || err.contains("nobody made"), "{program}: {out}{err}");
+        nothing_left(dir.path());
+    }
+}
+
 #[test]
 fn prepared_files_serve_one_later_run_of_the_same_kind() {
     let dir = place();

@@ -232,6 +232,11 @@ fn run(command: &mut Command) -> Result<String, BenchError> {
     )))
 }
 
+/// Where a file of a tree is.
+fn name(file: u64, p: &Parameters) -> PathBuf {
+    PathBuf::from(format!("dir{:03}/file{file:05}.c", file % p.dirs))
+}
+
 /// Writes a tree of text files: lines of words, so that a version control system has something to compare.
 fn tree(dir: &Path, p: &Parameters, rng: &mut Rng, control: &Control) -> Result<(), BenchError> {
     for d in 0..p.dirs {
@@ -242,7 +247,7 @@ fn tree(dir: &Path, p: &Parameters, rng: &mut Rng, control: &Control) -> Result<
         if f % 64 == 0 {
             control.check()?;
         }
-        let path = dir.join(format!("dir{:03}/file{f:05}.c", f % p.dirs));
+        let path = dir.join(name(f, p));
         let len = (rng.lognormal(8.459, 1.575) as u64).clamp(64, 20 * FILE_BYTES);
         let mut text = String::with_capacity(len as usize + 80);
         while (text.len() as u64) < len {
