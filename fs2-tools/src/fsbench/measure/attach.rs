@@ -134,6 +134,8 @@ struct Seen {
     started: SystemTime,
     /// The warm-up's end, or `started` without one; `None` until then.
     counts_from: Option<SystemTime>,
+    /// `None` until then.
+    ended: Option<SystemTime>,
     cold: Option<ColdProof>,
     energy: Vec<EnergyReading>,
     mem_used_bytes: Option<u64>,
@@ -237,7 +239,7 @@ impl Measurer {
                 .iter()
                 .zip(&self.seen)
                 .enumerate()
-                .map(|(i, (r, s))| record(i, r, s))
+                .map(|(i, (r, s))| record(i, r, s, self.metered(s)))
                 .collect(),
             summary: BTreeMap::new(),
             warnings: Vec::new(),
@@ -245,6 +247,15 @@ impl Measurer {
         document.summarise();
         document.warnings = self.warnings(&document, outcome);
         document
+    }
+
+    /// What the meter says of a run. Asked after all of them: it tells of a moment when that is over.
+    fn metered(&self, seen: &Seen) -> Option<EnergyReading> {
+        let path = self.args.meter.as_deref()?;
+        Some(match seen.counts_from.zip(seen.ended) {
+            Some((from, to)) => of_meter(path, from, to),
+            None => EnergyReading::unavailable("meter", WITHIN_WARM_UP),
+        })
     }
 
     /// What is to be warned of before the first run of a workload with these needs. It is among the document's warnings
@@ -302,13 +313,13 @@ fn figure_name(name: &str, unit: &str) -> String {
     words.join("_")
 }
 
-fn record(index: usize, run: &Run, seen: &Seen) -> RunRecord {
+fn record(index: usize, run: &Run, seen: &Seen, metered: Option<EnergyReading>) -> RunRecord {
     let report = &run.report;
     // What was written back belongs to the run's accesses, and to its time.
     let drive = run.fs2.as_ref().map(|used| DriveSpan::of(used, used.elapsed_s, power_called(&used.drive)));
     let rest = run.rest.as_ref().map(|used| RestSpan::of(used, power_called(&used.drive)));
     let mut energy: Vec<EnergyReading> = drive.iter().map(DriveSpan::reading).collect();
-    energy.extend(seen.energy.iter().cloned());
+    energy.extend(seen.energy.iter().cloned().chain(metered));
     let mut record = RunRecord {
         run: index as u32 + 1,
         kind: if run.training { RunKind::Train } else { RunKind::Measured },
@@ -409,6 +420,7 @@ impl Around for Measurer {
         self.seen.push(Seen {
             started,
             counts_from: (!self.warms_up).then_some(started),
+            ended: None,
             cold: proof,
             energy: Vec::new(),
             mem_used_bytes: None,
@@ -438,16 +450,12 @@ impl Around for Measurer {
             limit.leave().map_err(failed)?;
         }
         let Some(seen) = self.seen.last_mut() else { return Ok(()) };
-        seen.mem_used_bytes = mem_used;
+        (seen.ended, seen.mem_used_bytes) = (Some(ended), mem_used);
         seen.energy.push(match self.rapl.take() {
             Some(Ok(span)) => span.end(),
             Some(Err(why)) => EnergyReading::unavailable("RAPL package", why),
             None => EnergyReading::unavailable("RAPL package", WITHIN_WARM_UP),
         });
-        seen.energy.extend(self.args.meter.as_deref().map(|path| match seen.counts_from {
-            Some(from) => of_meter(path, from, ended),
-            None => EnergyReading::unavailable("meter", WITHIN_WARM_UP),
-        }));
         Ok(())
     }
 
@@ -588,11 +596,12 @@ mod tests {
         let seen = Seen {
             started: now,
             counts_from: Some(now),
+            ended: None,
             cold: None,
             energy: Vec::new(),
             mem_used_bytes: None,
         };
-        let record = record(0, &run, &seen);
+        let record = record(0, &run, &seen, None);
         let drive = record.drive.unwrap();
         assert_eq!((record.elapsed_s, drive.busy_s, drive.busy_percent), (3.0, Some(3.0), Some(10.0)));
         // 8 W while it idles.

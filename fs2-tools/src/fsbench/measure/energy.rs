@@ -10,6 +10,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::super::control::signalled;
+
 /// What a source says of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EnergyReading {
@@ -232,12 +234,24 @@ impl MeterRecord {
         Ok(MeterRecord { samples })
     }
 
+    /// When the last sample was taken, seconds since 1970.
+    fn last_s(&self) -> f64 {
+        self.samples[self.samples.len() - 1].0
+    }
+
+    /// The usual distance of two samples, seconds.
+    fn usual_s(&self) -> f64 {
+        let mut distances: Vec<f64> = self.samples.windows(2).map(|w| w[1].0 - w[0].0).collect();
+        distances.sort_by(f64::total_cmp);
+        distances[distances.len() / 2]
+    }
+
     /// Joules from one moment to another, seconds since 1970, by straight lines between the samples.
     ///
     /// # Errors
     /// Where the record does not cover the time, or has a hole in it.
     pub fn joules(&self, from: f64, to: f64) -> Result<f64, String> {
-        let (first, last) = (self.samples[0].0, self.samples[self.samples.len() - 1].0);
+        let (first, last) = (self.samples[0].0, self.last_s());
         if !(from.is_finite() && to.is_finite() && from <= to) {
             return Err(format!("no time from {from} to {to}"));
         }
@@ -246,9 +260,7 @@ impl MeterRecord {
                 "the meter recorded {first:.1} to {last:.1}, the run took {from:.1} to {to:.1}"
             ));
         }
-        let mut distances: Vec<f64> = self.samples.windows(2).map(|w| w[1].0 - w[0].0).collect();
-        distances.sort_by(f64::total_cmp);
-        let usual = distances[distances.len() / 2];
+        let usual = self.usual_s();
         let mut joules = 0.0;
         for pair in self.samples.windows(2) {
             let ((t0, w0), (t1, w1)) = (pair[0], pair[1]);
@@ -266,13 +278,39 @@ impl MeterRecord {
     }
 }
 
-/// A meter's file, asked for one run.
+/// How long a meter's next sample is waited for, at most: such a distance of samples would not tell much of a run.
+const SAMPLE_PATIENCE_S: f64 = 60.0;
+
+fn unix_s(t: SystemTime) -> f64 {
+    t.duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// A meter's file as it is now. A line that is just being written is none yet.
+fn read_meter(path: &Path) -> Result<MeterRecord, String> {
+    let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let whole = text.rfind('\n').map_or(text.as_str(), |end| &text[..end]);
+    MeterRecord::parse(whole).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// As `read_meter`; where the meter has not told of `to` yet and may do so soon, then.
+fn meter_until(path: &Path, to: f64) -> Result<MeterRecord, String> {
+    loop {
+        let record = read_meter(path)?;
+        let patience = (GAP_TIMES * record.usual_s()).min(SAMPLE_PATIENCE_S);
+        // One that is silent for longer was off, and tells no more of the run.
+        let may_come = record.last_s() + patience >= to && unix_s(SystemTime::now()) < to + patience;
+        if record.last_s() >= to || !may_come || signalled().is_some() {
+            return Ok(record);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A meter's file, asked for one run. The sample that comes after its end is waited for: without it nobody knows of the
+/// run's last part.
 pub fn of_meter(path: &Path, from: SystemTime, to: SystemTime) -> EnergyReading {
-    let seconds = |t: SystemTime| t.duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64());
-    let read = read_text(path).map_err(|e| e.to_string());
-    let told =
-        read.and_then(|text| MeterRecord::parse(&text).map_err(|e| format!("{}: {e}", path.display())));
-    match told.and_then(|record| record.joules(seconds(from), seconds(to))) {
+    let told = meter_until(path, unix_s(to));
+    match told.and_then(|record| record.joules(unix_s(from), unix_s(to))) {
         Ok(joules) => EnergyReading {
             note: Some(format!("everything behind the meter ({})", path.display())),
             ..EnergyReading::of("meter", joules)
