@@ -99,6 +99,12 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// One that the daemon at `control` makes.
+    #[cfg(test)]
+    pub(super) fn of(control: &Path) -> Recording {
+        Recording { control: Some(control.to_owned()) }
+    }
+
     /// Ends it; the trace is whole.
     ///
     /// # Errors

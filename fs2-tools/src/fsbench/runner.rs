@@ -67,6 +67,8 @@ pub struct Outcome {
     pub runs: Vec<Run>,
     /// What the comparison at the end found.
     pub verified: Option<Verified>,
+    /// Why there is no trace of it, where one was asked for.
+    pub not_recorded: Option<String>,
 }
 
 /// Called around passes by whoever measures or empties caches.
@@ -219,6 +221,7 @@ impl Session {
             prepare,
             runs: Vec::new(),
             verified: None,
+            not_recorded: None,
         };
         Ok(Session { plan: plan.clone(), workload, site, daemon, recording: None, ended: None, outcome })
     }
@@ -270,9 +273,8 @@ impl Session {
     /// # Errors
     /// The file system's; a signal.
     pub fn end(mut self) -> Result<Outcome, BenchError> {
-        if let Some(recording) = self.recording.take() {
-            recording.end()?;
-        }
+        // What was measured is none the worse for it.
+        self.outcome.not_recorded = self.recording.take().and_then(|r| r.end().err()).map(|e| e.to_string());
         if !self.outcome.runs.is_empty() {
             let control = Control::new(Limits::default());
             let _shown = Shown::start("comparing".into(), &control);
@@ -299,7 +301,7 @@ pub fn room(plan: &Plan, needs: &Needs) -> Result<(), BenchError> {
     }
 }
 
-/// Why an outcome does not count: damaged files, a short pass.
+/// Why an outcome does not count, or not all of it: damaged files, a short pass, no trace.
 pub fn failure(outcome: &Outcome) -> Option<BenchError> {
     if let Some(v) = outcome.verified.as_ref().filter(|v| v.damaged > 0) {
         return Some(BenchError::Failed(format!(
@@ -310,7 +312,8 @@ pub fn failure(outcome: &Outcome) -> Option<BenchError> {
         )));
     }
     let short = outcome.runs.iter().enumerate().find_map(|(i, r)| Some((i + 1, r.report.short.as_ref()?)));
-    short.map(|(i, why)| BenchError::Failed(format!("run {i} ended early: {why}")))
+    let short = short.map(|(i, why)| BenchError::Failed(format!("run {i} ended early: {why}")));
+    short.or_else(|| outcome.not_recorded.clone().map(BenchError::Failed))
 }
 
 fn prepared(workload: &mut dyn Workload, site: &Site) -> Result<Duration, BenchError> {
@@ -466,5 +469,31 @@ fn show(what: &str, progress: &Progress, limits: Limits, over: &AtomicBool) {
         let _ = write!(std::io::stderr(), "{line}");
         ops_before = ops;
         shown = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found: with a full disk below the trace hours of measuring had neither table nor document, and no file was compared.
+    #[test]
+    fn what_was_measured_outlives_its_trace() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("daemon.ctl");
+        let full = |_| fs2_control::Reply::error("No space left on device", "here", "");
+        let _daemon = fs2_control::serve(socket.clone(), full).unwrap();
+        let entry = super::super::find("find").unwrap();
+        let setup = Setup { preset: "ci".into(), seed: 1, scale: 0.01, set: Vec::new(), passes: 1 };
+        let limits = Limits::default();
+        let plan =
+            Plan { dir: dir.path().into(), setup, runs: 1, train: 0, limits, keep: false, reuse: false };
+        let mut session = Session::open(&entry, &plan).unwrap();
+        session.recording = Some(Recording::of(&socket));
+        session.pass(&mut Plainly, false).unwrap();
+        let outcome = session.end().unwrap();
+        assert!(outcome.runs.len() == 1 && outcome.verified.as_ref().unwrap().files > 0);
+        let said = failure(&outcome).unwrap().to_string();
+        assert!(said.contains("recording a trace: No space left on device"), "{said}");
     }
 }
