@@ -62,9 +62,8 @@ pub struct Daemon {
 impl Daemon {
     /// The one whose volume holds `dir`; `None` where it is another file system.
     pub fn of(dir: &Path) -> Option<Daemon> {
-        let target = mount_of(dir)?.target;
-        let record = volume::all_records().into_iter().find(|r| r.dir == target)?;
-        Some(Daemon { record })
+        // By the mount and not by its directory: a volume may be bound to several.
+        volume::find_record(&mount_of(dir)?.target).map(|record| Daemon { record })
     }
 
     /// What `fs2 mount` wrote down of it.

@@ -122,6 +122,38 @@ fn the_drive_s_figures_are_of_what_follows_the_warm_up() {
     e2fsck_clean(&image);
 }
 
+/// Found: by any other directory than the first it was a file system without a daemon: no figures, and --record was refused.
+#[test]
+fn a_volume_is_asked_by_whichever_directory_it_is_bound_to() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let (dir, other, part) = (scratch.path("mnt"), scratch.make_dir("other"), scratch.make_dir("part"));
+    let drive = ["--policy", "none", "--drive", "wd800-repaired", "--time-scale", "0.01"];
+    let mounted = Mounted::new(&scratch, &image, &dir, &drive);
+    std::fs::create_dir(dir.join("below")).expect("a directory");
+    for (what, at) in [(dir.clone(), &other), (dir.join("below"), &part)] {
+        run(Command::new("mount").arg("--bind").arg(&what).arg(at)).ended(0);
+        let bound = Bound(at);
+        let done = run(scratch.command("fsbench").args(["run", "find", "--scale", "0.1"]).arg(at)).ended(0);
+        drop(bound);
+        done.says("FS2: policy none");
+    }
+    mounted.umount().ended(0);
+    e2fsck_clean(&image);
+}
+
+/// A directory something is bound to; no longer on drop.
+struct Bound<'a>(&'a Path);
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
 fn limit_works(scratch: &Scratch) -> bool {
     let probe = scratch.make_dir("probe");
     let small = ["find", "--scale", "0.01", "--mem-limit", "64m"];
