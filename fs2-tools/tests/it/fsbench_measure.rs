@@ -453,3 +453,34 @@ fn a_real_program_runs_or_is_skipped_with_its_package() {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
+
+/// Found: it went on for its own time whatever was asked for, and what the warm-up did counted.
+#[test]
+fn a_real_database_is_asked_for_as_long_as_was_said() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, out_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    // The server is another user.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let json = out_dir.path().join("r.json");
+    let args = ["real", "postgres", "--set", "pg_scale=1", "--set", "pg_seconds=9", "--duration", "1s"];
+    let more = ["--warmup", "1s", "--quiet-warnings", "--json", json.to_str().unwrap()];
+    // Options of `real` stand behind the directory.
+    let all: Vec<&str> = args[..2].iter().chain([&dir.path().to_str().unwrap()]).copied().collect();
+    let all: Vec<&str> = all.into_iter().chain(args[2..].iter().chain(&more).copied()).collect();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let words = std::iter::once("fsbench").chain(all).map(OsString::from);
+    let code = fs2_tools::fsbench::run(words, &mut out, &mut err);
+    let said = String::from_utf8([out, err].concat()).unwrap();
+    assert_eq!(code, 0, "{said}");
+    if said.starts_with("skipped: ") {
+        eprintln!("{said}");
+        return;
+    }
+    let document = Document::from_json(&std::fs::read_to_string(&json).unwrap()).unwrap();
+    let run = &document.runs[0];
+    // What it is told, in whole seconds with the rest of the warm-up.
+    assert!((1.0..2.0).contains(&run.elapsed_s), "{said}");
+    let (told, counted) = (run.figures["throughput_tx_per_s"], run.ops_per_s().unwrap());
+    assert!((told - counted).abs() < 1e-6 * counted, "{told} {counted}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

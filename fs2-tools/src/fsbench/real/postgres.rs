@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::super::control::Control;
 use super::super::workload::{Metric, Needs, OpClass, PassReport, Setup, Verified, Workload};
@@ -163,29 +163,40 @@ impl Workload for Postgres {
         let began = Instant::now();
         let server = Server::start(site)?;
         recorder.done(0, began, 0, 0);
-        let (clients, seconds) = (self.0.pg_clients.to_string(), self.0.pg_seconds.to_string());
+        let limits = control.limits();
+        let lasts = limits.duration.unwrap_or(Duration::from_secs(self.0.pg_seconds));
+        let warm_up = limits.warmup.saturating_sub(control.elapsed());
+        // pgbench counts in whole seconds.
+        let all_s = (warm_up + lasts).as_secs_f64().ceil().max(1.0) as u64;
+        let (clients, seconds) = (self.0.pg_clients.to_string(), all_s.to_string());
         let seed = (self.1.wrapping_add(self.2) % 0x7fff_ffff).to_string();
         self.2 += 1;
         // Each transaction's time, written outside of the volume that is measured.
         let log = format!("--log-prefix={}", server.sockets.path().join("tx").display());
         let args =
             ["-n", "-S", "-l", &log, "-c", &clients, "-T", &seconds, "--random-seed", &seed, "postgres"];
+        let counts_from = SystemTime::now() + warm_up;
         let said = server.pgbench(site, &args)?;
-        let times = transaction_times(server.sockets.path())?;
+        let logged = transactions(server.sockets.path())?;
         server.end()?;
         let (count, latency_ms, tps) = pgbench_said(&said)
             .ok_or_else(|| BenchError::Failed(format!("pgbench said something else: {}", said.trim())))?;
-        if times.len() as u64 != count {
+        if logged.len() as u64 != count {
             return Err(BenchError::Failed(format!(
                 "pgbench logged {} of {count} transactions",
-                times.len()
+                logged.len()
             )));
         }
-        for time in times {
-            recorder.add(1, time, 0, 0);
+        for (_, time) in logged.iter().filter(|(ended, _)| warm_up.is_zero() || *ended >= counts_from) {
+            recorder.add(1, *time, 0, 0);
         }
         let mut report = control.report(recorder.into_classes());
-        report.elapsed = Duration::from_secs(self.0.pg_seconds);
+        report.elapsed = Duration::from_secs(all_s).saturating_sub(warm_up);
+        // Its own figures are of all of its time.
+        let (tps, latency_ms) = match warm_up.is_zero() {
+            true => (tps, latency_ms),
+            false => (report.ops_per_second(), report.classes[1].mean_ms().unwrap_or_default()),
+        };
         report.metrics =
             vec![Metric::more("throughput", "tx/s", tps), Metric::less("response time", "ms", latency_ms)];
         Ok(report)
@@ -205,19 +216,26 @@ impl Workload for Postgres {
     }
 }
 
-/// What `pgbench -l` logged in `dir`: the third field of a line is a transaction's time in µs.
-fn transaction_times(dir: &Path) -> Result<Vec<Duration>, BenchError> {
-    let mut times = Vec::new();
+/// What `pgbench -l` logged in `dir`: when each transaction ended, and how long it took.
+fn transactions(dir: &Path) -> Result<Vec<(SystemTime, Duration)>, BenchError> {
+    let mut all = Vec::new();
     for entry in fs::read_dir(dir).map_err(BenchError::at(dir, "reading it"))?.flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(b"tx.") {
             continue;
         }
         let path = entry.path();
         let text = fs::read_to_string(&path).map_err(BenchError::at(&path, "reading"))?;
-        let us = text.lines().filter_map(|l| l.split(' ').nth(2)?.parse().ok());
-        times.extend(us.map(Duration::from_micros));
+        all.extend(text.lines().filter_map(transaction));
     }
-    Ok(times)
+    Ok(all)
+}
+
+/// A line of it: client, number, µs, script, and the end in seconds since 1970 and µs.
+fn transaction(line: &str) -> Option<(SystemTime, Duration)> {
+    let mut fields = line.split(' ').map(str::parse::<u64>);
+    let took = fields.nth(2)?.ok()?;
+    let ended = Duration::from_secs(fields.nth(1)?.ok()?) + Duration::from_micros(fields.next()?.ok()?);
+    Some((SystemTime::UNIX_EPOCH + ended, Duration::from_micros(took)))
 }
 
 /// Transactions, mean latency in ms and transactions a second of pgbench's report.
@@ -242,5 +260,15 @@ mod tests {
         assert_eq!(pgbench_said(text), Some((4321, 0.925, 4321.5)));
         assert_eq!(pgbench_said(&text.replace("4321\n", "4321/4321\n")), Some((4321, 0.925, 4321.5)));
         assert_eq!(pgbench_said("nothing"), None);
+    }
+
+    #[test]
+    fn a_line_of_pgbench_s_log() {
+        let (ended, took) = transaction("3 199 2241 0 1175850568 995598").unwrap();
+        assert_eq!(took, Duration::from_micros(2241));
+        let since = ended.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        assert_eq!(since, Duration::from_micros(1_175_850_568_995_598));
+        assert_eq!(transaction("3 199 2241 0 1175850568"), None);
+        assert_eq!(transaction("3 199 failed 0 1175850568 995598"), None);
     }
 }

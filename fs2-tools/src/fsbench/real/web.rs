@@ -198,7 +198,10 @@ impl Web {
                 return Err(BenchError::Failed(format!("nginx sent {} with other content", name(file))));
             }
             let think = rng.exponential(self.postgres.0.web_think_ms as f64 / 1000.0).min(10.0);
-            control.sleep(Duration::from_secs_f64(think));
+            // Not beyond the run's end, and not without a pause until the other side has ended.
+            if !control.sleep(Duration::from_secs_f64(think)) {
+                break;
+            }
         }
         Ok(recorder.into_classes())
     }
