@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// So many times as many files and operations as the preset
     #[arg(long, value_name = "X", default_value = "1", value_parser = super::parse_scale)]
     scale: f64,
-    /// End each run after so long: 90s, 5m
+    /// End each run after so long: 90s, 5m. What can only be done whole is (see fsbench run --help)
     #[arg(long, value_name = "TIME", value_parser = super::parse_duration)]
     duration: Option<std::time::Duration>,
     #[command(flatten)]

@@ -137,10 +137,11 @@ struct RunArgs {
     /// Change one of its parameters; `fsbench list NAME` shows them. May be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,
-    /// End each run after so long: 90s, 5m
+    /// End each run after so long: 90s, 5m. What can only be done whole is: find, log, compile, reclaim, and of
+    /// `real` git, cvs and postmark
     #[arg(long, alias = "runtime", value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Duration>,
-    /// End each run after so many operations
+    /// End each run after so many operations, as --duration does
     #[arg(long, value_name = "N", value_parser = parse_ops)]
     ops: Option<u64>,
     /// Begin each run with so long that is not counted

@@ -238,6 +238,9 @@ fn what_cannot_be_run_is_refused_before_anything_is_written() {
 fn help_and_list_name_what_there_is() {
     let (help, _) = ended(&fsbench().args(["run", "--help"]).output().expect("fsbench"), 0);
     assert!(help.contains("Examples:") && help.contains("--scale"), "{help}");
+    let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    // They end by their own work only, whatever was asked for.
+    assert!(words.contains("done whole is: find, log, compile, reclaim"), "{help}");
     let (list, _) = ended(&fsbench().arg("list").output().expect("fsbench"), 0);
     let papers = ["cvs-update", "startx", "surge", "tpcw-browsing", "tpcw-shopping", "tpcw-ordering"];
     let centre = ["single-file", "zipf-0", "zipf-4", "zipf-alpha", "shared", "hybrid", "rubis", "rubbos"];
