@@ -484,3 +484,23 @@ fn a_real_database_is_asked_for_as_long_as_was_said() {
     assert!((told - counted).abs() < 1e-6 * counted, "{told} {counted}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+/// Found: what only the second workload refuses was refused when the first had run for hours, whose figures went with it.
+#[test]
+fn a_paper_that_makes_no_sense_is_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    for (size, workload, more, says) in [
+        ("100m", "cvs", ["--drive", "nonsense"], "nonsense"),
+        ("100m", "cvs", ["--mem-limit", "much"], "--mem-limit: 'much' is no size"),
+        ("100m", "cvs", ["--set", "nothing=1"], "no such parameter"),
+        ("1m", "cvs", ["--seed", "2"], "more than --size"),
+        // Of a bookshop only.
+        ("8g", "all", ["--preset", "class-0"], "cvs-update has no preset 'class-0'"),
+    ] {
+        let one = ["paper", "--scale", "0.02", "--runs", "1", "--size", size, "--workload", workload];
+        let args: Vec<&str> = one.into_iter().chain(more).chain(["--work-dir"]).collect();
+        let (code, _, err) = fsbench(&args, dir.path());
+        assert!(code == 2 && err.contains(says) && !err.contains("making"), "{args:?}: {code} {err}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -146,6 +146,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         Which::All => Workload::ALL.to_vec(),
         Which::One(w) => vec![w],
     };
+    makes_sense(args, &wanted)?;
     let (json_to, html) = (Output::of(args.json.as_deref())?, Output::of(args.html.as_deref())?);
     if matches!((&json_to, &html), (Some(Output::Stdout), Some(Output::Stdout))) {
         return Err(BenchError::Usage("--json and --html cannot both be standard output".into()));
@@ -165,7 +166,6 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let mut outcomes = Vec::new();
     for workload in wanted {
         let entry = super::find(entry_name(workload))?;
-        super::preset_is_there(&entry, Some(&args.preset))?;
         let outcome = one(args, workload, &entry, work.path(), err)?;
         let to = output::tables(to_stdout, out, err);
         tables::print(&outcome, args, to).and_then(|()| to.flush()).map_err(super::printing)?;
@@ -174,6 +174,35 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let written = json_to.map_or(Ok(()), |to| to.write(&json(&outcomes, args)?, out));
     let drawn = html.map_or(Ok(()), |to| to.write(&page::page(&outcomes, args), out));
     output::last([written, drawn], err)
+}
+
+fn setup(args: &Args) -> Setup {
+    Setup {
+        preset: args.preset.clone(),
+        seed: args.seed,
+        scale: args.scale,
+        set: args.set.clone(),
+        passes: args.runs,
+    }
+}
+
+/// What makes no sense is refused before hours have gone by with what does.
+fn makes_sense(args: &Args, wanted: &[Workload]) -> Result<(), BenchError> {
+    mem_limit(args)?;
+    fs2d::daemon::profile(&args.drive).map_err(|e| BenchError::Usage(format!("--drive: {e}")))?;
+    for workload in wanted {
+        let entry = super::find(entry_name(*workload))?;
+        super::preset_is_there(&entry, Some(&args.preset))?;
+        let needs = (entry.make)(&setup(args))?.needs();
+        if needs.bytes > args.size {
+            let (needs, size) = (crate::mkfs2::bytes(needs.bytes), crate::mkfs2::bytes(args.size));
+            return Err(BenchError::Usage(format!(
+                "{} needs about {needs}, more than --size, {size}",
+                entry.name
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn one(
@@ -188,13 +217,7 @@ fn one(
     let base = work.join("base.img");
     let plan = |runs: u32, reuse: bool| Plan {
         dir: mnt.clone(),
-        setup: Setup {
-            preset: args.preset.clone(),
-            seed: args.seed,
-            scale: args.scale,
-            set: args.set.clone(),
-            passes: args.runs,
-        },
+        setup: setup(args),
         runs,
         train: 0,
         limits: Limits { duration: args.duration, ..Limits::default() },
