@@ -71,7 +71,7 @@ const IDLE_BETWEEN: Nanos = Nanos::from_millis(60_000);
 /// A policy's runs.
 struct Replayed {
     scheme: Scheme,
-    /// What each run cost, without what followed it.
+    /// What each run cost, the policy's own accesses in the rest after it included.
     runs: Vec<Run>,
     /// Of the last run and the time after it.
     copy_percent: f64,
@@ -173,15 +173,21 @@ fn replay(
     }
     let (mut runs, mut copies, mut replicas) = (Vec::new(), 0, 0);
     for trace in traces {
-        let Ok(run) = replay.run(trace.requests.iter().copied().map(Ok::<_, std::convert::Infallible>));
-        copies = replay.last_run().copy_sectors;
+        let Ok(mut run) = replay.run(trace.requests.iter().copied().map(Ok::<_, std::convert::Infallible>));
         if !trace.tail.is_empty() {
             let Ok(_) = replay.run(trace.tail.iter().copied().map(Ok::<_, std::convert::Infallible>));
             copies = run.copy_sectors;
         }
         replay.idle(IDLE_BETWEEN);
         let after = replay.last_run();
-        copies += if trace.tail.is_empty() { after.copy_sectors - copies } else { after.copy_sectors };
+        if trace.tail.is_empty() {
+            copies = after.copy_sectors;
+            (run.own_joules, run.background_joules) = (after.own_joules, after.background_joules);
+        } else {
+            copies += after.copy_sectors;
+            run.own_joules += after.own_joules;
+            run.background_joules += after.background_joules;
+        }
         replicas = after.replicas;
         runs.push(run);
         bar.advance(1);
