@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// With --merge: also where results are missing
     #[arg(long, requires = "merge")]
     partial: bool,
-    /// Run nothing: list the cells, with --out also which are done
+    /// Run nothing: list the cells, with --out also which are done, or were run by another version or on other files
     #[arg(long)]
     dry_run: bool,
     /// Cells at a time [default: as many as there are processors]
@@ -97,8 +97,14 @@ fn list(args: &Args, plan: &Plan, mine: impl Fn(usize) -> bool, out: &mut dyn Wr
         Some(dir) if dir.exists() => results::gather(dir)?,
         _ => Default::default(),
     };
+    let mut digests = Digests::default();
     for (i, cell) in plan.cells.iter().enumerate().filter(|(i, _)| mine(*i)) {
-        let mark = if done.contains_key(&cell.name) { ", done" } else { "" };
+        let mark = match done.get(&cell.name) {
+            None => "",
+            // Where a file is not here, nobody can say what it holds.
+            Some(done) if cell.inputs(&mut digests).is_ok_and(|now| now != done.inputs) => ", out of date",
+            Some(_) => ", done",
+        };
         writeln!(out, "{}/{}{mark}: {}", i + 1, plan.cells.len(), cell.name)?;
     }
     Ok(())

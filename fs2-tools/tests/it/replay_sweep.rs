@@ -260,6 +260,15 @@ fn a_killed_sweep_goes_on_where_it_was() {
     write_trace(&dir.path().join("a.txt"), 390);
     let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
     assert!(code == 1 && err.contains("was run by another version or on other files"), "{err}");
+    // Found: the list said that they are done.
+    let (_, listed, _) = sweep(&[text(&plan), "--out", text(&out), "--dry-run"]);
+    let of_a = listed.lines().filter(|l| l.contains(": a, split ")).count();
+    assert_eq!((of_a, listed.matches(", out of date: a, split ").count()), (4, 4), "{listed}");
+    assert_eq!(listed.matches(", done: ").count(), 4, "{listed}");
+    // What cannot be read cannot be compared.
+    std::fs::remove_file(dir.path().join("a.txt")).expect("removed");
+    let (code, listed, _) = sweep(&[text(&plan), "--out", text(&out), "--dry-run"]);
+    assert_eq!((code, listed.matches(", done: ").count()), (0, 8), "{listed}");
 }
 
 #[test]
