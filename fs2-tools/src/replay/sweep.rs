@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// With --merge: also where results are missing
     #[arg(long, requires = "merge")]
     partial: bool,
-    /// Run nothing: list the cells, with --out also which are done, or were run by another version or on other files
+    /// Run nothing: list the cells, with --out also which are done, or were run by another version or build, or on other files
     #[arg(long)]
     dry_run: bool,
     /// Cells at a time [default: as many as there are processors]
@@ -128,7 +128,7 @@ fn work(
         match before.get(&cell.name) {
             Some(done) if done.inputs == inputs => {}
             Some(_) => {
-                let what = "was run by another version or on other files; give another directory, or remove its line";
+                let what = "was run by another version or build, or on other files; give another directory, or remove its line";
                 return Err(Failure::at(dir, format!("{} {what}", cell.name)));
             }
             None => todo.push((*cell, inputs)),

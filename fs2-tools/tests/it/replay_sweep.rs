@@ -259,7 +259,7 @@ fn a_killed_sweep_goes_on_where_it_was() {
     // Other files under the same name are no resumption.
     write_trace(&dir.path().join("a.txt"), 390);
     let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
-    assert!(code == 1 && err.contains("was run by another version or on other files"), "{err}");
+    assert!(code == 1 && err.contains("was run by another version or build, or on other files"), "{err}");
     // Found: the list said that they are done.
     let (_, listed, _) = sweep(&[text(&plan), "--out", text(&out), "--dry-run"]);
     let of_a = listed.lines().filter(|l| l.contains(": a, split ")).count();
@@ -269,6 +269,34 @@ fn a_killed_sweep_goes_on_where_it_was() {
     std::fs::remove_file(dir.path().join("a.txt")).expect("removed");
     let (code, listed, _) = sweep(&[text(&plan), "--out", text(&out), "--dry-run"]);
     assert_eq!((code, listed.matches(", done: ").count()), (0, 8), "{listed}");
+}
+
+/// Found: a program that was built anew took the figures of the one before, of the same version, for its own.
+#[test]
+fn what_another_build_of_the_version_ran_is_not_current() {
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (plan, out) = (dir.path().join("plan.toml"), dir.path().join("out"));
+    write_trace(&dir.path().join("a.txt"), 20);
+    let plan_text = "options = { runs = 1 }\n[axes]\npolicy = ['none', 'torture']\n[[trace]]\nname = 'a'\nfiles = ['a.txt']\n";
+    std::fs::write(&plan, plan_text).expect("written");
+    assert_eq!(sweep(&[text(&plan), "--out", text(&out)]).0, 0);
+    let shard = out.join("shard-1-of-1.jsonl");
+    let lines = std::fs::read_to_string(&shard).expect("a shard");
+    let mut done: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    let put = |done: &[Value]| {
+        let lines: String = done.iter().map(|d| format!("{d}\n")).collect();
+        std::fs::write(&shard, lines).expect("written");
+    };
+    // As before there was a digest, and of one that says something else.
+    let inputs = done[0]["inputs"].as_object_mut().expect("what it was made from");
+    inputs.remove("sources");
+    put(&done);
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out)]);
+    assert!(code == 1 && err.contains("was run by another version or build"), "{err}");
+    done[0]["inputs"]["sources"] = Value::from(vec!["0123"]);
+    put(&done);
+    let (code, _, err) = sweep(&[text(&plan), "--out", text(&out), "--merge"]);
+    assert!(code == 1 && err.contains("are not of the same build of fs2-replay"), "{err}");
 }
 
 #[test]

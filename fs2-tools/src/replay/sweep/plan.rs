@@ -68,7 +68,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// What a result was made from: `version`, and by what names files (an option, or `trace`) the XXH3-128 of each.
+/// What a result was made from: `version`, a digest of that program's `sources` (two builds of a version may differ), and by what names
+/// files (an option, or `trace`) the XXH3-128 of each.
 pub(super) type Inputs = BTreeMap<String, Vec<String>>;
 
 /// One run of a trace under one combination of options.
@@ -244,12 +245,14 @@ impl Cell {
         Ok(Cell { name, args, files })
     }
 
-    /// Everything that the result depends on beside the cell's name: this program's version, and the contents of files.
+    /// Everything that the result depends on beside the cell's name: this program, and the contents of files.
     ///
     /// # Errors
     /// A file that cannot be read.
     pub(super) fn inputs(&self, known: &mut Digests) -> Result<Inputs, Failure> {
-        let mut inputs = Inputs::from([("version".to_owned(), vec![env!("CARGO_PKG_VERSION").to_owned()])]);
+        let program = [("version", env!("CARGO_PKG_VERSION")), ("sources", env!("FS2_REPLAY_SOURCES"))];
+        let mut inputs: Inputs =
+            program.map(|(what, said)| (what.to_owned(), vec![said.to_owned()])).into_iter().collect();
         for (what, path) in &self.files {
             let mut paths = vec![path.clone()];
             if what == "drive" {

@@ -237,7 +237,7 @@ fn field(value: &Value) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// Refuses results of the plan that were not made from the same: of one version, of one trace, and where an option names a file of the same
+/// Refuses results of the plan that were not made from the same: of one program, of one trace, and where an option names a file of the same
 /// name, of one such file.
 ///
 /// # Errors
@@ -247,14 +247,18 @@ pub(super) fn refuse_mixed(plan: &Plan, all: &HashMap<Name, Done>) -> Result<(),
     for done in plan.cells.iter().filter_map(|cell| all.get(&cell.name)) {
         for (what, contents) in &done.inputs {
             let called = match what.as_str() {
-                "version" => "",
+                "version" | "sources" => "",
                 "trace" => done.cell.trace.as_str(),
                 option => done.cell.options.get(option).map_or("", String::as_str),
             };
             let (before, same) = *first.entry((what, called)).or_insert((done, contents));
             if same != contents {
                 let cells = format!("'{}' and '{}'", before.cell, done.cell);
-                let what = if what == "version" { "version of fs2-replay" } else { what };
+                let what = match what.as_str() {
+                    "version" => "version of fs2-replay",
+                    "sources" => "build of fs2-replay",
+                    other => other,
+                };
                 let then = "remove the lines of those that are out of date, and run them again";
                 return Err(Failure(format!("{cells} are not of the same {what}: {then}")));
             }
