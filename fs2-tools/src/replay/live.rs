@@ -272,13 +272,16 @@ fn replay(args: &Args, store: &FileStore, size: u64) -> Result<Outcome, Failure>
     let mut planned = Duration::ZERO;
     let ended = AtomicU64::new(0);
     let mut trace_error = None;
+    let mut records = stream.by_ref().take(limit(args)).peekable();
+    // Thousands are put in order before the first comes out, and nothing is due meanwhile.
+    records.peek();
     let begin = Instant::now();
     let sums = std::thread::scope(|scope| {
         let (receiver, ended) = (&receiver, &ended);
         let workers: Vec<_> =
             (0..args.depth).map(|_| scope.spawn(move || work(store, size, receiver, begin, ended))).collect();
         let mut first = None;
-        for record in stream.by_ref().take(limit(args)) {
+        for record in records {
             let record = match record {
                 Ok(record) => record,
                 Err(e) => {

@@ -92,6 +92,35 @@ fn reads_are_made_in_time_and_writes_left_out() {
     assert_eq!(std::fs::read(&disk).expect("read"), before, "nothing was written");
 }
 
+/// Found: the clock ran while thousands of requests were read to be put in order, and the first of them began late.
+#[test]
+fn nothing_is_due_before_the_first_request_is_there() {
+    let bench = Bench::new();
+    let (disk, pipe) = (bench.disk(), bench.dir.path().join("pipe"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("coreutils").success());
+    // More than the first 64 KiB, which are read before anything else, and all within a quarter of a second.
+    let text: String =
+        (0..3600).map(|i| format!("0,{},512,r,{:.6}\n", i % 64, f64::from(i) * 0.25 / 3599.0)).collect();
+    let (begin, rest) = text.split_at(66_000);
+    let there = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            use std::io::Write;
+            let mut pipe = std::fs::File::create(&pipe).expect("a pipe");
+            pipe.write_all(begin.as_bytes()).expect("written");
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            let there = std::time::Instant::now();
+            pipe.write_all(rest.as_bytes()).expect("written");
+            there
+        });
+        let (code, _, err) = live(&[name(&pipe), name(&disk), "--buffered", "--beyond", "wrap"]);
+        assert_eq!(code, 0, "{err}");
+        writer.join().expect("a writer")
+    });
+    // However fast or slow the machine is: the last read is due a quarter of a second after the first.
+    let took = there.elapsed();
+    assert!(took.as_secs_f64() >= 0.249, "{took:?}");
+}
+
 #[test]
 fn writes_need_words() {
     let bench = Bench::new();
