@@ -55,10 +55,13 @@ impl Lines for Msr {
             .and_then(|(o, n)| Extent::checked(o, n))
             .ok_or("an offset and a number of bytes, together below 2^63")?;
         let took = response(took).ok_or("a response time, in units of 100 ns")?;
-        // The device's name as it stands in the line: `host,disk`.
+        // The device's name, `host,disk`, as it stands in the line where no spaces are around either.
         let begin = line.iter().position(|b| *b == b',').ok_or(LINE)? + 1;
-        let name = line.get(begin..begin + host.len() + 1 + disk.len()).ok_or(LINE)?;
-        let device = devices.index(name)?;
+        let there = line.get(begin..begin + host.len() + 1 + disk.len());
+        let device = match there.filter(|name| name.starts_with(host) && name.ends_with(disk)) {
+            Some(name) => devices.index(name)?,
+            None => devices.index(&[host, disk].join(&b','))?,
+        };
         Ok(Some(Event { took: took.into(), ..Event::request(time, op, extent, device) }))
     }
 

@@ -483,3 +483,17 @@ fn a_mark_before_the_text_and_words_in_small_letters_are_read() {
     let only = failure(fs2_trace::open(inputs(&[("t", b"\xef\xbb\xbf".to_vec())]), OpenOptions::default()));
     assert!(only.contains("the input is empty"), "{only}");
 }
+
+/// Found: with spaces behind its commas a trace had one device, whose name was a part of the host's.
+#[test]
+fn spaces_around_a_field_are_no_part_of_it() {
+    let text =
+        b"128166372003061629, hm, 0, Read, 4096, 512, 10\n128166372013061629 ,hm , 1,Read ,8192, 512,10 \n\
+                 128166372023061629,hm,0,Read,4096,512,10\n";
+    let mut stream = fs2_trace::open(vec![("a".to_owned(), Box::new(&text[..]))], OpenOptions::default())
+        .expect("a trace");
+    assert_eq!(stream.by_ref().filter_map(Result::ok).count(), 3);
+    let devices: Vec<_> =
+        stream.devices().iter().map(|d| (d.name.as_str(), d.requests, d.end_bytes)).collect();
+    assert_eq!(devices, [("hm,0", 2, 4608), ("hm,1", 1, 8704)]);
+}
