@@ -17,7 +17,8 @@ extern "C" fn ask(signal: std::ffi::c_int) {
     ASKED.store(signal, Ordering::Relaxed);
 }
 
-/// From now on SIGTERM, SIGHUP and SIGINT end nothing by themselves: [`asked`] tells of them.
+/// From now on SIGTERM, SIGHUP and SIGINT end nothing by themselves: [`asked`] tells of them. A SIGHUP that the parent had ignored, as nohup(1)
+/// has it, stays so.
 ///
 /// # Errors
 /// What the system says.
@@ -34,7 +35,13 @@ pub(crate) fn catch_for_now() -> io::Result<Caught> {
     let mut caught = Caught(Vec::new());
     for signal in CAUGHT {
         // SAFETY: the handler stores into an atomic and does nothing else, which a handler may.
-        caught.0.push((signal, unsafe { sigaction(signal, &action) }?));
+        let before = unsafe { sigaction(signal, &action) }?;
+        if signal == Signal::SIGHUP && matches!(before.handler(), SigHandler::SigIgn) {
+            // SAFETY: what was there before is put back.
+            unsafe { sigaction(signal, &before) }?;
+        } else {
+            caught.0.push((signal, before));
+        }
     }
     Ok(caught)
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant 1: they are blocked in every thread ([`Signals::catch`] comes before another is started) and taken by one of their own.
 //! So none ends the process by itself, and one that nobody takes stays pending, also while the process becomes another program:
-//! that takes it when it has got so far.
+//! that takes it when it has got so far. A SIGHUP that the parent had ignored, as nohup(1) has it, asks nothing.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
@@ -23,14 +23,24 @@ pub(crate) struct Signals {
     enough: Arc<EventFd>,
 }
 
-fn all() -> SigSet {
-    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP])
+fn all() -> io::Result<SigSet> {
+    let mut all = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    // SAFETY: no handler.
+    let before = unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }?;
+    if matches!(before, SigHandler::SigIgn) {
+        // One that is blocked would be kept, though it is ignored.
+        all.remove(Signal::SIGHUP);
+    } else {
+        // SAFETY: what was there before is put back.
+        unsafe { signal(Signal::SIGHUP, before) }?;
+    }
+    Ok(all)
 }
 
 impl Signals {
     /// From now on they ask `stop` for the end.
     pub(crate) fn catch(stop: &Arc<Stop>) -> io::Result<Signals> {
-        let all = all();
+        let all = all()?;
         all.thread_block()?;
         let taken = SignalFd::with_flags(&all, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
@@ -95,10 +105,37 @@ mod tests {
         child.args(["--nocapture"]).env(CHILD, "1");
         // Keeps 1 in the threads of the test's own harness.
         // SAFETY: pthread_sigmask is async-signal-safe and touches nothing of the parent's memory.
-        unsafe { child.pre_exec(|| all().thread_block().map_err(io::Error::from)) };
+        unsafe { child.pre_exec(|| Ok(all()?.thread_block()?)) };
         let left = child.output().unwrap();
         let said = String::from_utf8_lossy(&left.stdout);
         // The bits of SIGTERM (15) and SIGINT (2).
         assert!(said.contains("ShdPnd:\t0000000000004002"), "{}: {said}", left.status);
+    }
+
+    /// `nohup fs2d serve` ended with its terminal.
+    #[test]
+    fn a_hangup_that_the_parent_had_ignored_asks_nothing() {
+        if std::env::var_os(CHILD).is_some() {
+            Signals::catch(&Arc::default()).unwrap().leave();
+            // One that is blocked stays, ignored or not.
+            kill(Pid::this(), Signal::SIGHUP).unwrap();
+            let args = ["^ShdPnd", "/proc/self/status"].map(Into::into);
+            panic!("{}", crate::upgrade::exec(Path::new("/bin/grep"), &args));
+        }
+        for (handler, pending) in [(SigHandler::SigIgn, "0"), (SigHandler::SigDfl, "1")] {
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            child.args(["--exact", "signals::tests::a_hangup_that_the_parent_had_ignored_asks_nothing"]);
+            child.args(["--nocapture"]).env(CHILD, "1");
+            let as_told = move || {
+                // SAFETY: no handler.
+                unsafe { signal(Signal::SIGHUP, handler) }?;
+                Ok(all()?.thread_block()?)
+            };
+            // SAFETY: sigaction and pthread_sigmask are async-signal-safe and touch nothing of the parent's memory.
+            unsafe { child.pre_exec(as_told) };
+            let left = child.output().unwrap();
+            let said = String::from_utf8_lossy(&left.stdout);
+            assert!(said.contains(&format!("ShdPnd:\t000000000000000{pending}")), "{}: {said}", left.status);
+        }
     }
 }

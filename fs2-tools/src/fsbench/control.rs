@@ -17,7 +17,8 @@ extern "C" fn caught(signal: i32) {
     SIGNAL.store(signal, Ordering::Relaxed);
 }
 
-/// Has SIGINT, SIGTERM and SIGHUP end the run in order instead of the process at once.
+/// Has SIGINT, SIGTERM and SIGHUP end the run in order instead of the process at once. A SIGHUP that the parent had ignored, as nohup(1) has
+/// it, stays so.
 ///
 /// # Errors
 /// The kernel's.
@@ -25,7 +26,11 @@ pub fn catch_signals() -> std::io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
     for which in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         // SAFETY: the handler only stores to an atomic.
-        unsafe { signal(which, SigHandler::Handler(caught)) }?;
+        let before = unsafe { signal(which, SigHandler::Handler(caught)) }?;
+        if which == Signal::SIGHUP && matches!(before, SigHandler::SigIgn) {
+            // SAFETY: no handler.
+            unsafe { signal(which, SigHandler::SigIgn) }?;
+        }
     }
     Ok(())
 }

@@ -4,7 +4,9 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fs2_tests::{KERNEL, Need, PRIVATE, Scratch, loops_below, mounts_below, needs, privately, run_within};
+use fs2_tests::{
+    KERNEL, Need, PRIVATE, Scratch, loops_below, mounts_below, needs, privately, program, run_within,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -43,7 +45,9 @@ fn a_signal_ends_the_demo_cleaned_up() {
     for signal in [Signal::SIGTERM, Signal::SIGHUP] {
         let scratch = Scratch::new();
         let temporary = scratch.make_dir("tmp");
-        let mut demo = scratch.command("fs2");
+        // Heeded also where these tests run under nohup.
+        let mut demo = std::process::Command::new("env");
+        demo.arg("--default-signal=HUP").arg(program("fs2")).env("FS2_RUNTIME_DIR", scratch.runtime());
         demo.env("TMPDIR", &temporary).current_dir(scratch.dir()).args(["demo", "--pairs", "600", "--json"]);
         let demo = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(120);

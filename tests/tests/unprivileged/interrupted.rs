@@ -52,3 +52,32 @@ fn what_is_half_done_is_said_and_the_command_that_is_named_does_it() {
         .says("is a plain ext2 volume again");
     e2fsck_clean(&image);
 }
+
+/// `nohup mkfs2`, which may take an hour, ended with its terminal, as did a benchmark.
+#[test]
+fn a_hangup_that_nohup_has_ignored_interrupts_nothing() {
+    if !needs(&["mke2fs", "strace"].map(Need::Program)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = scratch.path("image");
+    mke2fs(&image, 64 << 20, &["-t", "ext2"]);
+    let ignoring = |call: &str, nth: u32, name: &str| {
+        let mut sh = Command::new("sh");
+        sh.env("FS2_RUNTIME_DIR", scratch.runtime()).current_dir(scratch.dir());
+        sh.args(["-c", "trap '' HUP; exec strace \"$@\"", "sh", "-o"]).arg(scratch.path("trace"));
+        sh.args([
+            "-f",
+            "-e",
+            &format!("trace={call}"),
+            "-e",
+            &format!("inject={call}:signal=HUP:when={nth}"),
+        ]);
+        sh.arg(program(name));
+        sh
+    };
+    run(ignoring("pwrite64", 2, "mkfs2").arg(&image)).ended(0).says("is an FS2 volume now");
+    let dir = scratch.make_dir("dir");
+    let mut bench = ignoring("mkdir", 2, "fsbench");
+    run(bench.args(["run", "zipf-1", "--ops", "10"]).arg(&dir)).ended(0);
+}

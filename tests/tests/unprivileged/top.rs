@@ -40,7 +40,10 @@ fn it_draws_and_leaves_the_terminal_as_it_was() {
     let served = Served::new(&scratch, &image, &["--require-active"]);
     let control = scratch.path("image.ctl");
     let top = |columns, rows| {
-        let mut command = scratch.command("fs2");
+        // A hangup is heeded also where these tests run under nohup.
+        let mut command = std::process::Command::new("env");
+        command.arg("--default-signal=HUP").arg(program("fs2")).env("NO_COLOR", "1");
+        command.env("FS2_RUNTIME_DIR", scratch.runtime());
         command.args(["top", "--interval", "0.1", "--control"]).arg(&control);
         OnTerminal::start(&mut command, columns, rows)
     };
