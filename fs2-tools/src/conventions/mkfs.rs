@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use fs2_block::BlockSize;
 
 use crate::output::quoted;
+use crate::signals;
 
 /// Exit code of mkfs: refused or failed.
 const FAILED: u8 = 1;
@@ -241,7 +242,11 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
         return Ok(0);
     }
     let device = args.device.display();
+    // Ctrl-C reaches mke2fs, too, and ends it. What is made here is taken away then.
+    let caught = signals::catch_for_now().map_err(|e| format!("catching signals: {e}"))?;
     let mut made = New::make(&args)?;
+    // What is there already stays as it is, and is given up at once.
+    let _caught = made.is_some().then_some(caught);
     let new = match look(&args.device)? {
         _ if args.force => true,
         Holds::Nothing => true,
@@ -270,9 +275,12 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
         let _held = Some(claimed).filter(|c| !c.is_device());
         let mut mke2fs = Command::new("mke2fs");
         mke2fs.args(["-t", "ext2"]).args(&args.theirs).arg(&args.device).args(&args.blocks);
-        let made = mke2fs.status().map_err(|e| format!("mke2fs: {e}; install e2fsprogs"))?;
-        if !made.success() {
-            return Err(format!("mke2fs ended with {made}; {device} is no FS2 volume"));
+        let ended = mke2fs.status().map_err(|e| format!("mke2fs: {e}; install e2fsprogs"))?;
+        if signals::asked() && made.is_some() {
+            return Err(format!("{device}: interrupted, and removed again"));
+        }
+        if !ended.success() {
+            return Err(format!("mke2fs ended with {ended}; {device} is no FS2 volume"));
         }
         if args.dry {
             return Ok(0);

@@ -81,3 +81,41 @@ fn a_hangup_that_nohup_has_ignored_interrupts_nothing() {
     let mut bench = ignoring("mkdir", 2, "fsbench");
     run(bench.args(["run", "zipf-1", "--ops", "10"]).arg(&dir)).ended(0);
 }
+
+/// The file that it had made stayed.
+#[test]
+fn a_file_that_mkfs_made_is_gone_where_it_is_interrupted() {
+    if !needs(&["mke2fs", "strace"].map(Need::Program)) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (bin, image) = (scratch.make_dir("bin"), scratch.path("new.img"));
+    let mkfs = bin.join("mkfs.fs2");
+    std::os::unix::fs::symlink(program("fs2"), &mkfs).unwrap();
+    let making = |mut command: Command| {
+        let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+        run(command
+            .env("FS2_RUNTIME_DIR", scratch.runtime())
+            .env("PATH", path)
+            .arg("-q")
+            .arg(&image)
+            .arg("16M"))
+    };
+    let mut strace = Command::new("strace");
+    strace.arg("-o").arg(scratch.path("trace")).args(["-e", "trace=pwrite64"]);
+    strace.args(["-e", "inject=pwrite64:signal=INT:when=2"]).arg(&mkfs);
+    making(strace)
+        .ended(1)
+        .says("new.img: interrupted; some of it may be done")
+        .says("new.img: removed again");
+    assert!(!image.exists());
+    // As Ctrl-C comes to it and to mke2fs, and to the one alone.
+    let mke2fs = fs2_tests::tool("mke2fs").unwrap();
+    for ends in ["kill -INT $$".to_owned(), format!("exec {} \"$@\"", mke2fs.display())] {
+        let script = bin.join("mke2fs");
+        std::fs::write(&script, format!("#!/bin/sh\nkill -INT $PPID; {ends}\n")).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        making(Command::new(&mkfs)).ended(1).says("new.img: interrupted, and removed again");
+        assert!(!image.exists());
+    }
+}
