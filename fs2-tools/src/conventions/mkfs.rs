@@ -5,7 +5,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -157,7 +157,12 @@ enum Holds {
 
 fn look(device: &Path) -> Result<Holds, String> {
     let failed = |e: std::io::Error| format!("{}: {e}", device.display());
-    let file = File::open(device).map_err(failed)?;
+    // Not to wait for who writes to a pipe: of what is no volume it is said below.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(device).map_err(failed)?;
+    let kind = file.metadata().map_err(failed)?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        crate::mkfs2::open(device, false).map_err(|e| e.to_string())?;
+    }
     let mut magic = [0; 2];
     let is_ext = file.read_exact_at(&mut magic, 1080).is_ok() && magic == [0x53, 0xEF];
     let said = Command::new("blkid").args(["-p", "-o", "export"]).arg(device).stderr(Stdio::null()).output();

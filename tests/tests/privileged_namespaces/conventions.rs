@@ -266,6 +266,7 @@ fn fsck_and_mkfs_by_type() {
         truncate -s 8M swap; mkswap swap > /dev/null
         mkfs -t fs2 swap 2> said && false; grep -q 'contains a swap' said
         mkfs -t fs2 -j swap 2> said && false; grep -q 'with a journal' said
+        mkfifo pipe; code=0; timeout 60 mkfs.fs2 pipe 2> said || code=$?; [ $code = 1 ]; grep -q 'pipe is a pipe, not a' said
         # An ext2 volume keeps its files, and is checked as one until then.
         truncate -s 64M ext2; mke2fs -q -t ext2 -d "$PWD/m" ext2
         fsck.fs2 -a -C0 ext2 > said; grep -q 'a plain ext2 volume' said
