@@ -72,8 +72,8 @@ fn change_options(args: &MountArgs, options: Sorted) -> Result<u8, (String, u8)>
     remount(dir, &options).map(|()| 0).map_err(|e| (e.to_string(), FAILED))
 }
 
-/// `mount -a` cannot tell, since the kernel shows another source than the table has. It is an error where other options are asked for than the
-/// volume has.
+/// `mount -a` cannot tell, since the kernel shows another source than the table has, and passes by what is mounted, however it was remounted
+/// since. Else it is an error where other options are asked for than the volume has.
 fn mounted_already(args: &MountArgs, options: &Sorted) -> Result<bool, (String, u8)> {
     let (Ok(device), Ok(dir)) = (args.device.canonicalize(), args.dir.canonicalize()) else {
         return Ok(false);
@@ -87,7 +87,7 @@ fn mounted_already(args: &MountArgs, options: &Sorted) -> Result<bool, (String, 
     match status(&record) {
         Ok(_) => {
             let already = format!("{} is mounted on {} already", device.display(), dir.display());
-            match differences(args, options, &record) {
+            match differences(args, options, &record, all_are_mounted()) {
                 None => {
                     eprintln!("mount.fs2: {already}");
                     Ok(true)
@@ -106,8 +106,8 @@ fn mounted_already(args: &MountArgs, options: &Sorted) -> Result<bool, (String, 
     }
 }
 
-/// What a mounted volume has not of the options, and which command makes it so.
-fn differences(args: &MountArgs, options: &Sorted, record: &MountRecord) -> Option<String> {
+/// What a mounted volume has not of the options, and which command makes it so; `remounted`: it may be read-only or not.
+fn differences(args: &MountArgs, options: &Sorted, record: &MountRecord, remounted: bool) -> Option<String> {
     let dir = quoted(&record.dir);
     let mut all = Vec::new();
     let changed = options.changed(args, record);
@@ -118,9 +118,66 @@ fn differences(args: &MountArgs, options: &Sorted, record: &MountRecord) -> Opti
     let read_only = mount_at(&record.dir).ok().flatten().map(|m| m.has_option("ro"));
     if let (Some(wanted), Some(is)) = (options.read_only(), read_only)
         && wanted != is
+        && !remounted
     {
         let (wanted, is) = if wanted { ("ro", "for writing") } else { ("rw", "read-only") };
         all.push(format!("{wanted}, and it is mounted {is}; mount -o remount,{wanted} {dir} changes that"));
     }
     (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Whether `mount -a` calls: it says `rw` of each line that says nothing, as every mount(8) does, and tells nobody of the difference.
+fn all_are_mounted() -> bool {
+    let of = format!("/proc/{}/cmdline", nix::unistd::getppid());
+    std::fs::read(of).is_ok_and(|line| has_all(&line))
+}
+
+/// Whether a command line, its arguments ended by a zero each, is mount(8)'s with `-a`.
+fn has_all(line: &[u8]) -> bool {
+    let mut args = line.split(|&b| b == 0);
+    let is_mount = args.next().is_some_and(|name| name == b"mount" || name.ends_with(b"/mount"));
+    let options = args.take_while(|arg| *arg != b"--");
+    // The letters before one that takes a value, which may stand in the same word.
+    let mut letters = options
+        .filter_map(|arg| arg.strip_prefix(b"-"))
+        .filter(|arg| !arg.starts_with(b"-") || *arg == b"-all");
+    is_mount
+        && letters.any(|word| {
+            word == b"-all"
+                || word.split(|b| WITH_VALUE.contains(b)).next().is_some_and(|l| l.contains(&b'a'))
+        })
+}
+
+/// Options of mount(8) that take a value.
+const WITH_VALUE: &[u8] = b"LNOTUot";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_mounts_all_is_told_by_the_command_line() {
+        let has = |line: &str| has_all(line.replace(' ', "\0").as_bytes());
+        for all in [
+            "mount -a",
+            "/bin/mount -T fstab -av",
+            "mount -t fs2 -Fa",
+            "mount --all ",
+            "mount -O _netdev -a ",
+        ] {
+            assert!(has(all), "{all}");
+        }
+        for one in [
+            "mount /srv",
+            "mount -t fs2 -onoatime a b",
+            "mount -T fstab m",
+            "mount -- -a",
+            "sh -a",
+            "mount --bind a b",
+            "mount -Ldata m",
+            "",
+        ] {
+            assert!(!has(one), "{one}");
+        }
+    }
 }

@@ -90,6 +90,26 @@ fn a_volume_that_is_mounted_with_other_options_is_told_of_as_an_error() {
     );
 }
 
+/// It ended with 32, since mount(8) asks for `rw` in each line that says nothing; of any other file system it says nothing.
+#[test]
+fn mount_a_passes_by_what_was_remounted() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
+        echo "$PWD/image $PWD/m fs2 frontend=fuse,policy=none 0 0" > fstab
+        mount -T fstab -a; pid=$(daemon image)
+        mount -o remount,ro m
+        for all in -a -av "-t fs2 -Fa" --all; do mount -T fstab $all > said 2>&1; grep -q '/image is mounted on .*/m already$' said; done
+        findmnt -no OPTIONS m | grep -q ^ro
+        # Who asks for this one is told, as of a line that was changed.
+        code=0; mount -T fstab m 2> said || code=$?; [ $code = 32 ]; grep -q 'rw, and it is mounted read-only' said
+        sed -i s/policy=none/policy=fs2/ fstab
+        code=0; mount -T fstab -a 2> said || code=$?; [ $code = 32 ]; grep -q 'other options: policy=fs2 is not what .* first$' said
+        [ "$pid" = "$(daemon image)" ]; umount m; left image
+        "#,
+    );
+}
+
 /// "Device or resource busy (os error 16)" alone was said.
 #[test]
 fn of_what_is_busy_it_is_said_what_to_do() {
