@@ -16,7 +16,8 @@ use std::path::Path;
 pub fn run_by_name(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let mut args = args.into_iter();
     let first = args.next()?;
-    let (run, help): (fn(Vec<OsString>) -> u8, &str) = match Path::new(&first).file_name()?.to_str()? {
+    let name = Path::new(&first).file_name()?.to_str()?;
+    let (run, help): (fn(Vec<OsString>) -> u8, &str) = match name {
         "mount.fs2" => (mount::run, mount::HELP),
         "umount.fs2" => (umount::run, umount::HELP),
         "fsck.fs2" => (fsck::run, fsck::HELP),
@@ -24,11 +25,17 @@ pub fn run_by_name(args: impl IntoIterator<Item = OsString>) -> Option<u8> {
         _ => return None,
     };
     let args: Vec<OsString> = args.collect();
-    if args.iter().any(|arg| arg == "--help") {
+    // Beside others each letter is whatever it is to that program.
+    let is_asked =
+        |letter: &str, word: &str| args.as_slice() == [letter] || args.iter().any(|arg| arg == word);
+    if is_asked("-h", "--help") {
         println!("{help}");
-        return Some(0);
+    } else if is_asked("-V", "--version") {
+        println!("{name} {}", env!("CARGO_PKG_VERSION"));
+    } else {
+        return Some(run(args));
     }
-    Some(run(args))
+    Some(0)
 }
 
 /// Exit code of mount(8) and umount(8): the command line makes no sense.

@@ -110,6 +110,20 @@ fn mount_a_passes_by_what_was_remounted() {
     );
 }
 
+/// `mount.fs2 -V` was wrong usage, and `mkfs.fs2 --version` no option.
+#[test]
+fn each_name_tells_its_version_and_its_use() {
+    script(
+        r#"
+        for name in mount umount fsck mkfs; do
+            for asked in -V --version; do $name.fs2 $asked > said; grep -qx "$name.fs2 [0-9.]*" said; done
+            for asked in -h --help; do $name.fs2 $asked > said; grep -q "^usage: $name.fs2 " said; done
+        done
+        code=0; mount.fs2 -Vz 2> said || code=$?; [ $code = 1 ]; grep -q 'no option -V' said
+        "#,
+    );
+}
+
 /// "Device or resource busy (os error 16)" alone was said.
 #[test]
 fn of_what_is_busy_it_is_said_what_to_do() {
