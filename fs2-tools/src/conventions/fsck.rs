@@ -1,7 +1,7 @@
 //! `fsck.fs2 [-apynfrv] [-C FD] DEVICE`: what fsck(8) calls. It is `chkfs2`; a plain ext2 volume is checked as one. Where the
 //! replica table is kept apart, the volume's line in fstab says.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use std::process::Command;
 use fs2_ext2::{Layout, TableFile};
 use fs2_store::StoreIo;
 
+use super::options::split;
 use crate::kernel::unescape;
 
 /// Exit code of fsck: it could not be looked at.
@@ -101,8 +102,10 @@ fn table_in(fstab: &[u8], device: &Path) -> Option<PathBuf> {
         if kind != b"fs2" || source_of(source).canonicalize().ok()? != device {
             return None;
         }
-        let path = options.split(|&b| b == b',').find_map(|o| o.strip_prefix(b"table="))?;
-        Some(PathBuf::from(OsString::from_vec(unescape(path))))
+        // As the mount takes it: what is quoted may hold a comma, and the last counts.
+        let options = split(&String::from_utf8(unescape(options)).ok()?);
+        let path = options.iter().rev().find_map(|o| o.strip_prefix("table="))?;
+        Some(PathBuf::from(path.trim_matches('"')))
     })
 }
 
@@ -117,10 +120,25 @@ fn source_of(field: &[u8]) -> PathBuf {
     for (tag, links) in tags {
         if let Some(value) = field.strip_prefix(tag) {
             let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
-            return Path::new("/dev/disk").join(links).join(std::ffi::OsStr::from_bytes(&unescape(value)));
+            return Path::new("/dev/disk").join(links).join(OsStr::from_bytes(&link_name(&unescape(value))));
         }
     }
     PathBuf::from(OsString::from_vec(unescape(field)))
+}
+
+/// A tag's value as udev has it in the name of a link: what is neither a letter, a digit nor one of a few signs as a backslash, x and two
+/// hexadecimal digits, but for letters of other alphabets.
+fn link_name(value: &[u8]) -> Vec<u8> {
+    let is_text = std::str::from_utf8(value).is_ok();
+    let mut name = Vec::new();
+    for &byte in value {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => name.push(byte),
+            _ if b"#+-.:=@_".contains(&byte) || is_text && !byte.is_ascii() => name.push(byte),
+            _ => name.extend(format!("\\x{byte:02x}").into_bytes()),
+        }
+    }
+    name
 }
 
 #[cfg(test)]
@@ -150,22 +168,31 @@ mod tests {
         }
     }
 
+    /// A table named in quotes, or of a volume named by a label with a blank in it, was not found, and e2fsck alone checked the volume.
     #[test]
     fn the_line_of_the_device_says_where_its_table_is() {
         let dir = tempfile::tempdir().unwrap();
-        let (one, two) = (dir.path().join("one disk"), dir.path().join("two"));
+        let (one, two, three) =
+            (dir.path().join("one disk"), dir.path().join("two"), dir.path().join("three"));
         std::fs::write(&one, "").unwrap();
         std::fs::write(&two, "").unwrap();
+        std::fs::write(&three, "").unwrap();
         let at = dir.path().display();
         let fstab = format!(
             "# {at}/two /a fs2 table=/no\n\n{at}/two /b ext2 table=/no 0 0\n{at}/gone /c fs2 table=/no\nUUID=\"none\" /d fs2 table=/no\n\
-             {at}/one\\040disk\t/srv fs2  nofail,table=/ssd/a\\040b.fs2,ro 0 2\n{at}/two /e fs2 defaults 0 2\nshort\n"
+             {at}/one\\040disk\t/srv fs2  nofail,table=/ssd/a\\040b.fs2,ro 0 2\n{at}/two /e fs2 defaults 0 2\nshort\n\
+             {at}/three /f fs2 table=/no,x-a=\"b,table=/no\",table=\"/ssd/a,b.fs2\" 0 2\n"
         );
         let found = |device: &Path| table_in(fstab.as_bytes(), device);
         assert_eq!(found(&one), Some(PathBuf::from("/ssd/a b.fs2")));
         assert_eq!(found(&two), None);
+        assert_eq!(found(&three), Some(PathBuf::from("/ssd/a,b.fs2")), "as mount.fs2 takes it");
         assert_eq!(found(Path::new("/nowhere")), None);
-        assert_eq!(source_of(b"LABEL=my\\040disk"), Path::new("/dev/disk/by-label/my disk"));
+        assert_eq!(source_of(b"LABEL=my\\040disk"), Path::new("/dev/disk/by-label/my\\x20disk"));
+        assert_eq!(
+            source_of("LABEL=a/b\\134$\u{e9}_1".as_bytes()),
+            Path::new("/dev/disk/by-label/a\\x2fb\\x5c\\x24\u{e9}_1")
+        );
         assert_eq!(source_of(b"UUID=\"1-2\""), Path::new("/dev/disk/by-uuid/1-2"));
     }
 }

@@ -155,7 +155,7 @@ fn argument_name(argument: &str) -> &str {
 }
 
 /// At commas outside of double quotes.
-fn split(options: &str) -> Vec<String> {
+pub(super) fn split(options: &str) -> Vec<String> {
     let mut all = vec![String::new()];
     let mut quoted = false;
     for c in options.chars() {
