@@ -147,10 +147,7 @@ impl LoopDevice {
         info.flags = if options.direct_io { abi::DIRECT_IO } else { 0 }
             | if options.read_only { abi::READ_ONLY } else { 0 }
             | if options.autoclear { abi::AUTOCLEAR } else { 0 };
-        // For people only, and cut short; at least one zero byte stays at the end.
-        let name = file.as_os_str().as_bytes();
-        let shown = name.len().min(info.file_name.len() - 1);
-        info.file_name[..shown].copy_from_slice(&name[..shown]);
+        info.file_name = shown_name(file);
         let config = abi::Config {
             fd: backing.as_raw_fd() as u32,
             block_size: options.block_size,
@@ -336,6 +333,33 @@ pub fn loops() -> io::Result<Vec<LoopEntry>> {
     }
     found.sort_by_key(|&(number, _)| number);
     Ok(found.into_iter().map(|(_, entry)| entry).collect())
+}
+
+/// Whether a loop device was configured by the name of `file`, as itself says: for where there is no sysfs, or that has no path of the file
+/// any more.
+///
+/// # Errors
+/// Where the device cannot be opened or asked, or knows only as long a part of the name.
+pub(crate) fn is_named_for(device: &Path, file: &Path) -> io::Result<bool> {
+    let opened = File::open(device).map_err(|e| told(device, "cannot open", e))?;
+    let mut info = abi::Info64::ZERO;
+    // SAFETY: the descriptor is open, and `info` is laid out as the kernel's struct loop_info64.
+    match unsafe { abi::get_status64(opened.as_raw_fd(), &mut info) } {
+        Ok(_) if info.file_name != shown_name(file) => Ok(false),
+        Ok(_) if file.as_os_str().len() < info.file_name.len() => Ok(true),
+        Ok(_) => Err(told(device, "knows a part of its file's name", io::ErrorKind::InvalidData)),
+        // It has no file.
+        Err(nix::Error::ENXIO) => Ok(false),
+        Err(e) => Err(told(device, "cannot read its state", e)),
+    }
+}
+
+/// A file's name for people, cut short; at least one zero byte stays at the end.
+fn shown_name(file: &Path) -> [u8; 64] {
+    let (name, mut shown) = (file.as_os_str().as_bytes(), [0; 64]);
+    let len = name.len().min(shown.len() - 1);
+    shown[..len].copy_from_slice(&name[..len]);
+    shown
 }
 
 /// The loop device whose backing file is `file`, by this name or by another of the same file.

@@ -17,6 +17,7 @@ mod netlink;
 mod utab;
 mod watchdog;
 
+pub(crate) use loopdev::is_named_for;
 pub use loopdev::{LoopDevice, LoopEntry, LoopOptions, loop_of_file, loops};
 pub(crate) use mountinfo::unescape;
 pub use mountinfo::{Mount, mount_at, mount_holding, mounts, parse_mountinfo};

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::MountRecord;
-use crate::kernel::{Mount, loops, mounts};
+use crate::kernel::{Mount, is_named_for, loops, mounts};
 
 /// The mounts of a record's volume among `all`, in the order in which they were made.
 pub(super) fn mounts_of<'a>(record: &MountRecord, all: &'a [Mount]) -> Vec<&'a Mount> {
@@ -31,7 +31,16 @@ fn number_of(device: &Path) -> Option<(u32, u32)> {
 /// Whether the loop device of a FUSE mount still is on its file.
 pub(super) fn is_loop_of(record: &MountRecord) -> bool {
     let file = record.carrier.join(fs2d::frontend::fuse::FILE_NAME);
-    loops().is_ok_and(|all| all.iter().any(|l| l.device == record.block_device && l.file == file))
+    let by_itself = || is_named_for(&record.block_device, &file);
+    match loops() {
+        Ok(all) => all
+            .iter()
+            .find(|l| l.device == record.block_device)
+            // Of a FUSE mount that was taken out of the tree (`umount -l`) the kernel has no whole path.
+            .is_some_and(|l| l.file == file || by_itself().unwrap_or(false)),
+        // There is no sysfs, as in a chroot. Of one that does not tell it is believed: its daemon must not end below a mount.
+        Err(_) => by_itself().unwrap_or(true),
+    }
 }
 
 /// The record with the directory where its volume is mounted: the one that was written down, if it is there or nowhere, else one where one

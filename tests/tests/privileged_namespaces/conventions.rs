@@ -329,3 +329,40 @@ fn who_wrote_after_a_session_that_ended_in_a_full_run_is_noticed() {
         "#,
     );
 }
+
+/// `fs2 umount` ended the daemon below the mount, which stood, and what was written was lost.
+#[test]
+fn without_sysfs_a_volume_is_unmounted_before_its_daemon_ends() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
+        umount -l /sys
+        for by in umount "fs2 umount"; do
+            fs2 mount --frontend fuse --require-active image m 2> said; head -c 1M /dev/urandom > m/file; sum=$(sha256sum < m/file)
+            $by m; [ -z "$(findmnt -no SOURCE m)" ]
+            fs2 mount --frontend fuse --require-active image m 2> said; [ "$(sha256sum < m/file)" = "$sum" ]
+            # Used by a process that has the device open.
+            pid=$(daemon image); exec 7< "$(findmnt -no SOURCE m)"; $by m 2> said; grep -q 'its daemon ends with its last user' said
+            kill -0 "$pid"; exec 7<&-; gone() { ! kill -0 "$pid"; }; within gone
+        done
+        mount -t sysfs none /sys; left image; chkfs2 -n -f image
+        "#,
+    );
+}
+
+/// As without sysfs: the path of the loop device's file was another's.
+#[test]
+fn a_volume_whose_fuse_mount_was_taken_out_of_the_tree_is_unmounted_before_its_daemon_ends() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
+        for by in umount "fs2 umount"; do
+            fs2 mount --frontend fuse --require-active image m; head -c 1M /dev/urandom > m/file; sum=$(sha256sum < m/file)
+            umount -l /run/fs2/*.fuse
+            fs2 status m | grep -q active; $by m; [ -z "$(findmnt -no SOURCE m)" ]; left image
+            fs2 mount --frontend fuse --require-active image m; [ "$(sha256sum < m/file)" = "$sum" ]; umount m
+        done
+        chkfs2 -n -f image
+        "#,
+    );
+}
