@@ -155,6 +155,7 @@ impl LoopDevice {
             reserved: [0; 8],
         };
 
+        let mut missing = None;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(Duration::from_millis(u64::from(attempt.min(20))));
@@ -168,6 +169,7 @@ impl LoopDevice {
                 Ok(device) => device,
                 // Not there yet, or being taken down.
                 Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENXIO) => {
+                    missing = (e.kind() == io::ErrorKind::NotFound).then_some((path, number));
                     continue;
                 }
                 Err(e) => return Err(told(&path, "cannot open", e)),
@@ -176,9 +178,16 @@ impl LoopDevice {
             // loop_config (sizes asserted beside it) and only read.
             match unsafe { abi::configure(device.as_raw_fd(), &config) } {
                 Ok(_) => return LoopDevice::configured(number, device, file, options),
-                Err(nix::Error::EBUSY) => continue,
+                Err(nix::Error::EBUSY) => missing = None,
                 Err(e) => return Err(told(&path, &format!("cannot attach {}", file.display()), e)),
             }
+        }
+        if let Some((path, number)) = missing {
+            let what = format!(
+                "is the next free device, and nobody makes its node, as udev does, which a container has not: mknod -m 660 {} b 7 {number}",
+                path.display()
+            );
+            return Err(told(&path, &what, io::ErrorKind::NotFound));
         }
         Err(told(control, "every free device was taken by others first", io::ErrorKind::ResourceBusy))
     }

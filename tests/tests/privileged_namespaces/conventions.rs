@@ -366,3 +366,18 @@ fn a_volume_whose_fuse_mount_was_taken_out_of_the_tree_is_unmounted_before_its_d
         "#,
     );
 }
+
+/// "Every free device was taken by others first" was said, and nobody had.
+#[test]
+fn of_a_loop_device_without_a_node_it_is_said_what_to_do() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m dev; mkfs -t fs2 -q image; mount -t tmpfs none dev
+        for name in null zero fuse loop-control urandom random; do touch dev/$name; mount --bind /dev/$name dev/$name; done
+        mount --rbind dev /dev
+        code=0; fs2 mount --frontend fuse image m 2> said || code=$?; [ $code = 32 ]
+        grep -qE '/dev/(loop[0-9]+): is the next free device, and nobody makes its node, .*: mknod -m 660 /dev/\1 b 7 [0-9]+' said
+        umount -l /dev; left image
+        "#,
+    );
+}
