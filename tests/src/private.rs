@@ -34,6 +34,8 @@ mount --bind "$BINARIES" /run/binaries
 for name in fs2 fs2d mkfs2 chkfs2; do ln -sf "/run/binaries/$name" "$sbin/"; done
 for name in mount umount fsck mkfs; do ln -sf /run/binaries/fs2 "$sbin/$name.fs2"; done
 within() { for _ in $(seq 400); do "$@" > /dev/null 2>&1 && return 0; sleep 0.05; done; echo "never: $*" >&2; return 1; }
+# A bare `!` ends no script.
+not() { ! "$@"; }
 key() { echo "file-$(stat -c %d-%i "$1")"; }
 # Nothing but stamps is left of an image's mounts: no record, no daemon, no loop device.
 left() {

@@ -35,7 +35,7 @@ END
         mount -T fstab -a 2> said; grep -q 'mounted on .* already' said
         [ "$pid" = "$(daemon image)" ]
         mount -T fstab -o remount,ro m; findmnt -no OPTIONS m | grep -q ^ro
-        ! touch m/other 2> /dev/null
+        not touch m/other 2> /dev/null
         mount.fs2 image m -o remount,ro,policy=none,space=4.0%
         code=0; mount -T fstab -o remount,policy=fs2 m 2> said || code=$?; [ $code = 32 ]
         grep -q "^mount.fs2: policy=fs2: cannot be changed while .* is mounted; umount .* first$" said
@@ -44,7 +44,7 @@ END
             grep -q "${option%%%}.*: cannot be changed while m is mounted" said
         done
         umount m
-        left image; ! kill -0 "$pid" 2> /dev/null; ! grep m /run/mount/utab
+        left image; not kill -0 "$pid" 2> /dev/null; not grep m /run/mount/utab
         # What is said beside the line counts before it.
         mount -T fstab -o policy=static m; fs2 status --json m | grep -q '"policy":"static"'
         umount m; left image
@@ -147,7 +147,7 @@ fn a_mount_that_fails_leaves_nothing() {
     script(
         r#"
         truncate -s 16M swap ext4 empty image; mkdir m; mkswap -q swap; mke2fs -q -t ext4 ext4; mkfs -t fs2 -q image
-        fails() { local code=0; fs2 mount --frontend fuse "$@" m > said 2>&1 || code=$?; [ $code = 32 ]; ! grep 'tells more' said; }
+        fails() { local code=0; fs2 mount --frontend fuse "$@" m > said 2>&1 || code=$?; [ $code = 32 ]; not grep 'tells more' said; }
         for volume in swap ext4 empty; do
             fails $volume; fails --require-active $volume; [ -z "$(ls /run/fs2)" ]
         done
@@ -184,7 +184,7 @@ fn a_trace_whose_disk_is_full_says_so() {
         fs2 status m | grep -q 'being recorded in .*small/trace'
         failed() { fs2 status m | grep -q 'The trace ended early:'; }
         until failed; do for i in {1..200}; do echo $i >> m/file; done; done
-        ! fs2 status m | grep 'being recorded'
+        fs2 status m | not grep 'being recorded'
         fs2 status --json m | grep -q '"trace":null,"trace_failed":"[^"]*small/trace: No space left'
         fs2 umount m 2> said; grep -q 'the trace ended early: .*small/trace: No space left' said; left image
         # Where nothing can be written, nothing is left.
@@ -246,7 +246,7 @@ fn a_killed_daemon_is_cleared_away() {
         code=0; on 2> said || code=$?; [ $code = 32 ]; grep -q 'its daemon is gone' said
         umount m 2> said; grep -q 'before the next mount: chkfs2 -f -p' said
         # Nothing else is told to be done: it was to start a daemon.
-        grep -q "clean FS2 volume: its daemon was gone (process $pid)$" said; ! grep 'start one' said; left image
+        grep -q "clean FS2 volume: its daemon was gone (process $pid)$" said; not grep 'start one' said; left image
         on 2> said; grep -q 'to activate it: .*chkfs2 -f -p' said
         # Without the helper; the next mount finds nobody at work.
         kill -9 "$(daemon image)"; umount -i m; on 2> /dev/null; umount m; left image
@@ -319,7 +319,7 @@ fn who_wrote_after_a_session_that_ended_in_a_full_run_is_noticed() {
         mkdir /run/fs2; mount -t tmpfs -o size=128k,mode=0755 none /run/fs2
         standing() { fs2 status m | grep -o 'inactive\|active' | head -n 1; }
         mount -t fs2 -o frontend=fuse image m; [ "$(standing)" = active ]
-        ! head -c 1M /dev/zero > /run/fs2/filler 2> /dev/null
+        not head -c 1M /dev/zero > /run/fs2/filler 2> /dev/null
         umount m; left image; rm /run/fs2/filler
         # The last block, which is free.
         printf x | dd of=image bs=1k seek=65535 conv=notrunc status=none

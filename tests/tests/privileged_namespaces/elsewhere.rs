@@ -27,7 +27,7 @@ fn a_volume_is_found_where_it_is_mounted_now() {
             fails 32 fs2 mount e C; grep -q "mounted by FS2 on $here/B; fs2 umount $here/B first" said
             # The directory is free.
             on g A; [ "$(fs2 status | wc -l)" = 2 ]; fs2 umount A; left g; kill -0 "$pid"
-            fs2 umount B 2> said; [ ! -s said ]; left e; ! kill -0 "$pid" 2> /dev/null
+            fs2 umount B 2> said; [ ! -s said ]; left e; not kill -0 "$pid" 2> /dev/null
         done
         # By its image; a part of it, where nothing else is.
         on e A; bind; fs2 umount e; left e
@@ -36,7 +36,7 @@ fn a_volume_is_found_where_it_is_mounted_now() {
         on e A; mount --bind A B; mount -t fs2 e B 2> said; grep -q "mounted on $here/B already" said
         fails 32 fs2 mount --frontend fuse g B; grep -q "mounted by FS2 on $here/B; fs2 umount $here/B first" said
         fs2 umount B 2> said; grep -q "^fs2: $here/B is unmounted; $here/e is still mounted on $here/A, and its daemon" said
-        findmnt A > /dev/null; ! findmnt B; fs2 umount A; left e
+        findmnt A > /dev/null; not findmnt B; fs2 umount A; left e
         # A daemon that died.
         on e A; move; kill -9 "$(daemon e)"; dead() { ! kill -0 "$(daemon e)"; }; within dead
         fails 2 fs2 status; grep -q "^fs2: $here/B: its daemon is gone .*; fs2 umount $here/B, then chkfs2" said
