@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::beginning_of;
+use super::end::is_mounted;
 use super::place::{located, mounted_on};
 use crate::kernel::mounts;
 use crate::output::quoted;
@@ -125,12 +126,15 @@ pub fn all_records() -> Vec<MountRecord> {
     all
 }
 
-/// The volume mounted at `place`, with that directory, or whose image or device that is; else the one that was mounted there first, if it
-/// is nowhere else in this namespace.
+/// The volume mounted at `place`, with that directory, or whose image or device that is, or the device that its daemon serves and the kernel
+/// has mounted; else the one that was mounted there first, if it is nowhere else in this namespace.
 pub fn find_record(place: &Path) -> Option<MountRecord> {
     let path = resolved(place);
     let there = mounted_on(&path, &written(), &mounts().unwrap_or_default());
-    there.or_else(|| all_records().into_iter().find(|r| r.dir == path || r.device == path))
+    // A loop device's number may be another's by now.
+    let is_it =
+        |r: &MountRecord| r.dir == path || r.device == path || r.block_device == path && is_mounted(r);
+    there.or_else(|| all_records().into_iter().find(is_it))
 }
 
 /// The volume that was mounted first at `dir`, and is elsewhere now.

@@ -31,6 +31,9 @@ fn a_volume_is_found_where_it_is_mounted_now() {
         done
         # By its image; a part of it, where nothing else is.
         on e A; bind; fs2 umount e; left e
+        # By what df shows of it, which is nothing to FS2 once it is another's.
+        on e A; served=$(findmnt -no SOURCE A); fs2 status "$served" | grep -q 'state *active'; fs2 trim "$served" > /dev/null
+        fs2 umount "$served"; left e; fails 32 fs2 umount "$served"; grep -q "$served is not mounted by FS2" said
         on e A; mkdir A/sub; mount --bind A/sub C; umount -i A; fs2 status C | grep -q active; fs2 umount C; left e
         # On both: each is unmounted by its name.
         on e A; mount --bind A B; mount -t fs2 e B 2> said; grep -q "mounted on $here/B already" said
