@@ -357,7 +357,8 @@ impl Ending {
         // The log is written to by one session, and its inode never changes meanwhile; a record is replaced.
         let path = record.with_extension("log");
         loop {
-            let log = File::options().append(true).create(true).open(&path)?;
+            let log = File::options().append(true).create(true).open(&path);
+            let log = log.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
             let lock = match Flock::lock(log, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => lock,
                 Err((_, Errno::EWOULDBLOCK)) => return Ok(None),

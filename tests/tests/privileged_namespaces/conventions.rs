@@ -152,6 +152,9 @@ fn a_mount_that_fails_leaves_nothing() {
             fails $volume; fails --require-active $volume; [ -z "$(ls /run/fs2)" ]
         done
         fails -o bogus image; left image
+        # What cannot be written is named.
+        mount --bind /run/fs2 /run/fs2; mount -o remount,bind,ro /run/fs2; fails image; umount /run/fs2
+        grep -q "the log of $PWD/image: /run/fs2/file-[0-9-]*.log: Read-only file system" said
         "#,
     );
 }
