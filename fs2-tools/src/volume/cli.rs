@@ -41,7 +41,7 @@ A volume that is not FS2, is dirty or was changed elsewhere is mounted as a plai
 the command that activates it is printed (--require-active refuses instead). A plain umount(8) ends the \
 daemon too. In /etc/fstab (type fs2) the options are written without dashes: policy=fs2,space=10%.
 
-EXIT CODES: 0 mounted, 1 wrong usage, 2 the system says no, 32 not mounted")]
+EXIT CODES: 0 mounted, 1 wrong usage, 32 not mounted")]
 pub struct MountArgs {
     /// The image file or block device.
     pub device: PathBuf,
