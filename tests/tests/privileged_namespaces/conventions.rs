@@ -353,6 +353,23 @@ fn without_sysfs_a_volume_is_unmounted_before_its_daemon_ends() {
     );
 }
 
+/// It was served, and so written from two sides.
+#[test]
+fn without_sysfs_an_image_that_a_loop_device_has_is_refused() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m plain; mkfs -t fs2 -q image
+        device=$(losetup --show -f image); trap 'umount -q plain || true; losetup -d "$device"' EXIT
+        refused() { for by in "fs2 mount --frontend fuse image m" "mkfs2 --undo image" "chkfs2 -n image"; do not $by 2> said; grep -q "image is $1" said; done; }
+        umount -l /sys; refused "the backing of $device; detach that first"
+        mount "$device" plain; refused "mounted at $PWD/plain; unmount it first"; umount plain
+        # Of itself it is.
+        fs2 mount --frontend fuse "$device" m 2> said; umount m
+        losetup -d "$device"; trap - EXIT; chkfs2 -f -p image > said || [ $? = 1 ]
+        "#,
+    );
+}
+
 /// As without sysfs: the path of the loop device's file was another's.
 #[test]
 fn a_volume_whose_fuse_mount_was_taken_out_of_the_tree_is_unmounted_before_its_daemon_ends() {

@@ -200,8 +200,9 @@ pub(super) fn backing_path(sysfs_dir: &Path) -> Option<PathBuf> {
 /// Asking a loop device for its backing asks the backing's file system; one in a process (FUSE) may hang.
 /// So loop devices over such are passed by, unless it is the one that our file lies in.
 pub(super) fn loop_on((dev, ino): (u64, u64), but: Option<u64>) -> Option<(PathBuf, Option<u64>)> {
+    let Ok(all) = fs::read_dir("/sys/block") else { return node_on((dev, ino), but) };
     let mounts = mountinfo();
-    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+    for entry in all.flatten() {
         let name = entry.file_name();
         if !name.to_string_lossy().starts_with("loop") {
             continue;
@@ -227,6 +228,20 @@ pub(super) fn loop_on((dev, ino): (u64, u64), but: Option<u64>) -> Option<(PathB
         }
     }
     None
+}
+
+/// As [`loop_on`], by the nodes in `/dev`: where there is no sysfs, as in a chroot. Which of them lies over a FUSE file system nobody tells before
+/// it is asked.
+fn node_on(file: (u64, u64), but: Option<u64>) -> Option<(PathBuf, Option<u64>)> {
+    let nodes = fs::read_dir("/dev").ok()?.flatten();
+    let nodes = nodes.filter(|node| node.file_name().to_string_lossy().starts_with("loop"));
+    let mut nodes = nodes.filter_map(|node| Some((node.path(), fs::metadata(node.path()).ok()?)));
+    let found = nodes.find(|(node, m)| {
+        m.file_type().is_block_device()
+            && but != Some(m.rdev())
+            && File::open(node).and_then(|f| sys::loop_backing(&f)).is_ok_and(|backing| backing.file == file)
+    });
+    found.map(|(node, m)| (node, Some(m.rdev())))
 }
 
 /// Where a device is mounted, as this mount namespace sees it.
