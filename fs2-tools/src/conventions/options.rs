@@ -43,6 +43,10 @@ const KERNEL: &[&str] = &[
     "nosymfollow",
     "silent",
     "loud",
+    "iversion",
+    "noiversion",
+    "mand",
+    "nomand",
     "discard",
     "nodiscard",
     "acl",
@@ -245,6 +249,16 @@ mod tests {
         let apart = ["policy=fs2,ro".to_owned(), "rw".to_owned(), "policy=none".to_owned()];
         let s = sort(&apart, false).unwrap();
         assert_eq!((s.ours, s.kernel), (vec!["--policy=none".to_owned()], vec!["ro".into(), "rw".into()]));
+    }
+
+    /// `mand` and `iversion`, which mount(8) has of every file system, were unknown.
+    #[test]
+    fn what_mount_8_has_of_every_file_system_is_known() {
+        // Its man page, "Filesystem-independent mount options", but for what it keeps for itself.
+        let all = "async,atime,noatime,auto,noauto,defaults,dev,nodev,diratime,nodiratime,dirsync,exec,noexec,group,iversion,\
+            noiversion,mand,nomand,_netdev,nofail,relatime,norelatime,strictatime,nostrictatime,lazytime,nolazytime,suid,nosuid,\
+            silent,loud,owner,ro,rw,sync,user,nouser,users,X-a,x-b,nosymfollow";
+        assert!(!sorted(all).remount);
     }
 
     #[test]

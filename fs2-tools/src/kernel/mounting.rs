@@ -70,6 +70,10 @@ impl MountOptions {
                 "sync" => flags |= MsFlags::MS_SYNCHRONOUS,
                 "dirsync" => flags |= MsFlags::MS_DIRSYNC,
                 "lazytime" => flags |= MsFlags::MS_LAZYTIME,
+                "iversion" => flags |= MsFlags::MS_I_VERSION,
+                "noiversion" => flags &= !MsFlags::MS_I_VERSION,
+                "mand" => flags |= MsFlags::MS_MANDLOCK,
+                "nomand" => flags &= !MsFlags::MS_MANDLOCK,
                 "defaults" => {}
                 other => data.push(other),
             }
@@ -304,6 +308,8 @@ mod tests {
                 "discard,errors=remount-ro".to_string()
             )
         );
+        let (flags, data) = split(false, false, &["iversion,mand,noiversion"]);
+        assert_eq!((flags, data.as_str()), (MsFlags::MS_MANDLOCK, ""));
     }
 
     #[test]
