@@ -9,8 +9,9 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
@@ -25,16 +26,20 @@ pub(crate) struct Signals {
 
 fn all() -> io::Result<SigSet> {
     let mut all = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
-    // SAFETY: no handler.
-    let before = unsafe { signal(Signal::SIGHUP, SigHandler::SigIgn) }?;
-    if matches!(before, SigHandler::SigIgn) {
+    if is_ignored(Signal::SIGHUP)? {
         // One that is blocked would be kept, though it is ignored.
         all.remove(Signal::SIGHUP);
-    } else {
-        // SAFETY: what was there before is put back.
-        unsafe { signal(Signal::SIGHUP, before) }?;
     }
     Ok(all)
+}
+
+/// Asks without setting anything: a signal that waits to be taken is gone once it is ignored, if only for a moment (keeps 1).
+fn is_ignored(signal: Signal) -> io::Result<bool> {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing new is given, and `now` is room for what there is.
+    Errno::result(unsafe { libc::sigaction(signal as libc::c_int, std::ptr::null(), now.as_mut_ptr()) })?;
+    // SAFETY: the kernel filled it; zeros are a value of it, too.
+    Ok(unsafe { now.assume_init() }.sa_sigaction == libc::SIG_IGN)
 }
 
 impl Signals {
@@ -81,6 +86,8 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use nix::sys::signal::{SigHandler, signal};
+
     use super::*;
 
     /// Says to this test that it is the process that is to become another program.
@@ -110,6 +117,29 @@ mod tests {
         let said = String::from_utf8_lossy(&left.stdout);
         // The bits of SIGTERM (15) and SIGINT (2).
         assert!(said.contains("ShdPnd:\t0000000000004002"), "{}: {said}", left.status);
+    }
+
+    /// As the program that this process became takes what came between.
+    #[test]
+    fn a_hangup_that_came_before_is_taken() {
+        if std::env::var_os(CHILD).is_some() {
+            kill(Pid::this(), Signal::SIGHUP).unwrap();
+            let stop = Arc::new(Stop::default());
+            let _signals = Signals::catch(&stop).unwrap();
+            stop.wait(Duration::from_secs(60), || panic!("the signal was not taken"));
+            return;
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "signals::tests::a_hangup_that_came_before_is_taken"]).env(CHILD, "1");
+        let blocked = || {
+            // SAFETY: no handler.
+            unsafe { signal(Signal::SIGHUP, SigHandler::SigDfl) }?;
+            Ok(all()?.thread_block()?)
+        };
+        // SAFETY: sigaction and pthread_sigmask are async-signal-safe and touch nothing of the parent's memory.
+        unsafe { child.pre_exec(blocked) };
+        let done = child.output().unwrap();
+        assert!(done.status.success(), "{}: {}", done.status, String::from_utf8_lossy(&done.stdout));
     }
 
     /// `nohup fs2d serve` ended with its terminal.
