@@ -1,10 +1,11 @@
 //! `umount.fs2 DIR [-flnrv]`: what umount(8) calls for a directory where `fs2 mount` left its word (`helper=fs2`).
 
 use std::ffi::OsString;
+use std::io;
 use std::path::Path;
 
 use super::{Helper, USAGE};
-use crate::kernel::{MountOptions, forget_helper, remount, unmount};
+use crate::kernel::{MountOptions, forget_helper, mount_at, remount, unmount};
 use crate::volume::cli::{FAILED, UNCLEAN, run_umount};
 use crate::volume::find_record;
 
@@ -48,16 +49,19 @@ pub(super) fn run(args: Vec<OsString>) -> u8 {
     match code {
         // It is unmounted, which is what was asked for; the next fsck mends the rest.
         UNCLEAN => 0,
-        FAILED if helper.has('r') => {
-            let options = MountOptions { read_only: true, ..MountOptions::default() };
-            match remount(dir, &options) {
-                Ok(()) => 0,
-                Err(e) => {
-                    eprintln!("umount.fs2: {e}");
-                    FAILED
-                }
+        FAILED if helper.has('r') => match make_read_only(dir) {
+            Ok(()) => 0,
+            Err(e) => {
+                eprintln!("umount.fs2: {e}");
+                FAILED
             }
-        }
+        },
         code => code,
     }
+}
+
+fn make_read_only(dir: &Path) -> io::Result<()> {
+    // A flag that is not given again goes, nosuid among them.
+    let extra = mount_at(dir)?.map(|m| m.options_again()).unwrap_or_default();
+    remount(dir, &MountOptions { read_only: true, extra, ..MountOptions::default() })
 }

@@ -30,6 +30,11 @@ impl Mount {
         self.options.iter().any(|o| o == option)
     }
 
+    /// Its options as they can be given: what mountinfo shows for SELinux is none.
+    pub fn options_again(&self) -> Vec<String> {
+        self.options.iter().filter(|o| *o != "seclabel").cloned().collect()
+    }
+
     /// Whether its file system is mounted read-only: not where only this mount of it is, as to a service of systemd's.
     pub fn is_read_only(&self) -> bool {
         self.options.iter().rfind(|o| ["ro", "rw"].contains(&o.as_str())).is_some_and(|o| o == "ro")

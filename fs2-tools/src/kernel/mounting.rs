@@ -163,9 +163,7 @@ pub fn remount_cold(mounted: &Mount) -> io::Result<()> {
         }
     }
     let dropped = drop_caches_of(device).and_then(|()| drop_caches_below(device));
-    // What mountinfo shows for SELinux is no option that can be given.
-    let extra = mounted.options.iter().filter(|o| *o != "seclabel").cloned().collect();
-    let options = MountOptions { extra, ..MountOptions::default() };
+    let options = MountOptions { extra: mounted.options_again(), ..MountOptions::default() };
     let (flags, data) = options.split();
     mount(Some(device), dir, Some(mounted.fstype.as_str()), flags, Some(data.as_str())).map_err(|e| {
         let again = format!(

@@ -141,6 +141,21 @@ fn of_what_is_busy_it_is_said_what_to_do() {
     );
 }
 
+/// What was mounted nosuid was read-only and took set-user-ID again.
+#[test]
+fn what_is_busy_and_made_read_only_keeps_its_flags() {
+    script(
+        r#"
+        truncate -s 64M image; mkdir m; mkfs -t fs2 -q image
+        mount -t fs2 -o frontend=fuse,nosuid,nodev,noexec,noatime,errors=remount-ro image m; echo 1 > m/file
+        exec 7< m/file; umount -r m 2> said; exec 7<&-
+        [[ "$(findmnt -rno OPTIONS m)" = ro,nosuid,nodev,noexec,noatime,* ]]; findmnt -rno OPTIONS m | grep -q errors=remount-ro
+        # umount(8) takes it for unmounted and calls no helper any more.
+        umount m; within left image
+        "#,
+    );
+}
+
 /// The log of each file that was tried stayed.
 #[test]
 fn a_mount_that_fails_leaves_nothing() {
