@@ -89,12 +89,12 @@ impl CvsUpdate {
         let p = setup.apply(p)?;
         if p.files == 0
             || p.dirs == 0
-            || p.files > 100_000_000
+            || p.files > 10_000_000
             || p.dirs > p.files
             || p.ageing_mib > AGEING_MIB_MAX
         {
             return Err(BenchError::Usage(
-                "cvs-update needs at least a file for each directory, and at most 2^30 MiB of ageing".into(),
+                "cvs-update needs a file for each directory, 10,000,000 files at most, and at most 2^30 MiB of ageing".into(),
             ));
         }
         let mut rng = Rng::stream(setup.seed, "cvs-update tree");

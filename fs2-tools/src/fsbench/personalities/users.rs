@@ -92,9 +92,9 @@ fn homes(users: u64, inodes: u64, bytes: u64, per_dir: f64, rng: &mut Rng) -> Ho
 }
 
 fn check_sizes(name: &str, users: u64, inodes: u64, mib: u64) -> Result<(), BenchError> {
-    if !(1..=10_000).contains(&users) || inodes < 2 * users || inodes > 100_000_000 || mib > 1 << 30 {
+    if !(1..=10_000).contains(&users) || inodes < 2 * users || inodes > 10_000_000 || mib > 1 << 30 {
         return Err(BenchError::Usage(format!(
-            "{name}: 1 to 10,000 users, 2 to 100,000,000 inodes for each and in all, 2^30 MiB at most"
+            "{name}: 1 to 10,000 users, 2 to 10,000,000 inodes for each and in all, 2^30 MiB at most"
         )));
     }
     Ok(())

@@ -263,6 +263,9 @@ impl Plan {
         if !(1..=10_000).contains(&text.runs) {
             return Err(usage("runs must be 1 to 10000"));
         }
+        if text.train > 10_000 {
+            return Err(usage("train must be 0 to 10000"));
+        }
         let mut profiles = BTreeMap::new();
         for drive in &text.drives {
             profiles.extend(in_file(drive)?.map(|says| (drive.clone(), says)));
@@ -493,6 +496,7 @@ mod tests {
             (format!("variants = ['blk3k']\n{PLAN}"), "no variant 'blk3k'"),
             (format!("cold = 'icy'\n{PLAN}"), "icy"),
             (format!("runs = 0\n{PLAN}"), "runs must be"),
+            (format!("train = 4294967295\n{PLAN}"), "train must be"),
             (PLAN.replace("wd800-repaired", "nope"), "no drive profile 'nope'"),
             (format!("mem_limit = '1k'\n{PLAN}"), "mem_limit: "),
             (format!("duration = '0s'\n{PLAN}"), "more than 0"),
