@@ -314,7 +314,8 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             listening = listen().inspect(|l| tracing::info!("answering again{}", told_at(Some(l)))).ok();
         }
         // The look needs the engine: one that is stuck is silent.
-        served.server.with_volume(|_| manager.alive());
+        served.server.with_volume(|_| ());
+        manager.alive();
         if let Some(record) = &serve.until_unused {
             if frontend.is_unused() {
                 // Where `fs2 umount` is at it, it asks for the end itself.

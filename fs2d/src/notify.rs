@@ -12,10 +12,15 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use crate::passed::SERVED;
 use crate::upgrade::sealed;
 
-/// A manager that listens.
+/// How long a word waits for room where the manager hears none; as long as sd_notify(3) has it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A manager that listens, or did: one that has crashed stays, frozen (as systemd does), and its socket fills up.
 #[derive(Debug, Default)]
 pub(crate) struct Manager {
     to: Option<(UnixDatagram, SocketAddr)>,
+    /// Does not wait, for what is said again and again.
+    at_once: Option<UnixDatagram>,
     /// Half of the time after which it takes silence for death.
     pub(crate) watchdog: Option<Duration>,
 }
@@ -31,9 +36,10 @@ impl Manager {
                 [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
                 _ => SocketAddr::from_pathname(&at),
             };
-            Some((UnixDatagram::unbound().ok()?, address.ok()?))
+            Some((patient().ok()?, address.ok()?))
         });
-        Manager { to, watchdog: watchdog.map(|us: u64| Duration::from_micros(us / 2)) }
+        let at_once = UnixDatagram::unbound().and_then(|s| s.set_nonblocking(true).map(|()| s)).ok();
+        Manager { to, at_once, watchdog: watchdog.map(|us: u64| Duration::from_micros(us / 2)) }
     }
 
     /// Whether there is one.
@@ -46,10 +52,13 @@ impl Manager {
         self.say(&format!("READY=1\nSTATUS={status}\n"));
     }
 
-    /// It lives.
+    /// It lives. Waits for nobody: where there is no room, enough of these words wait there to be heard.
     pub(crate) fn alive(&self) {
-        if self.watchdog.is_some() {
-            self.say("WATCHDOG=1\n");
+        if let (Some(socket), Some((_, address)), Some(_)) = (&self.at_once, &self.to, self.watchdog)
+            && let Err(e) = socket.send_to_addr(b"WATCHDOG=1\n", address)
+            && e.kind() != io::ErrorKind::WouldBlock
+        {
+            tracing::warn!("the service manager does not listen: {e}");
         }
     }
 
@@ -73,7 +82,7 @@ impl Manager {
         let Some((_, address)) = &self.to else { return };
         let kept = || -> io::Result<()> {
             let fd = sealed("fs2-served", identity.as_bytes())?;
-            let to = UnixDatagram::unbound()?;
+            let to = patient()?;
             to.connect_addr(address)?;
             let what = format!("FDSTORE=1\nFDNAME={SERVED}\n");
             let fds = [fd.as_raw_fd()];
@@ -93,4 +102,10 @@ impl Manager {
             tracing::warn!("the service manager does not listen: {e}");
         }
     }
+}
+
+fn patient() -> io::Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
 }

@@ -92,6 +92,53 @@ fn a_manager_is_told_of_its_start_its_life_and_its_end() {
     assert_eq!(hear(), "WATCHDOG_USEC=18446744073709551615\n");
 }
 
+/// The word that it lives was said under the engine's lock, and waited for room: with a systemd that had crashed, and stays frozen, all
+/// that used the volume stood still some minutes later, and SIGTERM did not end it.
+#[test]
+fn a_manager_that_hears_nothing_any_more_holds_up_nobody() {
+    if !needs(&[Need::Program("mke2fs")]) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let image = volume(&scratch);
+    let (place, socket) = (scratch.path("notify"), scratch.path("nbd"));
+    let manager = UnixDatagram::bind(&place).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let mut daemon = scratch.command("fs2d");
+    daemon.arg("serve").arg(&image).arg("--listen").arg(format!("unix:{}", socket.display()));
+    daemon.env("NOTIFY_SOCKET", &place).env("WATCHDOG_USEC", "2000").stderr(Stdio::null());
+    let mut daemon = Running(daemon.spawn().unwrap());
+    let mut bytes = [0; 4096];
+    while !bytes.starts_with(b"WATCHDOG=1") {
+        manager.recv(&mut bytes).expect("the daemon says something");
+    }
+    // Each has room of its own, and all of them the manager's.
+    let says_it = || {
+        let other = UnixDatagram::unbound().unwrap();
+        other.set_nonblocking(true).unwrap();
+        other.send_to(b"STATUS=x", &place).is_ok()
+    };
+    while says_it() {}
+    // It says so every millisecond.
+    std::thread::sleep(Duration::from_millis(200));
+    let (tell, told) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut client = NbdClient::connect(&socket).unwrap();
+        tell.send(client.call(Ask::Read, 0, 4096, &[]).map(|read| read.len()).unwrap()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(4096), "programs wait for the manager");
+    reader.join().unwrap();
+    kill(Pid::from_raw(daemon.0.id() as i32), Signal::SIGTERM).unwrap();
+    for _ in 0..1200 {
+        if let Some(status) = daemon.0.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(0));
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("it does not end");
+}
+
 #[test]
 fn a_socket_is_taken_from_the_manager_and_left_to_it() {
     if !needs(&[Need::Program("mke2fs"), Need::Program("systemd-socket-activate")]) {
