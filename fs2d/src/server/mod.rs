@@ -218,15 +218,20 @@ impl Server {
         if let Some((free, total)) = self.store.host_space() {
             let reserve = self.drive.host_reserve;
             let short = u128::from(free) * 1000 < u128::from(total) * u128::from(reserve);
-            let volume = &mut self.lock().volume;
-            if short && !volume.is_host_short() {
+            let was = {
+                let volume = &mut self.lock().volume;
+                let was = volume.is_host_short();
+                volume.host_is_short(short);
+                was
+            };
+            // Keeps S1: who reads the log may wait for this very volume.
+            if short && !was {
                 let percent = f64::from(reserve) / 10.0;
                 tracing::warn!(
                     "no copies: less than {percent} % of the file system that holds {} is free; make room there, or allow less: --host-reserve",
                     self.info.description
                 );
             }
-            volume.host_is_short(short);
         }
     }
 
