@@ -233,6 +233,9 @@ impl Ring for Uring {
             // Two calls: see `FileStore::put`.
             return Err(io);
         }
+        if io.op != RingOp::Read && self.file.tells_of_earlier() {
+            return Err(io);
+        }
         let mut held = None;
         if io.op != RingOp::Read && self.file.is_direct() {
             let mask = Mask::of(io.offset, len);

@@ -7,6 +7,7 @@
 //! F3: all data goes one way, by O_DIRECT or by the page cache; never a mixture from this store.
 
 mod below;
+mod earlier;
 mod error;
 mod lock;
 mod stripes;
@@ -24,6 +25,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Whence, lseek};
 
+use earlier::Earlier;
 pub use error::OpenError;
 pub(crate) use stripes::Mask;
 use stripes::Stripes;
@@ -123,7 +125,7 @@ pub struct FileStore {
     /// On a file system that is memory, where no read or write waits for a device.
     in_memory: bool,
     /// On a file system whose plain writes tell, once, of earlier ones that found no room.
-    tells_of_earlier: bool,
+    earlier: Option<Earlier>,
     /// The kernel tells what of a file is in memory, and takes its pages into a socket as they are.
     lends: bool,
     no_lending: AtomicBool,
@@ -188,7 +190,7 @@ impl FileStore {
             write: options.write,
             stripes: Stripes::new(),
             in_memory: false,
-            tells_of_earlier: false,
+            earlier: None,
             lends: false,
             no_lending: AtomicBool::new(false),
             no_nowait: AtomicBool::new(false),
@@ -198,7 +200,7 @@ impl FileStore {
             no_zero_range: AtomicBool::new(false),
         };
         store.in_memory = !is_device && sys::is_memory(&store.file);
-        store.tells_of_earlier = !is_device && sys::tells_of_earlier(&store.file);
+        store.earlier = (!is_device && sys::tells_of_earlier(&store.file)).then(Earlier::default);
         let direct = match options.direct {
             // It would be the same copy, with rules of alignment.
             Direct::Auto if store.in_memory => Err("its file system is memory"),
@@ -307,6 +309,11 @@ impl FileStore {
         !self.is_direct() && !self.is_device
     }
 
+    /// Whether a write may be told of an earlier one: then it is done by [`FileStore::write_at`] alone.
+    pub(crate) fn tells_of_earlier(&self) -> bool {
+        self.earlier.is_some()
+    }
+
     fn aligned(&self, offset: u64, len: u64) -> bool {
         let a = self.align as u64;
         offset.is_multiple_of(a) && len.is_multiple_of(a)
@@ -339,13 +346,16 @@ impl FileStore {
 
     /// The error of a write before a sync, which is the write's own but where the file system mixes them.
     fn own(&self, e: io::Error) -> io::Error {
-        if self.tells_of_earlier { sync_failed(e) } else { e }
+        if self.tells_of_earlier() { sync_failed(e) } else { e }
     }
 
     fn put(&self, offset: u64, buf: &[u8], fua: bool) -> io::Result<()> {
         let raw = |dsync| sys::pwrite_all(&self.file, offset, buf, self.align, dsync);
         if !fua {
-            return raw(false);
+            return match &self.earlier {
+                Some(earlier) => earlier.write(|| raw(false)),
+                None => raw(false),
+            };
         }
         // A file may find no room, and a synchronous write that says so may have it from its sync, of an earlier write. So
         // it is written by itself first. The page cache then takes the same bytes once more, and syncs no others; past
@@ -485,8 +495,11 @@ impl Store for FileStore {
 
     fn try_write(&self, offset: u64, buf: &[u8]) -> io::Result<bool> {
         // Into the page cache. It may wait there for memory, as any program may that writes much; what a
-        // block is written to in part is read first, though, which is a device's time.
-        if !self.is_cached() || !(self.in_memory || page_aligned(offset, buf.len())) {
+        // block is written to in part is read first, though, which is a device's time, as a sync is.
+        if !self.is_cached()
+            || self.tells_of_earlier()
+            || !(self.in_memory || page_aligned(offset, buf.len()))
+        {
             return Ok(false);
         }
         self.check_write(offset, buf.len() as u64)?;
@@ -597,11 +610,15 @@ impl Store for FileStore {
             return Ok(());
         }
         // Never tried again on EIO: the kernel tells a lost write once.
-        loop {
+        let sync = || loop {
             match self.file.sync_data() {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
             }
+        };
+        match &self.earlier {
+            Some(earlier) => earlier.sync(sync),
+            None => sync(),
         }
     }
 
@@ -683,5 +700,29 @@ impl std::fmt::Debug for FileStore {
             .field("direct", &self.is_direct())
             .field("logical_block", &self.logical_block)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where NFS would be: such a write goes to who may wait, and what it is told to the next flush.
+    #[test]
+    fn a_flush_tells_what_a_write_was_told_of_earlier_ones() {
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(64 << 10).unwrap();
+        let options = OpenOptions { write: true, direct: Direct::Off, ..OpenOptions::default() };
+        let mut store = FileStore::open(image.path(), options).unwrap();
+        assert!(store.earlier.is_none() && store.try_write(0, &[1; 4096]).unwrap());
+        store.earlier = Some(Earlier::default());
+        assert!(!store.try_write(0, &[2; 4096]).unwrap());
+        store.write_at(0, &[3; 4096], false).unwrap();
+        store.flush().unwrap();
+        let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        store.earlier.as_ref().unwrap().write(full).unwrap_err();
+        store.write_at(4096, &[4; 4096], false).unwrap();
+        assert_eq!(store.flush().unwrap_err().raw_os_error(), None);
+        store.flush().unwrap();
     }
 }
