@@ -93,8 +93,10 @@ fn read(path: &Path) -> Result<Vec<Measured>, Failure> {
     let mut all = Vec::new();
     for (i, line) in text.lines().enumerate() {
         let line = line.map_err(|e| Failure::at(path, format!("line {}: {e}", i + 1)))?;
-        if !line.trim().is_empty() {
-            all.push(parse(&line).map_err(|e| Failure::at(path, format!("line {}: {e}", i + 1)))?);
+        // As of any other text: a byte order mark begins it, and comments are passed over.
+        let line = if i == 0 { line.strip_prefix('\u{feff}').unwrap_or(&line) } else { &line }.trim();
+        if !line.is_empty() && !line.starts_with('#') {
+            all.push(parse(line).map_err(|e| Failure::at(path, format!("line {}: {e}", i + 1)))?);
         }
     }
     if all.is_empty() {

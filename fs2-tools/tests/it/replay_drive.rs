@@ -163,6 +163,29 @@ fn a_malformed_trace_is_told_with_its_line() {
     assert_eq!(replay(&["validate"]).0, 2);
 }
 
+/// `info` read them and this did not.
+#[test]
+fn a_mark_and_comments_are_no_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("t");
+    std::fs::write(
+        &trace,
+        "\u{feff}# measured\nR Miss 10 3 1700.0 100.0\n  # again\nR Miss 20 3 1700.0 0.0\n",
+    )
+    .unwrap();
+    for args in [&["validate", "wd800-repaired"][..], &["info"]] {
+        let (code, out, err) = replay(&[args, &[trace.to_str().unwrap(), "--json"]].concat());
+        assert_eq!(code, 0, "{args:?}: {err}");
+        let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let requests = said.pointer("/summary/requests").or(said.get("requests"));
+        assert_eq!(requests, Some(&2.into()), "{out}");
+    }
+    // The mark is the text's, not a line's.
+    std::fs::write(&trace, "R Miss 10 3 1700.0 100.0\n\u{feff}R Miss 20 3 1700.0 0.0\n").unwrap();
+    let (code, _, err) = replay(&["validate", "wd800-repaired", trace.to_str().unwrap()]);
+    assert!(code == 1 && err.contains("t: line 2: "), "{err}");
+}
+
 #[test]
 fn a_drive_that_is_extended_is_told_of() {
     let dir = tempfile::tempdir().unwrap();
