@@ -14,7 +14,7 @@ use fs2_store::FileStore;
 
 use crate::daemon::{Served, open_as};
 use crate::error::DaemonError;
-use crate::frontend::{Frontend, LOOK_EVERY, fuse, nbd, ublk};
+use crate::frontend::{Frontend, LOOK_EVERY, MountPoint, fuse, nbd, ublk};
 use crate::limits;
 use crate::memory;
 use crate::metrics::{Bound, Place};
@@ -84,8 +84,8 @@ pub struct Serve {
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
     pub nbd_patience: u32,
 
-    /// Directory on which the FUSE frontend is mounted; the volume is the file `volume` in it
-    /// [default: RUNTIME/KEY.fuse, made if missing].
+    /// Directory on which the FUSE frontend is mounted, made if missing and then removed in the end; the volume is the file
+    /// `volume` in it [default: RUNTIME/KEY.fuse].
     #[arg(long, value_name = "DIR")]
     pub fuse_dir: Option<PathBuf>,
 
@@ -300,7 +300,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         serving
     });
     tracing::info!("serving {} by {place}{}", serve.device.display(), told_at(listening.as_ref()));
-    if let (Some(_), Frontend::Fuse(fuse)) = (&serve.until_unused, &frontend) {
+    if let (Some(_), Frontend::Fuse(fuse, _)) = (&serve.until_unused, &frontend) {
         let stop = stop.clone();
         fuse.when_unused(move || stop.look());
     }
@@ -517,7 +517,7 @@ fn start_frontend(
                 Some(dir) => dir.clone(),
                 None => default_place(&serve.device, "fuse")?,
             };
-            std::fs::create_dir_all(&dir).map_err(io_error(dir.display().to_string()))?;
+            let point = MountPoint::new(&dir).map_err(io_error(dir.display().to_string()))?;
             let threads = if service.answers_from_memory() { FUSE_THREADS_MEMORY } else { FUSE_THREADS };
             let volume =
                 std::path::absolute(&serve.device).map_err(io_error(serve.device.display().to_string()))?;
@@ -525,7 +525,7 @@ fn start_frontend(
                 .map_err(io_error(format!("FUSE mount on {}", dir.display())))?;
             let ring = if server.is_by_ring() { ", by io_uring" } else { "" };
             let place = format!("fuse {}{ring}", server.file().display());
-            Ok((Frontend::Fuse(server), place))
+            Ok((Frontend::Fuse(server, point), place))
         }
         FrontendKind::Ublk => {
             let usual = ublk::Options::default();

@@ -5,7 +5,7 @@ pub mod nbd;
 mod running;
 pub mod ublk;
 
-pub(crate) use running::{Frontend, LOOK_EVERY, serve_on};
+pub(crate) use running::{Frontend, LOOK_EVERY, MountPoint, serve_on};
 
 /// Whether io_uring_enter(2) can be asked again: completions must be taken first (EBUSY), or the kernel had no memory.
 fn is_short(e: &std::io::Error) -> bool {

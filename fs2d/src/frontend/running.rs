@@ -1,5 +1,7 @@
 //! The frontend in use, whichever it is: whether it lives and is used, and its end.
 
+use std::io;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{fuse, nbd, ublk};
@@ -7,7 +9,8 @@ use super::{fuse, nbd, ublk};
 /// The frontend in use.
 pub(crate) enum Frontend {
     Nbd(nbd::Server),
-    Fuse(fuse::Server),
+    /// With the directory that it is mounted on.
+    Fuse(fuse::Server, MountPoint),
     Ublk(Box<ublk::Server>),
 }
 
@@ -21,21 +24,21 @@ impl Frontend {
     pub(crate) fn is_alive(&self) -> bool {
         match self {
             Frontend::Nbd(_) => true,
-            Frontend::Fuse(f) => f.is_alive(),
+            Frontend::Fuse(f, _) => f.is_alive(),
             Frontend::Ublk(u) => u.is_alive(),
         }
     }
 
     /// Whether it was used and no longer is, as far as the frontend can tell.
     pub(crate) fn is_unused(&self) -> bool {
-        matches!(self, Frontend::Fuse(f) if f.is_unused())
+        matches!(self, Frontend::Fuse(f, _) if f.is_unused())
     }
 
     /// Whether anybody uses it now. A ublk device it claims for a moment.
     pub(crate) fn is_in_use(&self) -> bool {
         match self {
             Frontend::Nbd(n) => n.connections() > 0,
-            Frontend::Fuse(f) => f.is_open(),
+            Frontend::Fuse(f, _) => f.is_open(),
             Frontend::Ublk(u) => u.is_in_use(),
         }
     }
@@ -56,10 +59,11 @@ impl Frontend {
                 }
                 nothing(false)
             }
-            Frontend::Fuse(f) => {
+            Frontend::Fuse(f, point) => {
                 if let Err(e) = f.unmount() {
                     tracing::error!("the FUSE mount cannot be ended: {e}");
                 }
+                drop(point);
                 nothing(f.is_unused())
             }
             Frontend::Ublk(u) => {
@@ -74,6 +78,39 @@ impl Frontend {
                 });
                 Rest { unused: false, device: stopped.ok() }
             }
+        }
+    }
+}
+
+/// A directory to be mounted on. What of its path had to be made goes on drop, as far as nothing is in it.
+pub(crate) struct MountPoint {
+    /// The outermost first.
+    made: Vec<PathBuf>,
+}
+
+impl MountPoint {
+    /// # Errors
+    /// Where something is missing that cannot be made.
+    pub(crate) fn new(dir: &Path) -> io::Result<MountPoint> {
+        let dir = std::path::absolute(dir)?;
+        let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+        let mut point = MountPoint { made: Vec::new() };
+        for dir in missing.into_iter().rev() {
+            match std::fs::create_dir(dir) {
+                Ok(()) => point.made.push(dir.into()),
+                // Somebody else's by now.
+                Err(_) if dir.is_dir() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(point)
+    }
+}
+
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        for dir in self.made.iter().rev() {
+            let _ = std::fs::remove_dir(dir);
         }
     }
 }
@@ -109,6 +146,25 @@ pub(crate) fn serve_on(mut is_so: impl FnMut() -> bool, mut look: impl FnMut()) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_made_to_be_mounted_on_goes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |path: &str| dir.path().join(path);
+        drop(MountPoint::new(&at("a/b/c")).unwrap());
+        assert!(!at("a").exists());
+        std::fs::create_dir(at("a")).unwrap();
+        let point = MountPoint::new(&at("a/b/../b/c")).unwrap();
+        assert!(at("a/b/c").is_dir());
+        std::fs::write(at("a/b/somebody's"), "").unwrap();
+        drop(point);
+        assert!(at("a/b/somebody's").exists() && !at("a/b/c").exists());
+        drop(MountPoint::new(&at("a")).unwrap());
+        assert!(at("a").exists(), "it was there");
+        let (file, below) = (at("a/b/somebody's"), at("a/b/somebody's/d"));
+        assert!(MountPoint::new(&file).is_ok(), "who mounts says what it is");
+        assert!(MountPoint::new(&below).is_err());
+    }
 
     /// From SIGTERM on nobody looked, while the device served and copied for as long as it stayed mounted.
     #[test]

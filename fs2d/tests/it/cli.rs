@@ -4,6 +4,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use crate::fuse_mem::fuse_is_here;
+
 fn fs2d(args: &[&str]) -> (i32, String, String) {
     let done = Command::new(env!("CARGO_BIN_EXE_fs2d")).args(args).output().unwrap();
     let text = |b: Vec<u8>| String::from_utf8(b).unwrap();
@@ -172,6 +174,31 @@ fn a_daemon_without_a_mount_ends_once_nobody_is_mounting() {
     });
     drop(mounting);
     assert_eq!(daemon.ended(), Some(0));
+}
+
+/// They stayed, whether the volume was served or not.
+#[test]
+fn directories_made_for_a_fuse_mount_go_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (made, point) = (dir.path().join("made"), dir.path().join("made/here"));
+    std::fs::create_dir(dir.path().join("control")).unwrap();
+    let args = ["--frontend=fuse", "--fuse-dir", point.to_str().unwrap()];
+    // Also where it cannot be mounted at all.
+    assert_eq!(Daemon::start(dir.path(), &args).ended(), Some(2), "nobody could speak to it");
+    assert!(!made.exists());
+    if !fuse_is_here() {
+        return;
+    }
+    std::fs::remove_dir(dir.path().join("control")).unwrap();
+    let mut daemon = Daemon::start(dir.path(), &args);
+    let mut client = within_reason("it does not answer", || {
+        assert_eq!(daemon.0.try_wait().unwrap(), None, "it has ended");
+        fs2_control::Client::connect(dir.path().join("control")).ok()
+    });
+    assert!(point.join(fs2d::frontend::fuse::FILE_NAME).exists());
+    client.ask(&fs2_control::Command::Detach).unwrap();
+    assert_eq!(daemon.ended(), Some(0));
+    assert!(!made.exists());
 }
 
 /// What programs wait for is known by itself, not by its name.
