@@ -93,11 +93,13 @@ impl Write for Words {
     }
 }
 
-/// Writes to the standard error output.
+/// Writes to the standard error output. Names in it are others': none steers a terminal.
 #[doc(hidden)]
 pub fn complain(what: Arguments<'_>) {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let text: String = what.to_string().chars().map(|c| if steers(c) { '?' } else { c }).collect();
     // There is nobody left to tell.
-    let _ = stderr().lock().write_fmt(what);
+    let _ = stderr().lock().write_all(text.as_bytes());
 }
 
 /// As [`std::print`], but never panics.

@@ -311,7 +311,7 @@ fn all(json: bool) -> ExitCode {
     for gone in volume::clear_dead() {
         let check = gone.check_command();
         let why = format!("its daemon died, and it is unmounted; before the next mount: {check}");
-        eprintln!("fs2: {}: {why}", gone.dir.display());
+        eprintln!("fs2: {}: {why}", plain(&gone.dir.display().to_string()));
         list.push(without(Some(&gone), why));
     }
     let daemons = volume::daemons();
@@ -328,7 +328,7 @@ fn all(json: bool) -> ExitCode {
                 println!("{}  {}  {}", plain(&dir), plain(&s.volume), s.to_line());
             }
             Err(e) => {
-                eprintln!("fs2: {}: {e}", found.name());
+                eprintln!("fs2: {}: {e}", plain(&found.name()));
                 list.push(without(found.record.as_ref(), e.to_string()));
                 code = ExitCode::from(2);
             }

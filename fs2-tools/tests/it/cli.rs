@@ -226,6 +226,36 @@ fn a_volume_that_is_not_there_is_named() {
     }
 }
 
+/// What a mount point is called coloured the terminal of whoever looked, and could have done more.
+#[test]
+fn a_name_in_an_error_does_not_steer_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page");
+    for (args, told) in [
+        (&["status", "/no/\u{1b}[31mred\u{7f}"][..], "fs2: /no/?[31mred? is not mounted"),
+        (&["umount", "/no/\u{9b}31mred"], "fs2: /no/?31mred is not mounted"),
+        (&["report", "--trace", "/no/\u{1b}c", "-o", page.to_str().unwrap()], "?c: No such file"),
+    ] {
+        let (_, _, err) = run(FS2, args);
+        assert!(err.contains(told) && err.matches(char::is_control).all(|c| c == "\n"), "{args:?}: {err:?}");
+    }
+    // Of a volume whose daemon is gone; nor does it begin a line.
+    let at = |name: &str| dir.path().join(name);
+    std::fs::write(at("image"), "").unwrap();
+    let key = fs2d::runtime::key_of(&at("image")).unwrap();
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let record = serde_json::json!({
+        "dir": "/no/\u{1b}[31m\nsuch", "device": at("image"), "control": at(&format!("{key}.ctl")), "log": at(&format!("{key}.log")),
+        "pid": ended.id(), "began": 1, "frontend": "ublk", "block_device": at("ublkb0"), "carrier": at(&format!("{key}.nbd")),
+        "active": true, "path": at(&format!("{key}.mount")),
+    });
+    std::fs::write(at(&format!("{key}.mount")), record.to_string()).unwrap();
+    let told = Command::new(FS2).arg("status").env("FS2_RUNTIME_DIR", dir.path()).output().unwrap();
+    let err = String::from_utf8(told.stderr).unwrap();
+    assert!(err.starts_with("fs2: /no/?[31m?such: ") && err.lines().count() == 1, "{err:?}");
+}
+
 /// Where `killall fs2` had ended the supervisor alone, the daemon ended with the unmount, set the mark and left its record: a full check was asked for.
 #[test]
 fn a_daemon_that_ended_in_order_is_not_told_of_as_dead() {
