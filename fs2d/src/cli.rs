@@ -130,15 +130,24 @@ pub fn command() -> clap::Command {
     <Cli as clap::CommandFactory>::command()
 }
 
+/// Prints what clap says: 1 of wrong usage; help and version are no errors, but where they cannot be written, which is 2.
+pub fn told(program: &str, what: &clap::Error) -> ExitCode {
+    match what.print() {
+        _ if what.use_stderr() => ExitCode::from(1),
+        // Who stops reading hears nothing of it.
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            let _ = writeln!(std::io::stderr(), "{program}: standard output: {e}");
+            ExitCode::from(2)
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
 /// Runs the daemon with these arguments; what `main` returns.
 pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(e) => {
-            let code = u8::from(e.use_stderr());
-            let _ = e.print();
-            return ExitCode::from(code);
-        }
+        Err(e) => return told("fs2d", &e),
     };
     let What::Serve(serve) = cli.command;
     run(&serve)

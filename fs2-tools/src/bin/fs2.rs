@@ -128,11 +128,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse_from(std::env::args_os().collect::<Vec<OsString>>()) {
         Ok(cli) => cli,
-        Err(e) => {
-            let code = u8::from(e.use_stderr());
-            let _ = e.print();
-            return ExitCode::from(code);
-        }
+        Err(e) => return fs2d::cli::told("fs2", &e),
     };
     match cli.command {
         What::Demo(options) => fs2_tools::demo::main(&options),

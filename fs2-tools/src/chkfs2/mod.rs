@@ -121,7 +121,7 @@ fn run_with(
 ) -> i32 {
     let args = match Args::try_parse_from(args) {
         Ok(args) => args,
-        Err(e) => return usage(&e, out, err, USAGE),
+        Err(e) => return usage(&e, out, err, USAGE, OPERATIONAL),
     };
     let words = if args.json && words == Words::Through { Words::Apart } else { words };
     let code = match Session::new(&args, words).and_then(|session| session.run(out)) {

@@ -43,6 +43,8 @@ pub use workload::{Entry, Metric, Needs, OpClass, PassReport, Setup, Verified, W
 
 /// Exit code: done.
 const DONE: i32 = 0;
+/// Exit code: refused or failed.
+const FAILED: i32 = 1;
 /// Exit code: the command line makes no sense.
 const USAGE: i32 = 2;
 
@@ -268,7 +270,7 @@ pub fn command() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
+        Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE, FAILED),
     };
     let done = match &cli.what {
         What::List { name: None } => list(out),

@@ -205,7 +205,7 @@ pub(crate) fn run_told(
 ) -> (bool, i32) {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(e) => return (false, usage(&e, out, err, USAGE)),
+        Err(e) => return (false, usage(&e, out, err, USAGE, FAILED)),
     };
     let (done, json) = match (&cli.what, &cli.args) {
         (Some(What::Replicate(args)), _) => (replicate::run(args, out), args.json),
@@ -213,7 +213,7 @@ pub(crate) fn run_told(
         (None, Some(args)) => (create(args, out), args.json),
         (None, None) => {
             let e = Cli::command().error(ErrorKind::MissingRequiredArgument, "a DEVICE is needed");
-            return (false, usage(&e, out, err, USAGE));
+            return (false, usage(&e, out, err, USAGE, FAILED));
         }
     };
     let is_done = done.is_ok();
@@ -253,17 +253,17 @@ pub(crate) fn check(args: &[OsString]) -> Result<(), String> {
     }
 }
 
-/// Prints what clap says: help and version are no errors.
-pub(crate) fn usage(e: &clap::Error, out: &mut dyn Write, err: &mut dyn Write, code: i32) -> i32 {
+/// Prints what clap says: help and version are no errors. What it ends with, `wrong` usage or `lost` words.
+pub(crate) fn usage(e: &clap::Error, out: &mut dyn Write, err: &mut dyn Write, wrong: i32, lost: i32) -> i32 {
     if e.use_stderr() {
         let _ = write!(err, "{}", e.render());
-        code
+        wrong
     } else {
         let written = write!(out, "{}", e.render()).and_then(|()| out.flush());
         match written {
             Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
                 let _ = writeln!(err, "{}: standard output: {e}", crate::output::program());
-                FAILED
+                lost
             }
             _ => DONE,
         }

@@ -100,7 +100,7 @@ pub fn command() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>, out: &mut dyn Write, err: &mut dyn Write) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
-        Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE),
+        Err(e) => return crate::mkfs2::usage(&e, out, err, USAGE, FAILED),
     };
     let makes_sense = match &cli.what {
         What::Run(args) => run::check_split(args),

@@ -114,7 +114,9 @@ fn what_mkfs2_and_chkfs2_cannot_write_they_tell_of() {
         ),
         (CHKFS2, &["-n", "--json"], 8, "chkfs2: standard output: No space left"),
         (CHKFS2, &["-n"], 8, "chkfs2: standard output: No space left"),
-        (CHKFS2, &["--help"], 1, "chkfs2: standard output: No space left"),
+        (CHKFS2, &["--help"], 8, "chkfs2: standard output: No space left"),
+        (FS2, &["mount", "--help"], 2, "fs2: standard output: No space left"),
+        (FS2, &["--version"], 2, "fs2: standard output: No space left"),
         (MKFS2, &["--json"], 1, "mkfs2: standard output: No space left on device (os error 28)\n"),
         (MKFS2, &["--undo"], 1, "; the work itself is done\n"),
     ] {
@@ -137,6 +139,7 @@ fn what_mkfs2_and_chkfs2_cannot_write_they_tell_of() {
         (CHKFS2, &["-n", "--json"], gone()),
         (MKFS2, &["--json", "--undo"], gone()),
         (CHKFS2, &["--help"], gone()),
+        (FS2, &["mount", "--help"], gone()),
     ] {
         let done = Command::new(program).args(args).arg(&image).stdout(out).output().unwrap();
         let said = String::from_utf8_lossy(&done.stderr);

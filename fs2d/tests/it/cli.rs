@@ -25,6 +25,19 @@ fn help_and_version_go_to_standard_output() {
     }
 }
 
+/// They ended with 0, and said nothing.
+#[test]
+fn help_that_cannot_be_written_is_told_of() {
+    for args in [&["--help"][..], &["serve", "--help"], &["--version"]] {
+        let mut fs2d = Command::new(env!("CARGO_BIN_EXE_fs2d"));
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = fs2d.args(args).stdout(full).output().unwrap();
+        let said = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.starts_with("fs2d: standard output: No space left"), "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn bad_usage_is_1_and_says_what() {
     for (args, says) in [
