@@ -15,6 +15,7 @@ pub mod live_report;
 pub mod mkfs2;
 mod new_file;
 mod outputs;
+mod programs;
 pub mod replay;
 pub mod report;
 mod signals;

@@ -1,6 +1,6 @@
 //! Running e2fsck.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,8 @@ use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
+use crate::programs::{USUAL, find};
 use crate::signals;
-
-/// Where e2fsck lives when it is not on the path: /sbin is missing from many users' paths.
-pub(crate) const USUAL: &str = "/usr/sbin:/sbin:/usr/local/sbin";
 
 /// The bits of its exit code after which the bitmaps are right: none, or "errors corrected".
 pub(super) const CORRECTED: i32 = 1;
@@ -25,12 +23,6 @@ pub(super) const CANCELLED: i32 = 32;
 
 /// How long after a signal it hears of it, at most: guess.
 const NAP: Duration = Duration::from_millis(100);
-
-/// The program, on `path` or where it usually is.
-pub(crate) fn find(path: Option<&OsStr>, usual: &str) -> Option<PathBuf> {
-    let of = |dirs: &OsStr| std::env::split_paths(dirs).map(|d| d.join("e2fsck")).find(|p| p.is_file());
-    path.and_then(of).or_else(|| of(OsStr::new(usual)))
-}
 
 /// How e2fsck is called, but for `-f` and the device.
 pub(super) struct E2fsck {
@@ -53,7 +45,7 @@ pub(super) enum Words {
 impl E2fsck {
     /// `None` where there is no e2fsck.
     pub(super) fn new(options: Vec<OsString>, words: Words) -> Option<E2fsck> {
-        let program = find(std::env::var_os("PATH").as_deref(), USUAL)?;
+        let program = find("e2fsck", std::env::var_os("PATH").as_deref(), USUAL)?;
         Some(E2fsck { program, options, words })
     }
 
@@ -110,25 +102,4 @@ fn to_its_end(command: &mut Command) -> io::Result<ExitStatus> {
         let _ = herald.join();
         child.wait()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn found_on_the_path_first_then_where_it_usually_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-        for d in [&a, &b] {
-            std::fs::create_dir(d).unwrap();
-        }
-        let path = std::env::join_paths([&a, &b]).unwrap();
-        assert_eq!(find(Some(&path), ""), None);
-        std::fs::create_dir(a.join("e2fsck")).unwrap();
-        std::fs::write(b.join("e2fsck"), "").unwrap();
-        assert_eq!(find(Some(&path), ""), Some(b.join("e2fsck")), "a directory is no program");
-        assert_eq!(find(None, path.to_str().unwrap()), Some(b.join("e2fsck")));
-        assert_eq!(find(Some(OsStr::new("/nowhere")), "/nowhere/else"), None);
-    }
 }

@@ -3,7 +3,7 @@
 //! [`run`] is the whole program but for the process around it. What is compared and written is
 //! [`fs2_engine::offline`]'s; here are e2fsck, the lock around it, and the talking.
 
-pub(crate) mod e2fsck;
+mod e2fsck;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};

@@ -5,13 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use fs2_ext2::{Layout, TableFile};
 use fs2_store::StoreIo;
 
 use super::options::split;
 use crate::kernel::unescape;
+use crate::programs::command;
 
 /// Exit code of fsck: it could not be looked at.
 const OPERATIONAL: u8 = 8;
@@ -34,7 +34,7 @@ pub(super) fn run(args: Vec<OsString>) -> u8 {
     if let Some(device) = plain.filter(|_| table.is_none()) {
         println!("{}: a plain ext2 volume", device.display());
         let _ = std::io::stdout().flush();
-        return match Command::new("e2fsck").args(&args).status() {
+        return match command("e2fsck").args(&args).status() {
             Ok(status) => status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(OPERATIONAL),
             Err(e) => {
                 eprintln!("fsck.fs2: e2fsck: {e}; install e2fsprogs");

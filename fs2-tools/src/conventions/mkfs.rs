@@ -7,11 +7,12 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use fs2_block::BlockSize;
 
 use crate::output::quoted;
+use crate::programs::command;
 use crate::signals;
 
 /// Exit code of mkfs: refused or failed.
@@ -165,7 +166,7 @@ fn look(device: &Path) -> Result<Holds, String> {
     }
     let mut magic = [0; 2];
     let is_ext = file.read_exact_at(&mut magic, 1080).is_ok() && magic == [0x53, 0xEF];
-    let said = Command::new("blkid").args(["-p", "-o", "export"]).arg(device).stderr(Stdio::null()).output();
+    let said = command("blkid").args(["-p", "-o", "export"]).arg(device).stderr(Stdio::null()).output();
     let (code, said) = match said {
         Ok(said) => (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned()),
         Err(_) if is_ext => return Ok(Holds::Ext2),
@@ -278,7 +279,7 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
         let claimed = crate::mkfs2::open(&args.device, true).map_err(|e| e.to_string())?;
         crate::mkfs2::check(&line)?;
         let _held = Some(claimed).filter(|c| !c.is_device());
-        let mut mke2fs = Command::new("mke2fs");
+        let mut mke2fs = command("mke2fs");
         mke2fs.args(["-t", "ext2"]).args(&args.theirs).arg(&args.device).args(&args.blocks);
         let ended = mke2fs.status().map_err(|e| format!("mke2fs: {e}; install e2fsprogs"))?;
         if signals::asked() && made.is_some() {

@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fs2d::frontend::nbd::codec::wire;
 
 use super::netlink::{Attrs, Genl, find, word};
 use super::told;
+use crate::programs::command;
 
 /// Of `linux/nbd-netlink.h`.
 mod abi {
@@ -100,7 +101,7 @@ fn driver() -> io::Result<Genl> {
     match Genl::open(abi::FAMILY) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             // It says no where there is no such module, and is not there where there are no modules at all.
-            let _ = Command::new("modprobe")
+            let _ = command("modprobe")
                 .args(["-q", "nbd"])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())

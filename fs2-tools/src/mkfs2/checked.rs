@@ -11,8 +11,8 @@ use fs2_ext2::Layout;
 use fs2_store::{FileStore, StoreIo};
 
 use super::{Bar, Refusal};
-use crate::chkfs2::e2fsck::{USUAL, find};
 use crate::output::quoted;
+use crate::programs::{USUAL, find};
 
 /// Has `e2fsck -f -n` look at all of the volume; refuses what it does not call good, and what may not be done before that is `again`.
 pub(super) fn by_e2fsck(
@@ -23,7 +23,7 @@ pub(super) fn by_e2fsck(
 ) -> Result<(), Refusal> {
     let (name, shown) = (device.display(), quoted(device));
     let before = superblock(device, volume)?;
-    let program = find(std::env::var_os("PATH").as_deref(), USUAL).ok_or_else(|| Refusal {
+    let program = find("e2fsck", std::env::var_os("PATH").as_deref(), USUAL).ok_or_else(|| Refusal {
         what: format!(
             "{name}: it was mounted or written since it was last checked, and there is no e2fsck to check it"
         ),

@@ -25,7 +25,7 @@ fn choose(
 fn ublk_available() -> Result<(), String> {
     if !std::path::Path::new("/dev/ublk-control").exists() {
         // What it says is asked for below.
-        let _ = std::process::Command::new("modprobe").args(["-q", "ublk_drv"]).status();
+        let _ = crate::programs::command("modprobe").args(["-q", "ublk_drv"]).status();
     }
     match fs2d::frontend::ublk::offer() {
         Ok(offer) if offer.recovery => Ok(()),

@@ -1,6 +1,7 @@
 //! The programs themselves: help, version, and the exit codes of a command line that makes no sense.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 fn run(program: &str, args: &[&str]) -> (i32, String, String) {
@@ -187,6 +188,31 @@ fn mkfs_makes_a_file_that_is_not_there_and_leaves_none_where_it_fails() {
     // One that is there keeps what it holds.
     let (code, err) = mkfs(&["new", "8M"], None);
     assert!(code == 1 && err.contains("contains an ext2 file system") && new.exists(), "{err}");
+}
+
+/// With a user's path, as after `su`: e2fsck was found, and of blkid it was said that a new file "contains nobody knows what".
+#[test]
+fn programs_of_roots_are_found_where_they_are() {
+    let usual = |name: &&str| {
+        ["/usr/sbin", "/sbin", "/usr/local/sbin"].iter().any(|d| Path::new(d).join(name).exists())
+    };
+    if let Some(missing) = ["mke2fs", "blkid", "e2fsck"].iter().find(|name| !usual(name)) {
+        println!("skipped: needs {missing} where root's programs are");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let called = |name: &str, args: &[&str]| {
+        let mut fs2 = Command::new(FS2);
+        let done =
+            fs2.arg0(name).args(args).current_dir(dir.path()).env("PATH", "/nowhere").output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{name} {args:?}: {done:?}");
+    };
+    called("mkfs.fs2", &["-q", "new", "16M"]);
+    called("fsck.fs2", &["-n", "new"]);
+    let done = Command::new(MKFS2).args(["--undo", "new"]).current_dir(dir.path()).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    // A plain one.
+    called("fsck.fs2", &["-n", "new"]);
 }
 
 /// Found: the trace, or the image, was replaced by the page.
