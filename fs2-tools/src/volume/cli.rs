@@ -7,7 +7,6 @@ use fs2_control::Liveness;
 use fs2d::settings::{FrontendKind, Settings};
 
 use super::{Plan, SERVED_INACTIVE, Unmounted, VolumeError, best_frontend, io_error, mount, umount_how};
-use crate::output::quoted;
 use crate::signals;
 
 /// Exit code: not mounted, not unmounted.
@@ -89,10 +88,11 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
         Plan { device, dir, frontend: Some(frontend), settings: *settings, queues, connections, options };
     // Half a mount would hold the volume: what was set up on the way is undone first.
     let caught = signals::catch().map_err(io_error("catching signals"));
-    let (record, status) = match caught.and_then(|()| mount(&plan)) {
+    let (record, mut status) = match caught.and_then(|()| mount(&plan)) {
         Ok(mounted) => mounted,
         Err(e) => return failed(&e, FAILED),
     };
+    status.remedy = record.remedy(&status);
     if json {
         println!("{}", status.to_json());
         return 0;
@@ -112,7 +112,7 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
         (other, Say::Odd) => eprintln!("mount.fs2: {dir}: {other}"),
     }
     if let Some(remedy) = &status.remedy {
-        let what = format!("to activate it: fs2 umount {} && {remedy}", quoted(&record.dir));
+        let what = format!("to activate it: {remedy}");
         match say {
             Say::All => println!("{what}"),
             Say::Odd => eprintln!("mount.fs2: {what}"),

@@ -59,7 +59,12 @@ impl Found {
             }
         }
         match client?.ask(&Command::Status)? {
-            Reply::Status(status) => Ok(*status),
+            Reply::Status(mut status) => {
+                if let Some(record) = &self.record {
+                    status.remedy = record.remedy(&status);
+                }
+                Ok(*status)
+            }
             other => Err(VolumeError::Other(format!("the daemon answered {other:?}"))),
         }
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fs2_control::{Liveness, Status};
 use serde::{Deserialize, Serialize};
 
 use super::daemon::beginning_of;
@@ -83,6 +84,17 @@ impl MountRecord {
         let table =
             self.table.as_deref().map_or(String::new(), |table| format!("--table {} ", quoted(table)));
         format!("chkfs2 -f -p {table}{}", quoted(&self.device))
+    }
+
+    /// What makes its volume active where it is not, for a shell: it is mounted, and has to be unmounted first.
+    pub fn remedy(&self, status: &Status) -> Option<String> {
+        let then = match &status.liveness {
+            Liveness::Active => return None,
+            // The daemon says in words that it is to be unmounted.
+            Liveness::Frozen(_) => self.check_command(),
+            Liveness::Inactive(_) => status.remedy.clone()?,
+        };
+        Some(format!("fs2 umount {} && {then}", quoted(&self.dir)))
     }
 
     /// Where the supervisor writes why it gave up.
@@ -168,6 +180,25 @@ mod tests {
         record.write().unwrap();
         let again = MountRecord::read(&path).unwrap();
         assert_eq!(again.check_command(), "chkfs2 -f -p --table '/the table' '/my disk'");
+    }
+
+    /// chkfs2, which was all that `fs2 status` printed, refuses what is mounted.
+    #[test]
+    fn what_makes_a_mounted_volume_active_begins_with_its_unmount() {
+        let record: MountRecord = serde_json::from_str(
+            r#"{ "dir": "/my srv", "device": "/disk", "control": "/c", "log": "/l", "pid": 1, "frontend": "fuse",
+            "block_device": "/dev/loop0", "carrier": "/f", "path": "/p" }"#,
+        )
+        .unwrap();
+        let remedy = |liveness, remedy: Option<&str>| {
+            record.remedy(&Status { liveness, remedy: remedy.map(String::from), ..Status::default() })
+        };
+        let inactive = || Liveness::Inactive("there is no mark".into());
+        assert_eq!(remedy(inactive(), Some("mkfs2 /disk")).unwrap(), "fs2 umount '/my srv' && mkfs2 /disk");
+        assert_eq!(remedy(inactive(), None), None, "nothing helps");
+        let frozen = remedy(Liveness::Frozen("errors".into()), Some("unmount, then chkfs2 -f -p /disk"));
+        assert_eq!(frozen.unwrap(), "fs2 umount '/my srv' && chkfs2 -f -p /disk");
+        assert_eq!(remedy(Liveness::Active, None), None);
     }
 
     /// They are removed with it, and what is mounted at one is unmounted.

@@ -43,10 +43,6 @@ fn no_use(
     read_only: bool,
 ) -> Option<(String, Option<String>)> {
     let place = quoted(dir);
-    let after_umount = |remedy: String| {
-        let unmount = if record.is_some() { "fs2 umount" } else { "umount" };
-        format!("{unmount} {place} && {remedy}")
-    };
     let next = match (&status.liveness, record) {
         (Liveness::Active, _) if read_only => {
             let next = format!("mount -o remount,rw {place}, then fs2 trim {place}");
@@ -56,10 +52,11 @@ fn no_use(
             ));
         }
         (Liveness::Active, _) => return None,
-        (Liveness::Frozen(_), Some(record)) => Some(after_umount(record.check_command())),
-        // In words, unmounting too.
-        (Liveness::Frozen(_), None) => status.remedy.clone(),
-        (Liveness::Inactive(_), _) => status.remedy.clone().map(after_umount),
+        // Unmounting too: a command by the record, of one that is frozen words.
+        (_, Some(_)) | (Liveness::Frozen(_), None) => status.remedy.clone(),
+        (Liveness::Inactive(_), None) => {
+            status.remedy.as_ref().map(|remedy| format!("umount {place} && {remedy}"))
+        }
     };
     Some((format!("it is {}; no copies are made in what is free", status.liveness), next))
 }
