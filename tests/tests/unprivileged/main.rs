@@ -3,6 +3,7 @@
 mod bad_input;
 mod control_sample;
 mod demo;
+mod docs;
 mod host_short;
 mod hostile;
 mod interrupted;
