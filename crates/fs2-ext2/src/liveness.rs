@@ -211,6 +211,14 @@ impl Liveness {
         self.loaded.contains(group)
     }
 
+    /// Blocks of a group that are in F, or may join it when its bitmap is loaded: what its descriptor says of them at the most.
+    pub fn free_at_most(&self, group: u32) -> u64 {
+        let blocks = self.layout.group_blocks(group);
+        let unloaded = !self.is_loaded(group) && self.frozen.is_none();
+        let joining = if unloaded { self.layout.groups()[group as usize].free_blocks } else { 0 };
+        self.free.range_cardinality(blocks.start()..blocks.end()) + u64::from(joining)
+    }
+
     /// Groups whose bitmap is not loaded.
     pub fn unloaded_groups(&self) -> impl Iterator<Item = u32> + '_ {
         (self.loaded_below..self.layout.group_count()).filter(|&g| !self.loaded.contains(g))

@@ -172,6 +172,10 @@ pub trait Space {
     fn vacant(&self, group: u32) -> Option<Vec<BlockRange>>;
     /// Whether the group's bitmap is loaded.
     fn is_known(&self, group: u32) -> bool;
+    /// Blocks of a group whose bitmap is not loaded that may turn out to be vacant, at the most.
+    fn vacant_at_most(&self, _group: u32) -> u64 {
+        u64::MAX
+    }
     /// The first `least` vacant blocks in a row, or up to `enough` where more follow, in `within`, a part
     /// of one group. Costs what lies before them; `None` also where the group's bitmap is not loaded.
     fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange>;

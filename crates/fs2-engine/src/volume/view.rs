@@ -49,6 +49,10 @@ impl Space for View<'_> {
         self.0.live.as_ref().is_some_and(|l| l.is_loaded(group))
     }
 
+    fn vacant_at_most(&self, group: u32) -> u64 {
+        self.0.live.as_ref().map_or(0, |l| l.free_at_most(group))
+    }
+
     fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
         let (v, live) = (self.0, self.0.live.as_ref()?);
         let mut runs = live.free().range(within.start()..within.end());

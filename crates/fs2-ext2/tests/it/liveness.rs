@@ -161,7 +161,12 @@ impl Model {
         prop_assert_eq!(ours.unloaded_count() as usize, unloaded.len());
         prop_assert_eq!(ours.unloaded_groups().collect::<Vec<_>>(), unloaded);
         for g in 0..GROUPS {
-            prop_assert_eq!(ours.is_loaded(g), self.loaded[g as usize]);
+            let loaded = self.loaded[g as usize];
+            prop_assert_eq!(ours.is_loaded(g), loaded);
+            let free =
+                (0..BLOCKS).filter(|&b| self.blocks[b as usize].free && (b.max(1) - 1) / PER_GROUP == g);
+            let joining = if loaded || self.frozen { 0 } else { u64::from(100 + g) };
+            prop_assert_eq!(ours.free_at_most(g), free.count() as u64 + joining, "group {}", g);
         }
         prop_assert_eq!(ours.frozen().is_some(), self.frozen);
         if let Some(parts) = ours.parts() {

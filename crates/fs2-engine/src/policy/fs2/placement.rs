@@ -153,6 +153,12 @@ impl Placement {
         }
     }
 
+    /// Whether a group cannot have a run that is long enough, so that its bitmap need not be read: on a large volume those of all that are
+    /// full would be, before the first copy.
+    fn is_too_full(&self, group: u32, space: &dyn Space) -> bool {
+        space.vacant_at_most(group) < u64::from(self.free_run)
+    }
+
     /// Where what is about to be taken ends, if that is in `run` and to be left free.
     fn taken_soon(&self, run: BlockRange) -> Option<u32> {
         if self.avoiding { self.frontiers.beyond(run) } else { None }
@@ -164,6 +170,10 @@ impl Placement {
         let mut group = self.shape.group_of(BlockNo(at));
         while group < self.shape.groups() && self.shape.first_block + group * self.shape.group_blocks < end {
             if !space.is_known(group) {
+                if self.is_too_full(group, space) {
+                    group += 1;
+                    continue;
+                }
                 return Some(Place::NeedsGroup(group));
             }
             let blocks = self.shape.group_range(group);
@@ -220,6 +230,9 @@ impl Placement {
             let groups = if self.free_run > self.far_run() { NEAR_GROUPS } else { order.len() };
             for &group in order.iter().take(groups) {
                 if !space.is_known(group) {
+                    if self.is_too_full(group, space) {
+                        continue;
+                    }
                     return Place::NeedsGroup(group);
                 }
                 if let Some(run) = self.long_run(group, self.shape.group_range(group), space) {
@@ -337,10 +350,13 @@ mod tests {
         assert_eq!(p.place(290, &head, &Ground { taken }), Place::Ends(at(1000, 1256)));
     }
 
-    /// A thousand groups, in each of which 300 blocks are free in a row, and which bitmaps were read.
+    /// A thousand groups, in each of which from `full` on 300 blocks are free in a row, and which bitmaps were read.
     #[derive(Default)]
     struct Pieces {
         known: std::collections::BTreeSet<u32>,
+        full: u32,
+        /// What descriptors say of these, or, for 0, no more than that.
+        free: u64,
     }
 
     impl Space for Pieces {
@@ -350,7 +366,13 @@ mod tests {
         fn is_known(&self, group: u32) -> bool {
             self.known.contains(&group)
         }
+        fn vacant_at_most(&self, group: u32) -> u64 {
+            if group < self.full { 0 } else { self.free.max(300) }
+        }
         fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
+            if within.start() / 4000 < self.full {
+                return None;
+            }
             let free =
                 at(within.start() / 4000 * 4000 + 10, within.start() / 4000 * 4000 + 310).intersect(within);
             (free.len() >= least.max(1)).then(|| at(free.start(), free.start() + free.len().min(enough)))
@@ -369,20 +391,50 @@ mod tests {
         }
     }
 
+    /// Where the next 100 blocks go, once every bitmap was read that is asked for.
+    fn place_in(p: &mut Placement, head: &Head, space: &mut Pieces) -> Place {
+        loop {
+            match p.place(100, head, space) {
+                Place::NeedsGroup(group) => assert!(space.known.insert(group)),
+                place => return place,
+            }
+        }
+    }
+
+    fn thousand_groups() -> Placement {
+        let shape =
+            Shape { blocks: 4_000_000, group_blocks: 4000, first_block: 0, block_bytes: 4096, seed: 0 };
+        Placement::new(&shape)
+    }
+
     /// Found: before it took a shorter run it had the bitmap of every group read.
     #[test]
     fn longer_runs_are_looked_for_nearby_only() {
-        let shape =
-            Shape { blocks: 4_000_000, group_blocks: 4000, first_block: 0, block_bytes: 4096, seed: 0 };
         let drive = fs2_disk::DriveProfile::builtin("nearline-hc310").ok();
-        let (mut p, mut space, head) = (Placement::new(&shape), Pieces::default(), Head::new(drive));
-        let place = loop {
-            match p.place(100, &head, &space) {
-                Place::NeedsGroup(group) => assert!(space.known.insert(group)),
-                place => break place,
-            }
-        };
+        let (mut p, mut space, head) = (thousand_groups(), Pieces::default(), Head::new(drive));
+        // All may be vacant, as far as descriptors tell.
+        space.free = 4000;
+        let place = place_in(&mut p, &head, &mut space);
         assert_eq!((place, space.known.len()), (Place::At(at(10, 110)), NEAR_GROUPS));
+    }
+
+    /// Found: where all groups near the heat are full, the first copy waited until each of their bitmaps had been read.
+    #[test]
+    fn bitmaps_of_groups_without_room_are_not_asked_for() {
+        let (mut p, head) = (thousand_groups(), Head::new(None));
+        let mut space = Pieces { full: 900, ..Pieces::default() };
+        let place = place_in(&mut p, &head, &mut space);
+        assert_eq!(place, Place::At(at(3_600_010, 3_600_110)));
+        assert_eq!(space.known.into_iter().collect::<Vec<_>>(), [900]);
+        // Nor on the way from one to the next.
+        p.cursor = Some((0, 4_000_000));
+        let mut space = Pieces { full: 950, ..Pieces::default() };
+        assert_eq!(place_in(&mut p, &head, &mut space), Place::At(at(3_800_010, 3_800_110)));
+        assert_eq!(space.known.into_iter().collect::<Vec<_>>(), [950]);
+        // And of a volume without any room of none.
+        let mut space = Pieces { full: 1000, ..Pieces::default() };
+        assert_eq!(place_in(&mut p, &head, &mut space), Place::Nowhere);
+        assert!(space.known.is_empty());
     }
 
     #[test]
