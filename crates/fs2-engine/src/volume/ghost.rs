@@ -85,7 +85,7 @@ const GAINED: f64 = 4.0;
 /// caches have segments.
 const CLEAN: u32 = 64;
 
-/// Requests by which the scale is learnt, and those by which the company is; reads by which gains are forgotten, a trial's as well. Guesses.
+/// Reads by which the scale is learnt, requests by which the company is, and reads by which gains are forgotten, a trial's as well. Guesses.
 const LEARN: (f64, f64, f64) = (4096.0, 256.0, 8192.0);
 
 /// Reads by which the scale is learnt that there is lately. Measured on made-up mixtures: 256 is as good; with that of 4,096 alone, reads of
@@ -175,9 +175,9 @@ impl Gate {
         // Keeps G6.
         let (real, model) = (real.min(SHARE_MAX * self.scale.value()), model.min(SHARE_MAX));
         if self.clean > CLEAN {
-            // Keeps G1.
-            self.scale.add(real, model, LEARN.0);
+            // Keeps G1. What tells nothing of reads makes none of them forgotten: behind a backup's writes one read would be the scale.
             if real > 0.0 || model > 0.0 {
+                self.scale.add(real, model, LEARN.0);
                 self.lately.add(real, model, LATELY);
                 self.known = (self.known + 1.0).min(LEARN.0);
             }
@@ -491,6 +491,23 @@ mod tests {
         gate.clean = 0;
         assert!((gate.add(1.0, 4.0) - 5.0).abs() < 1e-9, "it takes half as long again as the model");
         assert!((gate.add(9.0, 4.0) + 3.0).abs() < 1e-9);
+    }
+
+    /// Found: behind a backup's writes the first read was the scale, for as long as copies were read then.
+    #[test]
+    fn writes_make_no_read_forgotten() {
+        let mut gate = Gate::new();
+        // Half as fast as its profile.
+        reads(&mut gate, LEARN.0 as u64, (10.0, 5.0), false);
+        for _ in 0..100_000 {
+            gate.add(0.0, 0.0);
+            gate.answered(false, 1.0, 10.0);
+        }
+        // The drive's cache had it, and the model's had not.
+        reads(&mut gate, 1, (0.1, 5.0), false);
+        assert!((1.99..2.0).contains(&gate.scale.value()), "{gate:?}");
+        reads(&mut gate, 1000, (8.0, 5.0), true);
+        assert!(gate.gained > 1500.0 && gate.closings == 0, "{gate:?}");
     }
 
     #[test]
