@@ -192,7 +192,7 @@ const PIECE_MIN: u32 = 16;
 
 /// Distance of a range to a block, 0 within.
 fn distance(range: BlockRange, near: BlockNo) -> u32 {
-    range.start().saturating_sub(near.0).max((near.0 + 1).saturating_sub(range.end()))
+    range.start().saturating_sub(near.0).max(near.0.saturating_add(1).saturating_sub(range.end()))
 }
 
 /// `n` blocks, as near to `near` as there are: in one run, or, where none is long enough (bitmaps and
@@ -273,6 +273,7 @@ mod tests {
         assert_eq!(near(3, 52), Some(vec![(52, 55)]));
         assert_eq!(near(3, 59), Some(vec![(57, 60)]));
         assert_eq!(near(10, u32::MAX - 1), Some(vec![(50, 60)]));
+        assert_eq!(near(4, u32::MAX), Some(vec![(56, 60)]));
         assert_eq!(near(11, 0), Some(vec![(10, 20), (30, 31)]));
         assert_eq!(near(18, 33), Some(vec![(10, 20), (30, 34), (50, 54)]));
         assert_eq!(near(24, 0), Some(vec![(10, 20), (30, 34), (50, 60)]));
