@@ -327,8 +327,11 @@ pub(crate) fn half_done(e: OfflineError, device: &Path, table: Option<&Path>, ch
     }
     let half = matches!(e, OfflineError::Io { .. } | OfflineError::Volume(Problem::Io { .. }));
     let leaves_out = e.leaves_out(&quoted(device));
+    let is_full = e.is_no_room();
     let mut refusal = Refusal::of(e, device, table);
-    if half {
+    if is_full {
+        refusal.next = Some(format!("make room in the file system that holds it, then: {check}"));
+    } else if half {
         let how =
             leaves_out.map_or(String::new(), |command| format!(" (bad sectors are left out by: {command})"));
         refusal.next = Some(format!("once it can be read and written{how}: {check}"));
@@ -593,6 +596,26 @@ mod tests {
         let failed = OfflineError::Volume(Problem::io("writing the replica table", full()));
         assert_eq!(Refusal::of(failed, Path::new("v"), None).what, said);
         assert_eq!(with_causes(&OfflineError::NotEmpty), OfflineError::NotEmpty.to_string());
+    }
+
+    /// It was "once it can be read and written", of a file system that only had no room left.
+    #[test]
+    fn who_has_no_room_is_told_to_make_some() {
+        let source = || std::io::Error::from_raw_os_error(nix::libc::ENOSPC);
+        let what = || "writing copies to blocks 3000-3031".to_owned();
+        for e in [
+            OfflineError::Io { what: what(), source: source() },
+            OfflineError::Volume(Problem::io(what(), source())),
+        ] {
+            let next = half_done(e, Path::new("v"), None, "chkfs2 -f -p v").next;
+            assert_eq!(
+                next.as_deref(),
+                Some("make room in the file system that holds it, then: chkfs2 -f -p v")
+            );
+        }
+        let e = OfflineError::Io { what: what(), source: std::io::Error::from_raw_os_error(nix::libc::EIO) };
+        let next = half_done(e, Path::new("v"), None, "chkfs2 -f -p v").next.unwrap();
+        assert!(next.starts_with("once it can be read and written (bad sectors"), "{next}");
     }
 
     /// The table was made anew by the default's size.

@@ -273,6 +273,16 @@ impl OfflineError {
         }
     }
 
+    /// Whether what holds the device's bytes, or the table's, has no room for more.
+    pub fn is_no_room(&self) -> bool {
+        match self {
+            OfflineError::Io { source, .. } | OfflineError::Volume(Problem::Io { source, .. }) => {
+                matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT))
+            }
+            _ => false,
+        }
+    }
+
     /// What to do next where the message does not say it, given the device's name and, where the table
     /// lives apart, its option.
     pub fn remedy(&self, device: &str, table: Option<&str>) -> Option<String> {
