@@ -438,11 +438,19 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
     if let (Some(path), Some(store)) = (&args.table, &table)
         && !store.is_device()
     {
-        fs::remove_file(path).map_err(|e| Refusal::io(path, "removing the empty table", e))?;
+        remove_table(path).map_err(|e| Refusal::io(path, "removing the empty table", e))?;
     }
     forget_stamp(&args.device, &volume)?;
     say_undone(args, &undone, out);
     Ok(())
+}
+
+/// Removes a table's file. A link to it is somebody's, who made what it leads to, empty: so both are left.
+fn remove_table(path: &Path) -> std::io::Result<()> {
+    match path.is_symlink() {
+        true => File::options().write(true).open(path)?.set_len(0),
+        false => fs::remove_file(path),
+    }
 }
 
 fn say_undone(args: &Args, undone: &Undone, out: &mut dyn Write) {
@@ -616,6 +624,34 @@ mod tests {
         let e = OfflineError::Io { what: what(), source: std::io::Error::from_raw_os_error(nix::libc::EIO) };
         let next = half_done(e, Path::new("v"), None, "chkfs2 -f -p v").next.unwrap();
         assert!(next.starts_with("once it can be read and written (bad sectors"), "{next}");
+    }
+
+    /// The link was removed, and what it led to kept its size, so that no larger table could be made there.
+    #[test]
+    fn a_link_to_the_place_of_a_table_outlives_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let [volume, place, link] = ["v", "place", "link"].map(|name| dir.path().join(name));
+        File::create(&volume).unwrap().set_len(8 << 20).unwrap();
+        let made =
+            std::process::Command::new("mke2fs").args(["-q", "-F", "-t", "ext2"]).arg(&volume).status();
+        assert!(made.unwrap().success());
+        File::create(&place).unwrap();
+        std::os::unix::fs::symlink("place", &link).unwrap();
+        let mkfs2 = |options: &[&str]| {
+            let mut args: Vec<OsString> = vec!["mkfs2".into(), "--table".into(), link.clone().into()];
+            args.extend(options.iter().map(Into::into));
+            args.push(volume.clone().into());
+            let (mut out, mut err) = (Vec::new(), Vec::new());
+            let code = run(args, &mut out, &mut err);
+            assert_eq!((code, String::from_utf8(err).unwrap()), (0, String::new()), "{options:?}");
+        };
+        for share in ["5%", "50%"] {
+            mkfs2(&["--space", share]);
+            assert!(fs::metadata(&place).unwrap().len() > 0);
+            mkfs2(&["--undo"]);
+            assert!(link.is_symlink());
+            assert_eq!(fs::metadata(&place).unwrap().len(), 0);
+        }
     }
 
     /// The table was made anew by the default's size.
