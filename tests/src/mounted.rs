@@ -15,6 +15,9 @@ use crate::{Done, Scratch, run, run_within};
 /// A FUSE request may wait this long while nothing else gets done either.
 const STALL: Duration = Duration::from_secs(60);
 
+/// Rounds of reading, of which three are enough on a machine of its own.
+const READ_MAX: usize = 30;
+
 /// Tries again for five seconds while `busy`: another test's child, between its fork and its exec, holds what this
 /// process had open.
 pub fn unless_busy<T>(mut act: impl FnMut() -> T, busy: impl Fn(&T) -> bool) -> T {
@@ -154,6 +157,25 @@ impl<'a> Mounted<'a> {
         run(Command::new("blockdev").arg("--flushbufs").arg(&self.block_device)).ended(0);
         run(Command::new("mount").args(["-t", "ext2", "-o", options]).args([&self.block_device, &self.dir]))
             .ended(0);
+    }
+
+    /// Reads cold, so often at the least, until the daemon has counted more than this of all of these: on a busy machine
+    /// copies are made later.
+    ///
+    /// # Panics
+    /// Where it never has.
+    #[track_caller]
+    pub fn read_until(&self, least: usize, counted: &[(&str, u64)], mut read: impl FnMut()) -> Value {
+        let mut status = Value::Null;
+        for round in 1..=READ_MAX {
+            self.cold();
+            read();
+            status = self.status();
+            if round >= least && counted.iter().all(|(counter, n)| status[counter].as_u64() > Some(*n)) {
+                return status;
+            }
+        }
+        panic!("never more than {counted:?}: {status}");
     }
 
     /// `fs2 trim`.

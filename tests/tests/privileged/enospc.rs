@@ -65,12 +65,8 @@ fn a_volume_fills_to_the_last_block() {
         let mut args = vec!["--policy", "torture", "--paranoid", "--require-active", "--space", "90%"];
         args.extend(&place);
         let mounted = Mounted::new(&scratch, &image, &scratch.path("mnt"), &args);
-        for _ in 0..2 {
-            mounted.cold();
-            tree.compare(mounted.dir());
-        }
-        let replicas = mounted.status()["replicas"].as_u64();
-        assert!(replicas > Some(500), "{replicas:?} replicas are in the way");
+        // They are in the way.
+        mounted.read_until(2, &[("replicas", 500)], || tree.compare(mounted.dir()));
         assert_eq!(fill(mounted.dir()) + taken, without);
         let status = mounted.status();
         assert!(status["replicas"].as_u64() < Some(50), "they made way: {status}");

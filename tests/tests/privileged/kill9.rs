@@ -151,12 +151,7 @@ fn a_killed_daemon_loses_nothing_that_fsync_promised() {
     let checked = scratch.run("chkfs2", [Path::new("-f"), Path::new("-p"), &image]);
     assert!(matches!(checked.code, 0 | 1), "{checked:?}");
     let mounted = Mounted::new(&scratch, &image, &mnt, &torture);
-    for _ in 0..3 {
-        mounted.cold();
-        compare(&mnt, &promised);
-    }
-    let status = mounted.status();
-    assert!(status["reads_from_replica"].as_u64() > Some(100), "{status}");
+    let status = mounted.read_until(3, &[("reads_from_replica", 100)], || compare(&mnt, &promised));
     assert_eq!((&status["hash_mismatches"], &status["replica_errors"]), (&0.into(), &0.into()));
     mounted.umount().ended(0);
     e2fsck_clean(&image);

@@ -56,11 +56,7 @@ fn what_was_written_through_a_mount_by_a_copy_of_the_superblock_is_read() {
     let file = mnt.join("file");
     {
         let mounted = mounted(&["--policy", "torture", "--paranoid", "--require-active"]);
-        for _ in 0..6 {
-            mounted.cold();
-            assert!(fs::read(&file).unwrap() == old);
-        }
-        assert!(mounted.status()["copies_written"].as_u64() > Some(500), "{}", mounted.status());
+        mounted.read_until(6, &[("copies_written", 500)], || assert!(fs::read(&file).unwrap() == old));
         mounted.umount().ended(0);
     }
     {
