@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use super::BenchError;
 use super::workload::Needs;
@@ -112,13 +112,8 @@ fn is_listed(fstab: &str, dir: &Path) -> bool {
 /// What there is too little of, how much there is and what would do.
 pub fn room(dir: &Path, needs: &Needs) -> Result<(), BenchError> {
     let shown = dir.display();
-    let vfs = statvfs(dir).map_err(|e| BenchError::at(dir, "asking for its space")(e.into()))?;
-    // What is set aside for root is not for benchmarks, and some file systems count as free what nobody gets.
-    let free = (vfs.blocks_available() as u64).saturating_mul(vfs.fragment_size() as u64);
-    let want = needs
-        .bytes
-        .saturating_add(needs.bytes.saturating_mul(MORE_PERMILLE) / 1000)
-        .saturating_add(needs.inodes.saturating_mul(BESIDE_A_FILE));
+    let vfs = space_of(dir)?;
+    let (free, want) = (free_bytes(&vfs), on_disk(needs));
     if want > free {
         return Err(refused(format!(
             "{shown}: {} free, about {} needed; give a larger volume or a smaller --scale",
@@ -145,6 +140,40 @@ pub fn room(dir: &Path, needs: &Needs) -> Result<(), BenchError> {
         )));
     }
     Ok(())
+}
+
+/// Checks that there is room for two images of volumes that hold a workload: one as it was made, and one in use.
+///
+/// # Errors
+/// As of [`room`].
+pub fn images(dir: &Path, needs: &Needs) -> Result<(), BenchError> {
+    let (free, want) = (free_bytes(&space_of(dir)?), on_disk(needs).saturating_mul(2));
+    if want > free {
+        return Err(refused(format!(
+            "{}: {} free, about {} needed for images; name another directory by --work-dir or give a smaller scale",
+            dir.display(),
+            bytes(free),
+            bytes(want)
+        )));
+    }
+    Ok(())
+}
+
+fn space_of(dir: &Path) -> Result<Statvfs, BenchError> {
+    statvfs(dir).map_err(|e| BenchError::at(dir, "asking for its space")(e.into()))
+}
+
+/// What is set aside for root is not for benchmarks, and some file systems count as free what nobody gets.
+fn free_bytes(vfs: &Statvfs) -> u64 {
+    (vfs.blocks_available() as u64).saturating_mul(vfs.fragment_size() as u64)
+}
+
+/// What a workload's files take, with what is beside their bytes.
+fn on_disk(needs: &Needs) -> u64 {
+    needs
+        .bytes
+        .saturating_add(needs.bytes.saturating_mul(MORE_PERMILLE) / 1000)
+        .saturating_add(needs.inodes.saturating_mul(BESIDE_A_FILE))
 }
 
 fn descriptors(want: u64) -> Result<(), BenchError> {
@@ -202,6 +231,10 @@ mod tests {
             assert!(said(room(dir.path(), &needs)).contains("ulimit"));
         }
         assert!(said(room(dir.path(), &Needs { memory: lots, ..Needs::default() })).contains("memory"));
+        images(dir.path(), &Needs::default()).unwrap();
+        let free = free_bytes(&space_of(dir.path()).unwrap());
+        let image = said(images(dir.path(), &Needs { bytes: free / 4 * 3, ..Needs::default() }));
+        assert!(image.contains("--work-dir"), "{image}");
     }
 
     #[test]

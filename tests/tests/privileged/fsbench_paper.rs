@@ -3,12 +3,41 @@
 
 use std::path::Path;
 
-use fs2_tests::{KERNEL, Mounted, Need, PlainMount, Scratch, loops_below, mke2fs, mounts_below, needs};
+use fs2_tests::{
+    KERNEL, Mounted, Need, PRIVATE, PlainMount, Scratch, loops_below, mke2fs, mounts_below, needs, privately,
+};
 use fs2_tools::fsbench::measure::Document;
 
 fn assert_nothing_left(scratch: &Scratch, work: &Path) {
     assert_eq!((mounts_below(scratch.dir()), loops_below(scratch.dir())), (vec![], vec![]));
     assert_eq!(std::fs::read_dir(work).unwrap().count(), 0, "images are left");
+}
+
+/// Hours later it was "writing back: Input/output error".
+#[test]
+fn images_that_find_no_room_are_refused_before_the_first() {
+    if !needs(KERNEL) || !needs(PRIVATE) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let script = r#"
+        mkdir work; mount -t tmpfs -o size=8M none work
+        cat > plan.toml <<END
+size = '512m'
+systems = ['ext2']
+drives = ['wd800-repaired']
+[[workload]]
+name = 'cvs-update'
+END
+        for how in "paper --workload cvs --size 512m" "sweep plan.toml --out out"; do
+            code=0; /run/binaries/fsbench $how --work-dir work 2> said || code=$?
+            cat said; [ $code = 1 ]; grep -q "^fsbench: work: .* free, about .* needed for images; name another directory by --work-dir" said
+            [ -z "$(ls work)" ]; not [ -e out ]
+        done
+    "#;
+    let done = privately(&scratch, script);
+    println!("{}{}", done.out, done.err);
+    done.ended(0);
 }
 
 #[test]

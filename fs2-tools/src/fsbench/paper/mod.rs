@@ -20,6 +20,7 @@ use serde::Serialize;
 use super::measure::attach::{MeasureArgs, Measurer, parse_bytes};
 use super::measure::{ColdMode, Document, SCHEMA};
 use super::output::{self, Output};
+use super::preflight;
 use super::runner::{self, Plan, Session};
 use super::volumes::{Plain, Serve, Served, System, check, copy_image, make_image, mark, missing, replicate};
 use super::{BenchError, Entry, Limits, Setup};
@@ -157,12 +158,14 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
         return Err(BenchError::Refused(format!("fsbench paper needs {missing}")));
     }
     super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
+    let place = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+    for workload in &wanted {
+        let entry = super::find(entry_name(*workload))?;
+        preflight::images(&place, &(entry.make)(&setup(args))?.needs())?;
+    }
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("fsbench-paper-");
-    let work = match &args.work_dir {
-        Some(dir) => builder.tempdir_in(dir).map_err(BenchError::at(dir, "a directory for images"))?,
-        None => builder.tempdir().map_err(BenchError::at(&std::env::temp_dir(), "a directory for images"))?,
-    };
+    let work = builder.tempdir_in(&place).map_err(BenchError::at(&place, "a directory for images"))?;
     let mut outcomes = Vec::new();
     for workload in wanted {
         let entry = super::find(entry_name(workload))?;

@@ -15,6 +15,7 @@ use super::Limits;
 use super::measure::Document;
 use super::measure::attach::{MeasureArgs, Measurer, write_document};
 use super::output::{self, Output};
+use super::preflight;
 use super::runner::{self, Session};
 use super::volumes::{Plain, Serve, Served, check, copy_image, make_image, mark, missing};
 use plan::{Cell, Plan};
@@ -107,6 +108,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
             return Err(BenchError::Refused(format!("fsbench sweep needs {missing}")));
         }
         super::control::catch_signals().map_err(|e| BenchError::Failed(format!("catching Ctrl-C: {e}")))?;
+        let place = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
+        for (cell, _) in cells.iter().zip(&found).filter(|(_, found)| found.is_none()) {
+            preflight::images(&place, &(cell.work.entry.make)(&plan.setup(&cell.work))?.needs())?;
+        }
         std::fs::create_dir_all(&args.out).map_err(BenchError::at(&args.out, "making it"))?;
         // A result that cannot be written is known before the first is measured.
         cells
