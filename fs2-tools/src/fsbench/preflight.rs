@@ -122,7 +122,7 @@ pub fn room(dir: &Path, needs: &Needs) -> Result<(), BenchError> {
         )));
     }
     // File systems that make inodes as they need them say 0.
-    if vfs.files() > 0 && needs.inodes > vfs.files_free() as u64 {
+    if vfs.files() > 0 && needs.inodes > vfs.files_free() {
         return Err(refused(format!(
             "{shown}: {} inodes free, {} needed; make the file system with more (mke2fs -N) or give a smaller --scale",
             vfs.files_free(),
@@ -165,7 +165,7 @@ fn space_of(dir: &Path) -> Result<Statvfs, BenchError> {
 
 /// What is set aside for root is not for benchmarks, and some file systems count as free what nobody gets.
 fn free_bytes(vfs: &Statvfs) -> u64 {
-    (vfs.blocks_available() as u64).saturating_mul(vfs.fragment_size() as u64)
+    vfs.blocks_available().saturating_mul(vfs.fragment_size())
 }
 
 /// What a workload's files take, with what is beside their bytes.
