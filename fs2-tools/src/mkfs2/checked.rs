@@ -27,9 +27,7 @@ pub(super) fn by_e2fsck(
         what: format!(
             "{name}: it was mounted or written since it was last checked, and there is no e2fsck to check it"
         ),
-        next: Some(format!(
-            "install e2fsprogs, or where it is installed: e2fsck -f {shown}; {again} {shown}"
-        )),
+        next: Some(format!("install e2fsprogs, or where it is installed: e2fsck -f {shown}; then: {again}")),
     })?;
     let mut command = Command::new(program);
     // Where it is in its work comes on standard error, a line each.
@@ -44,7 +42,7 @@ pub(super) fn by_e2fsck(
         Some(4) => {
             return Err(Refusal {
                 what: format!("{name}: e2fsck finds errors: {said}"),
-                next: Some(format!("mend them: e2fsck -f {shown}; then {again} again")),
+                next: Some(format!("mend them: e2fsck -f {shown}; then: {again}")),
             });
         }
         code => {
@@ -54,7 +52,7 @@ pub(super) fn by_e2fsck(
     }
     if superblock(device, volume)? != before {
         let what = format!("{name}: was mounted while it was being checked");
-        return Err(Refusal { what, next: Some(format!("unmount it, then {again} again")) });
+        return Err(Refusal { what, next: Some(format!("unmount it, then: {again}")) });
     }
     Ok(())
 }

@@ -103,10 +103,15 @@ struct Args {
 impl Args {
     /// What makes good what is half done, and does it again.
     fn again(&self) -> String {
+        format!("e2fsck -f -p {}; {}", quoted(&self.device), self.command())
+    }
+
+    /// This command, for a shell.
+    fn command(&self) -> String {
         let device = quoted(&self.device);
         let table = self.table.as_ref().map_or(String::new(), |t| format!(" --table {}", quoted(t)));
         let what = if self.undo { " --undo".to_owned() } else { self.space_option() };
-        format!("e2fsck -f -p {device}; mkfs2{what}{table} {device}")
+        format!("mkfs2{what}{table} {device}")
     }
 
     /// The option by which the table is as large as this one, where that has to be said.
@@ -302,7 +307,7 @@ fn create(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         match made {
             // Everything else is as it should be: what takes long comes last.
             Err(OfflineError::Unchecked) if !options.checked => {
-                checked::by_e2fsck(&args.device, &volume, "mkfs2", &mut bar)?;
+                checked::by_e2fsck(&args.device, &volume, &args.command(), &mut bar)?;
                 options.checked = true;
             }
             made => break made,
@@ -427,7 +432,7 @@ fn undo(args: &Args, out: &mut dyn Write) -> Result<(), Refusal> {
         match undone {
             // What it is to overwrite may be a file's.
             Err(OfflineError::Unchecked) if !options.checked => {
-                checked::by_e2fsck(&args.device, &volume, "mkfs2 --undo", &mut bar)?;
+                checked::by_e2fsck(&args.device, &volume, &args.command(), &mut bar)?;
                 options.checked = true;
             }
             undone => break undone,

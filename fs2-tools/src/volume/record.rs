@@ -75,8 +75,9 @@ impl MountRecord {
     pub(super) fn write(&self) -> io::Result<()> {
         let text = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
         let tmp = self.path.with_extension("mount.new");
-        std::fs::write(&tmp, text)?;
-        std::fs::rename(&tmp, &self.path)
+        std::fs::write(&tmp, text).and_then(|()| std::fs::rename(&tmp, &self.path)).inspect_err(|_| {
+            let _ = std::fs::remove_file(&tmp);
+        })
     }
 
     /// The command that checks the volume, for a shell.
@@ -180,6 +181,19 @@ mod tests {
         record.write().unwrap();
         let again = MountRecord::read(&path).unwrap();
         assert_eq!(again.check_command(), "chkfs2 -f -p --table '/the table' '/my disk'");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_written_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("volume.mount");
+        let text = r#"{ "dir": "/srv", "device": "/disk", "control": "/c", "log": "/l", "pid": 1, "frontend": "fuse",
+            "block_device": "/dev/loop0", "carrier": "/f", "path": "/p" }"#;
+        let mut record: MountRecord = serde_json::from_str(text).unwrap();
+        record.path = path.clone();
+        std::fs::create_dir(&path).unwrap();
+        record.write().unwrap_err();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     /// chkfs2, which was all that `fs2 status` printed, refuses what is mounted.

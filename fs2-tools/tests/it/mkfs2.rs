@@ -409,9 +409,10 @@ fn what_was_mounted_is_checked_before_it_is_marked() {
     }
     ok(dir, "e2fsck", &["-n", "v"]);
     let table = dir.join("t");
-    for place in [&[][..], &["--table", "t"]] {
-        let words = ["e2fsck finds errors", "bitmap differences", "e2fsck -f v; then mkfs2 again"];
-        refused(dir, &[place, &["v"]].concat(), &words);
+    for given in ["", "--table t ", "--space 7% ", "--space 7% --table t "] {
+        let next = format!("e2fsck -f v; then: mkfs2 {given}v");
+        let args: Vec<&str> = given.split_whitespace().chain(["v"]).collect();
+        refused(dir, &args, &["e2fsck finds errors", "bitmap differences", &next]);
         assert!(!table.exists());
     }
     let said = run(dir, MKFS2, &["--json", "v"]);
@@ -472,7 +473,7 @@ fn undo_overwrites_no_file_that_a_bitmap_does_not_know() {
     };
     by_copy(dir);
     assert_eq!(run(dir, "e2fsck", &["-p", "v"]).code, 0, "nothing tells it");
-    let words = ["e2fsck finds errors", "e2fsck -f v; then mkfs2 --undo again"];
+    let words = ["e2fsck finds errors", "e2fsck -f v; then: mkfs2 --undo v"];
     refused(dir, &["--undo", "v"], &words);
     assert!(run(dir, "e2fsck", &["-fy", "v"]).code <= 1);
     let said = ok(dir, MKFS2, &["--undo", "v"]);
