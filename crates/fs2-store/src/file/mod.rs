@@ -719,8 +719,11 @@ mod tests {
         assert!(!store.try_write(0, &[2; 4096]).unwrap());
         store.write_at(0, &[3; 4096], false).unwrap();
         store.flush().unwrap();
-        let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        store.earlier.as_ref().unwrap().write(full).unwrap_err();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let file = std::mem::replace(&mut store.file, full);
+        let e = store.write_at(0, &[5; 4096], false).unwrap_err();
+        assert_eq!(e.raw_os_error(), Some(libc::ENOSPC));
+        store.file = file;
         store.write_at(4096, &[4; 4096], false).unwrap();
         assert_eq!(store.flush().unwrap_err().raw_os_error(), None);
         store.flush().unwrap();
