@@ -23,6 +23,7 @@ impl<T> SeqMap<T> {
         SeqMap { order: VecDeque::new(), slots: Vec::new(), unused: Vec::new() }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -56,8 +57,13 @@ impl<T> SeqMap<T> {
         self.order.binary_search_by_key(&key, |&(k, _)| k)
     }
 
+    #[inline]
     fn slot(&self, key: u64) -> Option<usize> {
-        self.find(key).ok().map(|at| self.order[at].1 as usize)
+        // Whoever has one request at a time asks for the first.
+        match self.order.front() {
+            Some(&(first, slot)) if first == key => Some(slot as usize),
+            _ => self.find(key).ok().map(|at| self.order[at].1 as usize),
+        }
     }
 
     /// Adds a value, or replaces the one of that key.
@@ -96,20 +102,24 @@ impl<T> SeqMap<T> {
         self.slots[slot as usize].take()
     }
 
+    #[inline]
     pub(crate) fn contains_key(&self, key: u64) -> bool {
         self.find(key).is_ok()
     }
 
+    #[inline]
     pub(crate) fn get(&self, key: u64) -> Option<&T> {
         let slot = self.slot(key)?;
         self.slots[slot].as_ref()
     }
 
+    #[inline]
     pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         let slot = self.slot(key)?;
         self.slots[slot].as_mut()
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.order.len()
     }
@@ -148,10 +158,16 @@ impl<T> SeqMap<T> {
 impl<T> Index<u64> for SeqMap<T> {
     type Output = T;
 
+    #[inline]
     fn index(&self, key: u64) -> &T {
-        let value = self.slot(key).and_then(|slot| self.slots[slot].as_ref());
-        value.unwrap_or_else(|| panic!("{key} is in the map"))
+        self.get(key).unwrap_or_else(|| missing(key))
     }
+}
+
+#[cold]
+#[inline(never)]
+fn missing(key: u64) -> ! {
+    panic!("{key} is in the map")
 }
 
 #[cfg(test)]

@@ -158,6 +158,7 @@ impl Work {
     /// Dispatches, does what memory can do, completes, and again.
     fn go<'a>(&mut self, server: &'a Server, mut core: MutexGuard<'a, Core>, mut now: Nanos) {
         if server.tries || self.ring.is_some() {
+            let mut nothing_left = false;
             for _ in 0..ROUNDS {
                 while self.jobs.len() < BATCH
                     && let Some(job) = server.dispatch(&mut core, now)
@@ -167,6 +168,7 @@ impl Work {
                 }
                 self.gather(server, &mut core);
                 if self.jobs.is_empty() {
+                    nothing_left = true;
                     break;
                 }
                 drop(core);
@@ -203,7 +205,7 @@ impl Work {
                 self.left = left;
             }
             // Keeps S5 where the rounds are used up.
-            if let Some(job) = server.dispatch(&mut core, now) {
+            if !nothing_left && let Some(job) = server.dispatch(&mut core, now) {
                 server.hand(&mut core, job);
             }
             server.calm(&core);

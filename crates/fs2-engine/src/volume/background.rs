@@ -28,9 +28,15 @@ const PUNCHES_MAX: usize = 1 << 16;
 impl Volume {
     /// Whether the disk may be taken for granted to be idle.
     fn is_idle(&self, now: Nanos) -> bool {
+        if self.policy.eager() {
+            return true;
+        }
         let rested = now.since(self.last_activity);
+        if rested < self.config.idle_after {
+            return false;
+        }
         let (least, risk) = self.rest_least();
-        self.policy.eager() || (rested >= least && self.pauses.is_quiet(rested, risk))
+        rested >= least && self.pauses.is_quiet(rested, risk)
     }
 
     /// How long a rest must be at the least before the engine does anything of its own, and at which risk.
@@ -173,7 +179,12 @@ impl Volume {
         Some(self.dispatch(now, Target::Volume, IoOp::Read, extent, data, Purpose::Trail))
     }
 
+    #[inline]
     pub(super) fn load_wanted(&mut self, now: Nanos) -> Option<Io> {
+        // As mostly: each look for what may start asks.
+        if self.groups_wanted.is_empty() {
+            return None;
+        }
         let busy = |v: &Volume, g: u32| {
             v.in_flight.values().any(|io| matches!(io.purpose, Purpose::LoadGroup(x) if x == g))
         };

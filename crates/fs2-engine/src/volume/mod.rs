@@ -436,16 +436,16 @@ impl Volume {
         if self.background.is_some() || self.detach.is_some() || self.leaving || self.has_open() {
             return None;
         }
-        let idle_at = self.last_activity + self.rest_needed();
-        if self.has_background_work() {
-            Some(idle_at)
+        let at = if self.has_background_work() {
+            Nanos(0)
         } else {
             let table = (self.table_write_possible() && self.table.dirty_pages() > 0)
                 .then_some(self.next_table_flush);
             let sweep = self.has_patient_work().then(|| self.last_activity + self.patience.wait());
             let fetch = self.may_copy().then(|| self.policy.fetch_at(self.last_activity)).flatten();
-            table.into_iter().chain(sweep).chain(fetch).min().map(|at| at.max(idle_at))
-        }
+            table.into_iter().chain(sweep).chain(fetch).min()?
+        };
+        Some(at.max(self.last_activity + self.rest_needed()))
     }
 
     /// Ends trust in F. With `distrust`, every entry goes and the mark with it, and nothing else of the

@@ -26,6 +26,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fs2_store::{AlignedBuf, Pipe};
+use smallvec::SmallVec;
 
 use super::budget::{Budget, FREE_BYTES};
 use super::codec::ReplyHead;
@@ -476,22 +477,21 @@ impl Outbox {
                 }
                 continue;
             }
-            let mut iov = [IoSlice::new(&[]); 2 * BATCH_REPLIES];
-            let mut pieces = 0;
+            // An array would be filled for each reply.
+            let mut pieces = SmallVec::<[IoSlice<'_>; 2 * BATCH_REPLIES]>::new();
             let mut passed = *skip;
             for reply in batch.iter().take_while(|r| !matches!(r.tail, Tail::Lent(_))) {
                 for piece in reply.pieces() {
                     let cut = passed.min(piece.len());
                     passed -= cut;
                     if cut < piece.len() {
-                        iov[pieces] = IoSlice::new(&piece[cut..]);
-                        pieces += 1;
+                        pieces.push(IoSlice::new(&piece[cut..]));
                     }
                 }
             }
-            let pieces = &iov[..pieces];
             let taken =
-                if wait { self.socket.send_patiently(pieces) } else { self.socket.send(pieces, false) };
+                if wait { self.socket.send_patiently(&pieces) } else { self.socket.send(&pieces, false) };
+            drop(pieces);
             let mut sent = *skip + taken?;
             while let Some(first) = batch.front().filter(|r| !matches!(r.tail, Tail::Lent(_))).map(Reply::len)
                 && sent >= first
