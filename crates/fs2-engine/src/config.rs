@@ -44,8 +44,8 @@ impl Watermarks {
     }
 }
 
-/// A volume without a request for so long is taken to rest: what is read and copied then need not weigh what it costs
-/// the request that ends the rest. Guess.
+/// A volume without a request for so long is taken to rest: what is read and copied then is limited only by what it costs the requests that
+/// end such rests. Guess.
 pub(crate) const LONG_REST: Nanos = Nanos::from_millis(1000);
 
 /// Blocks of one copy write in a rest at most: the disk is looked at for arrivals in between. Measured on real

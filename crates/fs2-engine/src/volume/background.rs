@@ -3,6 +3,7 @@
 
 use fs2_block::{BlockNo, BlockRange, Extent, Nanos};
 
+use super::disturbance::During;
 use super::home::MarkState;
 use super::view::View;
 use super::{Contents, CopyJob, Io, IoData, IoOp, Plant, Purpose, Standing, Target, Volume, Waiter};
@@ -47,7 +48,15 @@ impl Volume {
         let least = self.config.idle_after.max(written);
         let any = self.config.without.has(Part::Pauses);
         let risk = |risk| if any { 1.0 } else { risk };
-        self.disturbance.risk_allowed().map_or((least.max(LONG_REST), 1.0), |allowed| (least, risk(allowed)))
+        match self.disturbance.risk_allowed() {
+            Some(allowed) => (least, risk(allowed)),
+            None => (least.max(self.disturbance.rest()), 1.0),
+        }
+    }
+
+    /// What work of the engine's own is done in now.
+    fn during(&self, now: Nanos) -> During {
+        if now.since(self.last_activity) < LONG_REST { During::Pause } else { During::Rest }
     }
 
     /// When, from the last request on, the engine may do something of its own: not before it was last asked.
@@ -125,8 +134,8 @@ impl Volume {
             .or_else(|| self.is_quiet(now).then(|| self.load_any(now)).flatten());
         if let Some(io) = &io {
             let moves = matches!(io.op, IoOp::Read | IoOp::Write { .. }) && io.target == Target::Volume;
-            if moves && now.since(self.last_activity) < LONG_REST {
-                self.disturbance.begins(&self.head, false);
+            if moves {
+                self.disturbance.begins(&self.head, self.during(now));
             }
             self.background = Some(io.id);
         }
@@ -146,9 +155,7 @@ impl Volume {
             return None;
         }
         let io = self.flush_copies(now);
-        if now.since(self.last_activity) < LONG_REST {
-            self.disturbance.begins(&self.head, false);
-        }
+        self.disturbance.begins(&self.head, self.during(now));
         Some(io)
     }
 

@@ -14,6 +14,7 @@
 
 use fs2_block::Nanos;
 
+use super::disturbance::During;
 use super::{Io, Target, Volume};
 use crate::part::Part;
 
@@ -59,7 +60,7 @@ impl Volume {
             self.look_below(now)?
         };
         if io.target == Target::Volume {
-            self.disturbance.begins(&self.head, true);
+            self.disturbance.begins(&self.head, During::Requests);
         }
         self.stats.beside += 1;
         (self.background, self.beside) = (Some(io.id), true);
@@ -69,7 +70,7 @@ impl Volume {
     /// Has the drive write the copy just made before it serves anybody else.
     fn flush_beside(&mut self, now: Nanos) -> Io {
         let io = self.flush_copies(now);
-        self.disturbance.begins(&self.head, true);
+        self.disturbance.begins(&self.head, During::Requests);
         self.stats.beside += 1;
         self.beside = true;
         io

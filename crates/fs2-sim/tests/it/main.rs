@@ -30,6 +30,7 @@ mod play;
 mod replay;
 mod replay_samples;
 mod restless;
+mod rests;
 mod rules;
 mod session;
 mod sessions;
