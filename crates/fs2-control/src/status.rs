@@ -373,7 +373,7 @@ pub struct Status {
     pub requests_waiting: u64,
     /// I/Os at the device, the daemon's own among them.
     pub ios_in_flight: u64,
-    /// Replicas dropped because their original or their block was written, discarded or claimed.
+    /// Replicas dropped because their original or their block was written, discarded or claimed, or their original was deleted.
     pub invalidated: u64,
     /// Replicas dropped to give space back.
     pub reclaimed: u64,
@@ -381,7 +381,7 @@ pub struct Status {
     pub copies_waiting: u64,
     /// Blocks copied.
     pub copies_written: u64,
-    /// Blocks copied in vain: what they were made from changed meanwhile.
+    /// Blocks copied in vain: what they were made from changed meanwhile, or belongs to no file.
     pub copies_void: u64,
     /// Copies whose write failed below.
     pub copy_errors: u64,

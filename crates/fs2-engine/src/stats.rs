@@ -271,13 +271,14 @@ pub struct Stats {
     pub failed: Failed,
     /// Blocks copied and published.
     pub copies_written: u64,
-    /// Blocks copied in vain: what they were made from changed meanwhile.
+    /// Blocks copied in vain: what they were made from changed meanwhile, or belongs to no file.
     pub copies_void: u64,
     /// Accesses of the engine's own begun beside open requests.
     pub beside: u64,
     /// Copies that failed below.
     pub copy_errors: u64,
-    /// Replicas dropped because a write, a discard or a bitmap touched original or replica.
+    /// Replicas dropped because a write, a discard or a bitmap touched original or replica, or a bitmap that was read calls the
+    /// original free or the replica taken.
     pub invalidated: u64,
     /// Replicas dropped to give space back or to make room.
     pub reclaimed: u64,

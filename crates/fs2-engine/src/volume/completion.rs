@@ -562,7 +562,7 @@ impl Volume {
         let blocks = live.layout().group_blocks(group);
         if outcome.result.is_err() {
             live.lose_group(group);
-            self.table.remove_by_replica(blocks);
+            self.stats.invalidated += self.table.remove_by_replica(blocks) as u64;
             return;
         }
         let equal = self.bitmap_checksums.get(group as usize)
@@ -586,7 +586,7 @@ impl Volume {
             .map(|r| r.replica)
             .collect();
         for replica in gone {
-            self.table.remove(replica);
+            self.stats.invalidated += u64::from(self.table.remove(replica).is_some());
         }
     }
 
