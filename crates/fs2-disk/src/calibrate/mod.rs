@@ -81,11 +81,12 @@ pub enum Refused {
     /// Less than [`CAPACITY_MIN`].
     #[error("it has {0} sectors; fewer than {CAPACITY_MIN} tell nothing of an arm")]
     TooSmall(u64),
-    /// Times vary as a disk's do, and no speed of rotation explains them.
+    /// Times vary as a disk's do, and no speed of rotation explains them, or none that fits how fast it is read.
     #[error(
         "its times vary as a disk's do, but no speed of rotation explains them: not one disk alone (an array, \
          a disk over a network, one that others use meanwhile), one that keeps whole tracks in its \
-         cache, or a machine too busy to look at the clock in time: try again when it rests"
+         cache, one behind a bus far slower than its platters (USB 2), or a machine too busy to look at the clock \
+         in time: try again when it rests, or by a faster bus"
     )]
     NoRotation,
     /// Too few seeks could be told, or none of the long ones.

@@ -439,6 +439,18 @@ fn what_is_no_disk_is_refused() {
     );
 }
 
+/// Found: a drive of today behind USB 2 was "not one disk alone", or the machine too busy, and to be tried again when it rests.
+#[test]
+fn a_bus_far_slower_than_the_platters_is_named() {
+    let text = builtin("nearline-hc310").to_toml();
+    let bus = text.lines().find(|line| line.starts_with("bus_mb_s")).unwrap();
+    let behind = DriveProfile::parse(&text.replace(bus, "bus_mb_s = 35.0"), "usb").unwrap();
+    for seed in 1..4 {
+        let refused = calibrate(&mut Machine::new(&behind, seed), options(&behind, seed)).unwrap_err();
+        assert!(refused.to_string().contains("a bus far slower than its platters"), "seed {seed}: {refused}");
+    }
+}
+
 /// The first 256 MiB of a drive whose cache holds as much: there is hardly an arm to be seen.
 #[test]
 fn where_no_seeks_are_to_be_seen_there_is_no_profile() {
