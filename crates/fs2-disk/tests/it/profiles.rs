@@ -255,3 +255,25 @@ proptest::proptest! {
         }
     }
 }
+
+/// `docs/calibration.md` says what each key of a profile means.
+#[test]
+fn the_page_tells_of_every_key() {
+    let page = include_str!("../../../../docs/calibration.md");
+    for name in DriveProfile::names() {
+        let written = profile(name)
+            .with_write_cache(64, 1.0)
+            .with_remapped(1, 1)
+            .with_standby_after(Some(1.0))
+            .to_toml();
+        let table = |line: &str| line.trim_matches(['[', ']']).to_owned();
+        let mut within = String::new();
+        for line in written.lines() {
+            if line.starts_with('[') {
+                within = table(line) + ".";
+            } else if let Some((key, _)) = line.split_once(" = ") {
+                assert!(page.contains(&format!("| `{within}{key}` |")), "{within}{key} of {name}");
+            }
+        }
+    }
+}
