@@ -144,8 +144,9 @@ impl Oracle for Device {
         if self.buffer.capacity() < bytes {
             self.buffer = AlignedBuf::zeroed(bytes);
         }
+        self.buffer.set_len(bytes);
         let begin = self.clock.now();
-        let done = self.store.read_at(sector * 512, &mut self.buffer[..bytes]);
+        let done = self.store.read_at(sector * 512, &mut self.buffer);
         if let Err(e) = done {
             self.failure = Some(format!("reading {sectors} sectors at {sector}: {e}"));
             return Err(Stop);
