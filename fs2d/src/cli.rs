@@ -15,6 +15,7 @@ use fs2_store::FileStore;
 use crate::daemon::{Served, open_as};
 use crate::error::DaemonError;
 use crate::frontend::{Frontend, LOOK_EVERY, MountPoint, fuse, nbd, ublk};
+use crate::host::HostLooks;
 use crate::limits;
 use crate::memory;
 use crate::metrics::{Bound, Place};
@@ -263,6 +264,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
         // Before any client can write.
         manager.keep(&served.identity);
     }
+    let host = HostLooks::at(&served.server)
+        .map_err(io_error("starting a thread (are memory or processes limited? see ulimit -a)"))
+        .map_err(end)?;
     let (frontend, place) = start_frontend(serve, &served, passed.socket).map_err(end)?;
     let last: Arc<Mutex<Option<DetachReport>>> = Arc::default();
     let next: Arc<Mutex<Option<PathBuf>>> = Arc::default();
@@ -292,7 +296,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
             None
         }
         Err(e) => {
-            let stopped = frontend.stop(|| served.server.look_at_host());
+            let stopped = frontend.stop(|| host.look());
             let e = end(e);
             stopped.remove();
             return Err(e);
@@ -318,7 +322,7 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     // Held to the end: whoever unmounts or mounts the volume waits for it.
     let mut ending = None;
     stop.wait(every, || {
-        served.server.look_at_host();
+        host.look();
         if listening.is_none() {
             listening = listen().inspect(|l| tracing::info!("answering again{}", told_at(Some(l)))).ok();
         }
@@ -352,9 +356,9 @@ fn serve_volume(serve: &Serve) -> Result<Option<DetachReport>, DaemonError> {
     };
     manager.stopping();
     if let (None, Some(record)) = (&ending, &serve.until_unused) {
-        write_out(record, || served.server.look_at_host());
+        write_out(record, || host.look());
     }
-    let stopped = frontend.stop(|| served.server.look_at_host());
+    let stopped = frontend.stop(|| host.look());
     if let (true, None, Some(record)) = (stopped.unused, &ending, &serve.until_unused) {
         // Asked to end below a mount that has ended since. Not before: `fs2 umount` has to have this right to unmount.
         ending = runtime::begin_ending(record).unwrap_or_default();

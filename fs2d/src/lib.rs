@@ -36,6 +36,7 @@ pub mod cli;
 pub mod daemon;
 pub mod error;
 pub mod frontend;
+mod host;
 mod limits;
 mod lost;
 mod memory;
