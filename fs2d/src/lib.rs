@@ -38,13 +38,14 @@ pub mod error;
 pub mod frontend;
 mod host;
 mod limits;
+#[cfg(test)]
+mod logged;
 mod lost;
 mod memory;
 pub mod metrics;
 mod notify;
 mod passed;
 pub mod runtime;
-mod seldom;
 pub mod server;
 pub mod service;
 pub mod settings;

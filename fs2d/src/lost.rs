@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::seldom::Seldom;
+use fs2_store::Seldom;
 
 /// Remembers it once. From then on every failed request comes by here, in the middle of the engine's work: of a device that is gone, all do.
 pub(crate) struct LostWrites {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 
 use crate::file::{FileStore, Mask};
-use crate::{Pipe, Ring, RingEnd, RingIo, RingOp, Store, sync_failed};
+use crate::{Pipe, Ring, RingEnd, RingIo, RingOp, Seldom, Store, sync_failed};
 
 /// I/Os that a ring has under way at most. A guess: what a connection may have in flight.
 const ENTRIES: u32 = 128;
@@ -30,6 +30,8 @@ const INPUT: u64 = u64::MAX;
 #[derive(Debug)]
 pub struct UringStore {
     file: Arc<FileStore>,
+    /// Rings that could not be had: each thread and each connection asks for one.
+    lacking: Seldom,
 }
 
 impl UringStore {
@@ -43,7 +45,7 @@ impl UringStore {
         match Uring::new(file.clone()) {
             Ok(ring) => {
                 drop(ring);
-                Ok(UringStore { file })
+                Ok(UringStore { file, lacking: Seldom::new() })
             }
             Err(e) => {
                 let file = Arc::into_inner(file).expect("the ring that had it is gone");
@@ -67,7 +69,9 @@ impl Store for UringStore {
         match Uring::new(self.file.clone()) {
             Ok(ring) => Some(Box::new(ring)),
             Err(e) => {
-                tracing::warn!("no ring for this thread, its I/O goes to others: {e}");
+                self.lacking.line(|more| {
+                    tracing::warn!("no ring for this thread, its I/O goes to others: {e}{more}");
+                });
                 None
             }
         }

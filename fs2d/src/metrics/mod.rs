@@ -21,8 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fs2_store::Seldom;
+
 use crate::frontend::nbd::{Listen, Listener};
-use crate::seldom::Seldom;
 pub(crate) use page::{Measured, page};
 use request::{Asked, HEAD_BYTES_MAX, Refusal, asked};
 
@@ -193,7 +194,9 @@ fn welcome(shared: &Arc<Shared>, stream: UnixStream) {
         let _ = answer(&leave.0, &stream);
     });
     if let Err(e) = spawned {
-        tracing::warn!("no thread for a connection for metrics: {e}");
+        shared.refusals.line(|more| {
+            tracing::warn!("no thread for a connection for metrics: {e}{more}");
+        });
     }
 }
 

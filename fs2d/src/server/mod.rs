@@ -30,9 +30,8 @@ use std::time::Instant;
 
 use fs2_block::{ConnectionId, Nanos, Request};
 use fs2_engine::Volume;
-use fs2_store::{AlignedBuf, Store};
+use fs2_store::{AlignedBuf, Seldom, Store};
 
-use crate::seldom::Seldom;
 use crate::service::ExportInfo;
 use crate::wakeups::Wakeups;
 use access::Job;

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use fs2_store::AlignedBuf;
+use fs2_store::{AlignedBuf, Seldom};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -18,6 +18,9 @@ use super::wire::{self, InHeader, IoIn, OutHeader};
 
 /// Answers up to this length go out in one piece: each piece costs the kernel a look at its memory.
 const SHORT_BYTES: usize = 160;
+
+/// Answers that the kernel did not take, whichever thread had them.
+static REFUSED: Seldom = Seldom::new();
 
 /// A descriptor of the connection.
 #[derive(Clone, Debug)]
@@ -266,7 +269,9 @@ impl Reply {
         match sent {
             // Nobody waits for it any more.
             Ok(_) | Err(nix::Error::ENOENT | nix::Error::ENODEV) => {}
-            Err(e) => tracing::error!("the kernel refused a FUSE answer of {len} bytes: {e}"),
+            Err(e) => REFUSED.line(|more| {
+                tracing::error!("the kernel refused a FUSE answer of {len} bytes: {e}{more}");
+            }),
         }
     }
 }
@@ -382,5 +387,19 @@ mod tests {
         send(&kernel, &request(op::READ, &[0; 40]));
         device.receive(&mut inbox).unwrap().unwrap().bytes(&[5; 300]);
         assert_eq!(answered(&kernel), (0, vec![5; 300]));
+    }
+
+    /// A line each filled `/run`, where the log of a mount lies.
+    #[test]
+    fn answers_that_nobody_takes_do_not_fill_the_log() {
+        let (device, kernel) = device();
+        drop(kernel);
+        let refused = "the kernel refused a FUSE answer";
+        let lines = crate::logged::lines_with(refused, || {
+            for unique in 0..2000 {
+                Reply { to: To::Device(device.clone()), unique }.ok();
+            }
+        });
+        assert!(lines < 1000, "{lines} lines");
     }
 }

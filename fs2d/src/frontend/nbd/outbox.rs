@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fs2_store::{AlignedBuf, Pipe};
+use fs2_store::{AlignedBuf, Pipe, Seldom};
 use smallvec::SmallVec;
 
 use super::budget::{Budget, FREE_BYTES};
@@ -50,6 +50,9 @@ const COMPANY_WAIT: Duration = Duration::from_micros(50);
 
 /// Rounds a foreign thread writes for this client before it hands over: it has its own to do.
 const FOREIGN_ROUNDS: u32 = 8;
+
+/// Clients that got no writer: one of those that come again and again may be among them each time.
+static THREADLESS: Seldom = Seldom::new();
 
 thread_local! {
     /// The address of the outbox whose reader this thread is, or 0.
@@ -328,7 +331,9 @@ impl Outbox {
             let spawned =
                 std::thread::Builder::new().name("nbd-writer".into()).spawn(move || this.writer_thread());
             if let Err(e) = spawned {
-                tracing::warn!("no thread for a slow NBD client, its connection ends: {e}");
+                THREADLESS.line(|more| {
+                    tracing::warn!("no thread for a slow NBD client, its connection ends: {e}{more}");
+                });
                 self.die(&mut s);
             }
         }

@@ -13,7 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::seldom::Seldom;
+use fs2_store::Seldom;
+
 use crate::service::Service;
 
 use super::budget::Budget;

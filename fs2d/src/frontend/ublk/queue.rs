@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 
 use fs2_block::ConnectionId;
-use fs2_store::AlignedBuf;
+use fs2_store::{AlignedBuf, Seldom};
 
 use super::protocol::{decode, encode};
 use super::uapi::{IoDescriptor, RESULT_ABORT};
@@ -164,6 +164,7 @@ pub(super) struct Queue<C> {
     alive: usize,
     serving: usize,
     wakeups: Wakeups,
+    refusals: Seldom,
 }
 
 fn addr(buffer: &AlignedBuf) -> u64 {
@@ -187,7 +188,19 @@ impl<C: Commands> Queue<C> {
         }
         let alive = buffers.len();
         let slots = buffers.into_iter().map(Slot::Kernel).collect();
-        Ok(Queue { commands, lane, connection, outbox, slots, io_bytes_max, alive, serving: 0, wakeups })
+        let refusals = Seldom::new();
+        Ok(Queue {
+            commands,
+            lane,
+            connection,
+            outbox,
+            slots,
+            io_bytes_max,
+            alive,
+            serving: 0,
+            wakeups,
+            refusals,
+        })
     }
 
     /// Serves until the kernel wants no tag back and every request has ended; or, asked to leave, until those
@@ -260,7 +273,9 @@ impl<C: Commands> Queue<C> {
         let decoded = match decode(&descriptor, self.io_bytes_max) {
             Ok(d) => d,
             Err(e) => {
-                tracing::warn!("ublk request refused: {descriptor:?}: errno {}", e.0);
+                self.refusals.line(|more| {
+                    tracing::warn!("ublk request refused: {descriptor:?}: errno {}{more}", e.0);
+                });
                 self.slots[usize::from(tag)] = Slot::Serving { payload_bytes: 0, spare: None };
                 self.outbox.put(&mut vec![Answer {
                     tag: [tag.into(), 0, 0],

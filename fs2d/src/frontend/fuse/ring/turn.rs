@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fs2_store::Parts;
+use fs2_store::{Parts, Seldom};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use zerocopy::{FromZeros, IntoBytes};
@@ -132,6 +132,7 @@ pub(super) struct Turner {
     /// Entries that are not gone; those that are ours.
     alive: usize,
     ours: usize,
+    refusals: Seldom,
 }
 
 impl Turner {
@@ -171,6 +172,7 @@ impl Turner {
             // None that the kernel was told of yet.
             alive: 0,
             ours: 0,
+            refusals: Seldom::new(),
             entries,
         })
     }
@@ -310,7 +312,7 @@ impl Turner {
         let request = match arrived(header, payload, inbox) {
             Ok(request) => request,
             Err(e) => {
-                tracing::warn!("refused: {e}");
+                self.refusals.line(|more| tracing::warn!("refused: {e}{more}"));
                 self.entries[n].state = State::Ours { unique: header.commit_id, tell: Tell::End };
                 return self.replied(n, libc::EINVAL, &[]);
             }

@@ -295,6 +295,17 @@ fn a_tag_that_is_lost_is_not_used_again() {
     q.came(7, 0, false).unwrap();
 }
 
+/// A line each filled `/run`, where the log of a mount lies.
+#[test]
+fn requests_that_are_refused_do_not_fill_the_log() {
+    let store = Arc::new(MemStore::new(1 << 20));
+    let waiting = (0..2000).map(|_| (request(0xee, 0, 8), Vec::new())).collect();
+    let mut q = queue(Kernel { waiting, stopping: true, ..Kernel::default() }, Manner::AtOnce, &store, 4);
+    let lines = crate::logged::lines_with("ublk request refused", || q.run(&leave(), || {}).unwrap());
+    assert_eq!(q.commands.ended.len(), 2000);
+    assert!((1..1000).contains(&lines), "{lines} lines");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 

@@ -10,7 +10,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 
 /// Lines of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Seldom(Mutex<State>);
+pub struct Seldom(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -21,8 +21,13 @@ struct State {
 }
 
 impl Seldom {
+    /// None were written yet.
+    pub const fn new() -> Seldom {
+        Seldom(Mutex::new(State { since: None, written: 0, left_out: 0 }))
+    }
+
     /// Has `write` write a line, unless enough were written lately; it is told what to say of those that were left out before.
-    pub(crate) fn line(&self, write: impl FnOnce(&str)) {
+    pub fn line(&self, write: impl FnOnce(&str)) {
         if let Some(left_out) = self.next(Instant::now()) {
             match left_out {
                 0 => write(""),
