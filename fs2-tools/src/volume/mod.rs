@@ -136,6 +136,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
     {
         end::make_way(&old)?;
     }
+    let until = Instant::now() + SERVED_PATIENCE;
     // Held until it is mounted, or this process is no more.
     let mounting = loop {
         let right = end::wait_for_right(&device, || begin_mounting(&place("mount")))?;
@@ -146,8 +147,19 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             )));
         };
         // The right goes with what is ended.
-        if !end::end_abandoned(&device, &place("ctl"), &place("mount"))? {
-            break right;
+        if end::end_abandoned(&device, &place("ctl"), &place("mount"))? {
+            continue;
+        }
+        let Some(why) = served_by(&device, &place("ctl")) else { break right };
+        if Instant::now() > until {
+            forget_log(&place("log"), &why);
+            return Err(VolumeError::Other(why));
+        }
+        // One whose mount was killed before it wrote a record ends as soon as it finds that nobody has the right.
+        drop(right);
+        while served_by(&device, &place("ctl")).is_some() && Instant::now() < until {
+            uninterrupted()?;
+            std::thread::sleep(Duration::from_millis(20));
         }
     };
     let mounted = set_up(plan, &dir, &device, &place, &mounting);
@@ -190,7 +202,6 @@ fn set_up(
     // Held until it is mounted, or all of it is undone: a supervisor would end what nobody uses.
     _mounting: &Ending,
 ) -> Result<(MountRecord, Status), VolumeError> {
-    refuse_served(device, &place("ctl"))?;
     let frontend = plan.frontend.unwrap_or_else(|| best_frontend().0);
     let mut record = MountRecord {
         dir: dir.to_owned(),
@@ -273,24 +284,18 @@ fn set_up(
     Ok((record, status))
 }
 
-/// How long a daemon that is ending may take to be gone. Guess: longer take only those that serve on.
-const SERVED_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a daemon that is ending may take to be gone; one that nobody mounted looks every two seconds whether it is to. Guess: longer
+/// take only those that serve on.
+const SERVED_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Says who serves the volume, not by a mount of ours: its lock would be waited for in vain.
-fn refuse_served(device: &Path, control: &Path) -> Result<(), VolumeError> {
-    let until = Instant::now() + SERVED_PATIENCE;
-    // One that does not answer may be at its end, and that is waited for.
-    while let Ok(Status { pid, frontend, .. }) = Found::at(control).status() {
-        if Instant::now() > until {
-            return Err(VolumeError::Other(format!(
-                "{} is served by process {pid} ({frontend}), and not mounted by fs2 mount: use that, or end it first (kill {pid})",
-                device.display()
-            )));
-        }
-        uninterrupted()?;
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+/// Who serves the volume, not by a mount of ours: its lock would be waited for in vain. One that does not answer may be at its end, and that is
+/// waited for.
+fn served_by(device: &Path, control: &Path) -> Option<String> {
+    let Status { pid, frontend, .. } = Found::at(control).status().ok()?;
+    Some(format!(
+        "{} is served by process {pid} ({frontend}), and not mounted by fs2 mount: use that, or end it first (kill {pid})",
+        device.display()
+    ))
 }
 
 /// Mounts a device that outlives its daemon, with a supervisor already beside that: mount(2) waits for the device, and where the

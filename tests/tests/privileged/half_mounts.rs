@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fs2_tests::{KERNEL, Mounted, Need, Scratch, loops_below, mke2fs, mounts_below, needs, program, run};
@@ -103,6 +103,25 @@ fn a_mount_that_is_killed_before_mount_2_leaves_nothing() {
     run(&mut stopped(&scratch, "rename:signal=KILL", &image, &dir)).ended(-1);
     assert_eq!(mount_at(&dir).unwrap(), None);
     wait(|| mounts_below(scratch.dir()).is_empty() && loops_below(scratch.dir()).is_empty());
+    Mounted::new(&scratch, &image, &dir, &[]).umount().ended(0);
+}
+
+/// Its daemon, which looks now and then whether somebody mounts what it serves, saw the next one do so, and that one said to kill it.
+#[test]
+fn a_mount_that_was_killed_before_it_wrote_a_record_is_not_in_the_way_of_the_next() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let (image, dir) = (volume(&scratch), scratch.make_dir("dir"));
+    let key = fs2d::runtime::key_of(&image).unwrap();
+    let at = |ending: &str| scratch.runtime().join(format!("{key}.{ending}"));
+    // As it leaves it.
+    let mut daemon = scratch.command("fs2d");
+    daemon.args(["serve", "--frontend=fuse", "--until-unused"]).arg(at("mount")).arg(&image);
+    daemon.stderr(Stdio::null());
+    let _daemon = Running(daemon.spawn().unwrap());
+    wait(|| fs2_control::Client::connect(at("ctl")).is_ok());
     Mounted::new(&scratch, &image, &dir, &[]).umount().ended(0);
 }
 
