@@ -389,12 +389,19 @@ fn give_up(record: &MountRecord, tag: Option<ublk::Tag>) {
 fn tell_the_system(what: &str) {
     // Facility daemon is 3, severity error 3.
     let line = format!("<27>fs2[{}]: {what}", std::process::id());
-    let sent = UnixDatagram::unbound().and_then(|s| s.send_to(line.as_bytes(), "/dev/log"));
+    let sent = send_at_once(line.as_bytes(), Path::new("/dev/log"));
     if sent.is_err()
         && let Ok(mut kernel) = File::options().write(true).open("/dev/kmsg")
     {
         let _ = io::Write::write_all(&mut kernel, line.as_bytes());
     }
+}
+
+/// Waits for no room there: who reads it may wait for the very volume that is about to be given up.
+fn send_at_once(line: &[u8], to: &Path) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to(line, to).map(drop)
 }
 
 /// A supervisor that waits for memory which the kernel can free only by writing to its volume waits for ever. Where the right is
@@ -461,6 +468,30 @@ mod tests {
         assert!(process.poll(&[], -1));
         child.wait().unwrap();
         assert!(Process::of(child.id()).is_none());
+    }
+
+    /// Where the system's log lay on the volume, whoever takes it waited for that, its socket was full, and this process waited for room there:
+    /// the device was never given up.
+    #[test]
+    fn who_does_not_take_the_log_holds_nobody_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().join("log");
+        let reader = UnixDatagram::bind(&at).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut sent = 0;
+            let full = loop {
+                match send_at_once(b"a line", &at) {
+                    Ok(()) => sent += 1,
+                    Err(e) => break e,
+                }
+            };
+            let _ = tell.send((sent, full));
+        });
+        // Far longer than it takes.
+        let (sent, full) = told.recv_timeout(Duration::from_secs(20)).expect("it goes on");
+        assert_eq!((sent > 0, full.kind()), (true, io::ErrorKind::WouldBlock));
+        reader.recv(&mut [0; 9]).unwrap();
     }
 
     #[test]
