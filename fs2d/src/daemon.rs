@@ -263,6 +263,7 @@ pub(crate) fn open_as(
         }
         None => Ok(None),
     };
+    settings.check().map_err(DaemonError::Setting)?;
     // What cannot be had is told of before anything begins.
     let begun = new_trace(settings)?;
     if let Some(table) = &settings.table
@@ -664,6 +665,12 @@ pub(crate) mod tests {
         assert!(matches!(claim(image.path(), Direct::Off, long, &stop), Err(OpenError::Busy { .. })));
         drop(held);
         assert!(claim(image.path(), Direct::Off, long, &stop).is_ok());
+    }
+
+    #[test]
+    fn what_makes_no_sense_together_is_refused_before_the_volume_is_looked_at() {
+        let e = open(Path::new("/none/there"), &settings("--space 0")).err().expect("a refusal").to_string();
+        assert!(e.starts_with("--space 0%: nothing could be copied"), "{e}");
     }
 
     /// It waited for its own lock for as long as it would for another's.

@@ -213,6 +213,20 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether they make sense together; each for itself is looked at where it is read.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn check(&self) -> Result<(), String> {
+        // Who takes over goes on as the one before was told to.
+        if self.space.get() == 0 && self.policy != PolicyKind::None && !self.again {
+            return Err(
+                "--space 0%: nothing could be copied; give a share like 5% or 0.5%, or --policy none".into(),
+            );
+        }
+        Ok(())
+    }
+
     /// The arguments that say the same again, for a daemon started by another program.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args: Vec<OsString> = Vec::new();
@@ -405,6 +419,22 @@ mod tests {
         let plain = Only::try_parse_from(["x"]).unwrap();
         let again = std::iter::once(OsString::from("x")).chain(plain.settings.to_args());
         assert_eq!(format!("{plain:?}"), format!("{:?}", Only::try_parse_from(again).unwrap()));
+    }
+
+    /// It was taken without a word, and the status said that copies are made.
+    #[test]
+    fn no_share_at_all_is_for_a_policy_without_copies() {
+        use clap::Parser;
+        let check = |args: &str| {
+            let args = std::iter::once("x").chain(args.split_whitespace());
+            Only::try_parse_from(args).unwrap().settings.check()
+        };
+        for nothing in ["--space 0", "--space 0.0%", "--space 0% --policy static"] {
+            assert!(check(nothing).unwrap_err().contains("or --policy none"), "{nothing}");
+        }
+        for good in ["", "--space 0.1%", "--space 0 --policy none", "--space 0 --again"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
     }
 
     #[test]

@@ -119,6 +119,7 @@ pub fn mount(plan: &Plan) -> Result<(MountRecord, Status), VolumeError> {
             "mounting needs root; without it try `fs2 demo` or `fs2d serve`".into(),
         ));
     }
+    plan.settings.check().map_err(VolumeError::Other)?;
     let dir = plan.dir.canonicalize().map_err(io_error(format!("{}", plan.dir.display())))?;
     let device = plan.device.canonicalize().map_err(io_error(format!("{}", plan.device.display())))?;
     // It is written down, too; told of before anything begins.
