@@ -86,8 +86,8 @@ impl FromStr for ArrivalEvent {
 /// What becomes of a trace of several devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// Each has an address range of its own, [`DEVICE_STRIDE`] apart, in the order of appearance.
-    /// A trace of one device keeps its addresses.
+    /// Each that has requests has an address range of its own, [`DEVICE_STRIDE`] apart, in the order of their first
+    /// ones. A trace of one device keeps its addresses.
     #[default]
     Apart,
     /// Only the device of that name, at the addresses it has.
@@ -196,8 +196,10 @@ pub struct Stream {
     matcher: Option<Matcher>,
     arrival: Option<ArrivalEvent>,
     order: VecDeque<Event>,
-    /// What each device's addresses begin at; `None` for one left out.
-    places: Vec<Option<u64>>,
+    /// What the addresses begin at of each device that has requests; `None` for one left out.
+    places: Vec<Option<Option<u64>>>,
+    /// The devices that have requests, in the order of their first ones.
+    ranges: Vec<usize>,
     /// The earliest time seen before the first request came out; from then on, time 0.
     base: Option<u64>,
     /// The time of the request given out last, from time 0.
@@ -281,6 +283,7 @@ pub fn open(inputs: Vec<(String, BoxRead)>, options: OpenOptions) -> Result<Stre
         arrival: None,
         order: VecDeque::new(),
         places: Vec::new(),
+        ranges: Vec::new(),
         base: None,
         last: 0,
         ended: false,
@@ -325,6 +328,13 @@ impl Stream {
     /// The devices seen so far.
     pub fn devices(&self) -> &[Device] {
         &self.merge.devices.list
+    }
+
+    /// The device that has a byte of the one address range, where each has a range of its own ([`DeviceChoice::Apart`]).
+    pub fn device_at(&self, byte: u64) -> Option<&Device> {
+        // One alone keeps its addresses, also those beyond another's.
+        let at = if self.ranges.len() == 1 { 0 } else { usize::try_from(byte / DEVICE_STRIDE).ok()? };
+        self.merge.devices.list.get(*self.ranges.get(at)?)
     }
 
     /// Requests given out whose own time lay before that of the request before them.
@@ -471,28 +481,37 @@ impl Stream {
         }
     }
 
+    /// What a device's addresses begin at, `None` for one left out. One without requests, as a partition or a volume above that a trace of events
+    /// names, takes no range.
+    fn begin_of(&mut self, index: usize) -> Option<u64> {
+        if let Some(Some(begin)) = self.places.get(index) {
+            return *begin;
+        }
+        let name = &self.merge.devices.list[index].name;
+        let of = |list: &[(String, u64)]| list.iter().find(|p| p.0 == *name).map(|p| p.1);
+        let begin = match &self.options.devices {
+            DeviceChoice::Apart => (self.ranges.len() as u64).checked_mul(DEVICE_STRIDE),
+            DeviceChoice::Only(only) => (only == name).then_some(0),
+            DeviceChoice::Placed(places) => of(places),
+        };
+        let moved = of(&self.options.moved).unwrap_or(0);
+        let begin = begin.and_then(|begin| begin.checked_add(moved));
+        self.ranges.push(index);
+        if self.places.len() <= index {
+            self.places.resize(index + 1, None);
+        }
+        self.places[index] = Some(begin);
+        begin
+    }
+
     /// Where a request lies in the one address range; `None` for one that is left out.
     fn place(&mut self, event: &Event) -> Result<Option<Extent>, TraceError> {
         let index = event.device as usize;
-        let devices = &mut self.merge.devices.list;
-        let several = devices.len() > 1;
-        if index >= devices.len() {
+        if index >= self.merge.devices.list.len() {
             return Ok(None);
         }
-        while self.places.len() <= index {
-            let at = self.places.len();
-            let name = &devices[at].name;
-            let of = |list: &[(String, u64)]| list.iter().find(|p| p.0 == *name).map(|p| p.1);
-            let begin = match &self.options.devices {
-                DeviceChoice::Apart => (at as u64).checked_mul(DEVICE_STRIDE),
-                DeviceChoice::Only(only) => (only == name).then_some(0),
-                DeviceChoice::Placed(places) => of(places),
-            };
-            let moved = of(&self.options.moved).unwrap_or(0);
-            self.places.push(begin.and_then(|begin| begin.checked_add(moved)));
-        }
-        let device = &mut devices[index];
-        let place = self.places[index];
+        let place = self.begin_of(index);
+        let several = self.merge.devices.list.len() > 1;
         let extent = match self.options.partition {
             Some(_) if several && !matches!(self.options.devices, DeviceChoice::Only(_)) => {
                 let what = "a partition of which of the trace's devices? `--device` chooses one";
@@ -508,20 +527,26 @@ impl Stream {
             }
             _ => event.extent,
         };
+        let device = &mut self.merge.devices.list[index];
         device.requests += 1;
         device.end_bytes = device.end_bytes.max(extent.end());
         let Some(base) = place else { return Ok(None) };
-        let apart = self.options.devices == DeviceChoice::Apart && several;
+        let apart = self.options.devices == DeviceChoice::Apart && self.ranges.len() > 1;
         let placed = extent.offset().checked_add(base).and_then(|at| Extent::checked(at, extent.len()));
-        match placed {
-            Some(placed) if !apart || extent.end() <= DEVICE_STRIDE => Ok(Some(placed)),
-            _ => Err(TraceError::Unfit(format!(
-                "request {}, for bytes {extent} of device {:?}, does not fit beside the trace's other devices; \
-                 `--device` chooses one",
-                self.given + 1,
-                device.name
-            ))),
+        // Of the first, too, which was alone until now.
+        let far = [index, self.ranges[0]]
+            .into_iter()
+            .find(|at| apart && self.merge.devices.list[*at].end_bytes > DEVICE_STRIDE);
+        if let (Some(placed), None) = (placed, far) {
+            return Ok(Some(placed));
         }
+        let Device { name, end_bytes, .. } = &self.merge.devices.list[far.unwrap_or(index)];
+        Err(TraceError::Unfit(format!(
+            "request {}, for bytes {extent} of device {:?}: the requests of device {name:?} reach to {end_bytes} bytes, and it \
+             does not fit beside the trace's other devices; `--device` chooses one",
+            self.given + 1,
+            self.merge.devices.list[index].name,
+        )))
     }
 
     /// At the end: whether what was asked for was there at all.

@@ -108,11 +108,9 @@ impl ReadArgs {
                     behind[(begin % block) as usize] += 1;
                 }
             }
-            let devices = stream.devices();
             for (place, (all, behind)) in apart {
-                // One alone keeps its addresses, also those beyond another's.
-                let at = if devices.len() == 1 { 0 } else { usize::try_from(place).unwrap_or(usize::MAX) };
-                let name = self.device.as_deref().or(devices.get(at).map(|d| d.name.as_str()));
+                let device = stream.device_at(place * DEVICE_STRIDE).map(|d| d.name.as_str());
+                let name = self.device.as_deref().or(device);
                 let sum = reads.entry(name.unwrap_or_default().to_owned()).or_default();
                 sum.0 += all;
                 sum.1.resize(block as usize, 0);

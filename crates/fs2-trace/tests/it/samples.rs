@@ -312,6 +312,32 @@ fn a_bomb_costs_no_memory() {
     assert!(what.ends_with("expected a line of fewer than 262,144 bytes"), "{what}");
 }
 
+/// Found: a device of which a trace has other events alone took the first range, and the one that was read lay 4 TiB up.
+#[test]
+fn a_device_without_requests_takes_no_range() {
+    // A volume above, which has Q and C, named first; the disk below it has D and C.
+    let above = |at: u64| format!("253,0 0 1 0.{at} 5 Q R {at} + 8 [p]\n");
+    let below = |at: u64, sector: u64| format!("8,0 0 1 0.{at} 5 D R {sector} + 8 [p]\n");
+    // The disk beyond the length of a range, and alone.
+    let far = fs2_trace::DEVICE_STRIDE / 512 + 8;
+    let opened = |text: String| fs2_trace::open(inputs(&[("a", text.into())]), OpenOptions::default());
+    let mut stream = opened(above(1) + &below(2, far) + &above(3) + &below(4, 16)).unwrap();
+    let records = stream.by_ref().map(|r| r.expect("a request").extent.offset()).collect::<Vec<_>>();
+    assert_eq!(records, [far * 512, 16 * 512]);
+    assert_eq!(stream.device_at(far * 512).map(|d| (&d.name[..], d.requests)), Some(("8,0", 2)));
+    // Another disk, later: now the first one's do not fit.
+    let more = "8,16 0 1 0.5 5 D R 24 + 8 [p]\n";
+    let all =
+        |stream: fs2_trace::Stream| stream.map(|r| r.map(|r| r.extent.offset()).map_err(|e| e.to_string()));
+    let mut both = all(opened(above(1) + &below(2, 16) + more).unwrap());
+    assert_eq!(
+        (both.next(), both.next()),
+        (Some(Ok(16 * 512)), Some(Ok(fs2_trace::DEVICE_STRIDE + 24 * 512)))
+    );
+    let what = all(opened(above(1) + &below(2, far) + more).unwrap()).last().unwrap().unwrap_err();
+    assert!(what.contains("\"8,0\" reach to 4398046519296 bytes, and it does not fit"), "{what}");
+}
+
 #[test]
 fn devices_have_ranges_of_their_own_or_one_is_chosen() {
     let text = "0,0,512,R,0.1\n7,0,512,W,0.2\n0,1,512,R,0.3\n";
