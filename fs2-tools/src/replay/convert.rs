@@ -127,18 +127,26 @@ pub(super) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     outputs::refuse_there(target, args.force)?;
     let to = wanted(args.to, target)?;
     let mut stream = args.read.open(traces, true)?;
-    let records = if target == Path::new("-") {
+    let (records, left_out) = if target == Path::new("-") {
         if to == To::Container && known_volume(args, &stream).is_none() {
             let what =
                 "a container on standard output needs --volume-bytes, since its first bytes say the size";
             return Err(Failure(what.to_owned()));
         }
-        convert(args, to, &mut stream, target, out)?.records
+        let done = convert(args, to, &mut stream, target, out)?;
+        (done.records, done.left_out)
     } else {
         to_file(args, to, &mut stream, target)?
     };
     tell_skipped(&stream, err)?;
     writeln!(err, "{} requests from {}", thousands(records), stream.format())?;
+    if left_out > 0 {
+        writeln!(
+            err,
+            "{} of them are of no bytes and left out: blkparse's text has none",
+            thousands(left_out)
+        )?;
+    }
     Ok(())
 }
 
@@ -150,7 +158,8 @@ fn known_volume(args: &Args, stream: &Stream) -> Option<u64> {
     args.volume_bytes.or(traced)
 }
 
-fn to_file(args: &Args, to: To, stream: &mut Stream, target: &Path) -> Result<u64, Failure> {
+/// Requests read, and how many of them were left out.
+fn to_file(args: &Args, to: To, stream: &mut Stream, target: &Path) -> Result<(u64, u64), Failure> {
     NewFile::create(target)?.write_with(|file| {
         let done = convert(args, to, stream, target, file)?;
         if let Some(mut header) = done.header {
@@ -163,12 +172,14 @@ fn to_file(args: &Args, to: To, stream: &mut Stream, target: &Path) -> Result<u6
             file.seek(SeekFrom::Start(0)).map_err(at)?;
             file.write_all(&header.to_bytes()).map_err(at)?;
         }
-        Ok(done.records)
+        Ok((done.records, done.left_out))
     })
 }
 
 struct Done {
     records: u64,
+    /// Of them what the format cannot say.
+    left_out: u64,
     end_bytes: u64,
     /// What the container's first bytes say.
     header: Option<Header>,
@@ -202,8 +213,12 @@ fn convert(
         sink.push(&record).map_err(|e| Failure::at(target, e))?;
     }
     refuse_nothing(stream, records)?;
+    let left_out = match &sink {
+        Sink::Container(..) => 0,
+        Sink::Blkparse(writer) => writer.left_out(),
+    };
     let header = sink.finish().map_err(|e| Failure::at(target, e))?;
-    Ok(Done { records, end_bytes, header })
+    Ok(Done { records, left_out, end_bytes, header })
 }
 
 enum Sink<'a> {

@@ -109,6 +109,17 @@ fn options_stand_anywhere_and_two_names_are_needed() {
     assert!(code == 2 && err.contains("then the file to write"), "{err}");
 }
 
+/// Found: the text had a flush for a write of no bytes, and a read of none was lost without a word.
+#[test]
+fn convert_says_what_a_text_cannot() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a"), "0,8,0,W,0.1\n0,8,512,R,0.2\n0,8,0,R,0.3\n").unwrap();
+    let (code, _, err) = run(dir.path(), &["convert", "a", "b.txt"], b"");
+    assert!(code == 0 && err.contains("3 requests from spc\n2 of them are of no bytes"), "{err}");
+    let mix = &json(dir.path(), &["info", "--json", "b.txt"], b"")["summary"]["mix"];
+    assert_eq!((&mix["flush"]["requests"], &mix["read"]["requests"]), (&Value::from(0), &Value::from(1)));
+}
+
 #[test]
 fn convert_keeps_every_request() {
     let dir = tempfile::tempdir().unwrap();

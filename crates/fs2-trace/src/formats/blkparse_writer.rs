@@ -16,11 +16,14 @@ const HELD_MAX: usize = 65_536;
 /// completion (C) where its service time is known.
 ///
 /// What the form cannot say is lost: bytes are rounded outwards to sectors of 512, punched holes
-/// become discards, and of the flags force unit access and failure remain.
+/// become discards, of the flags force unit access and failure remain, and requests of no bytes that are no flushes are
+/// left out: a write without sectors is a flush there.
 pub struct BlkparseWriter<W: Write> {
     out: W,
     /// Lines written.
     lines: u64,
+    /// Requests of no bytes.
+    left_out: u64,
     held: BinaryHeap<Reverse<Completion>>,
 }
 
@@ -31,7 +34,12 @@ type Completion = (u64, u64, u64, bool, &'static str);
 impl<W: Write> BlkparseWriter<W> {
     /// Begins a text.
     pub fn new(out: W) -> BlkparseWriter<W> {
-        BlkparseWriter { out, lines: 0, held: BinaryHeap::new() }
+        BlkparseWriter { out, lines: 0, left_out: 0, held: BinaryHeap::new() }
+    }
+
+    /// Requests of no bytes that were left out so far.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Adds a record; records should come in order of arrival.
@@ -40,6 +48,10 @@ impl<W: Write> BlkparseWriter<W> {
     /// What the output says.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
         self.complete_until(record.at.0)?;
+        if record.extent.is_empty() && record.op != Op::Flush {
+            self.left_out += 1;
+            return Ok(());
+        }
         let letters = letters(record);
         let (sector, count) = (record.extent.sector().0, record.extent.sectors());
         self.issue(record.at.0, record.source, letters, sector, count)?;

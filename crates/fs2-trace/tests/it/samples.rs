@@ -458,6 +458,21 @@ fn a_trace_survives_a_conversion() {
     assert_eq!(all(stream), truth());
 }
 
+/// Found: a write of no bytes, as other formats have them, was a flush in blkparse's text.
+#[test]
+fn requests_of_no_bytes_are_no_flushes_in_a_text() {
+    let csv = "1,h,0,Write,4096,0,1\n2,h,0,Read,4096,0,1\n3,h,0,Read,4096,512,1\n";
+    let mut text = BlkparseWriter::new(Vec::new());
+    for record in fs2_trace::open(inputs(&[("a", csv.into())]), OpenOptions::default()).unwrap() {
+        text.push(&record.unwrap()).unwrap();
+    }
+    text.push(&Record::new(Nanos(400), Op::Flush, Extent::new(0, 0))).unwrap();
+    assert_eq!(text.left_out(), 2);
+    let text = text.finish().unwrap();
+    let stream = fs2_trace::open(inputs(&[("t", text)]), OpenOptions::default()).unwrap();
+    assert_eq!(all(stream).iter().map(|r| r.op).collect::<Vec<_>>(), [Op::Read, Op::Flush]);
+}
+
 #[test]
 fn a_daemons_own_requests_are_left_out_unless_asked_for() {
     let header = Header { volume_bytes: 1 << 20, block_size: None, start_unix_ns: 0 };
