@@ -593,6 +593,21 @@ mod tests {
         assert_eq!((seconds(&d), d.risk_allowed().is_some()), (1.0, true), "what was is forgotten");
     }
 
+    /// A large segment hides for long that the drive no longer reads ahead.
+    #[test]
+    fn behind_a_rest_more_are_followed() {
+        let (mut d, head) = (Disturbance::default(), Head::new(None));
+        d.begins(&head, During::Rest);
+        d.own_ended(std::iter::empty());
+        let access = |d: &mut Disturbance| {
+            d.client_begins(&head, Nanos(0), Some(Op::Read), Extent::new(0, 4096), true);
+        };
+        (0..FOLLOWED).for_each(|_| access(&mut d));
+        assert!(d.without_own.is_some());
+        (FOLLOWED..FOLLOWED_IN_RESTS).for_each(|_| access(&mut d));
+        assert!(d.without_own.is_none());
+    }
+
     #[test]
     fn what_copies_save_is_hardly_more_than_was_measured() {
         let mut d = Disturbance::default();
