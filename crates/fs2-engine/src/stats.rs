@@ -150,7 +150,7 @@ impl Parts {
     }
 }
 
-/// What the engine's own work in short pauses costs clients' requests, lately; older sums are halved now and then.
+/// What the engine's own work in short pauses costs clients' requests, or in rests where that is too much, lately; older sums are halved now and then.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PauseWork {
     /// It goes on: else it waits for long rests until the sums allow it again.

@@ -317,15 +317,17 @@ impl Disturbance {
         left(cost(r), r.took).min(left(cost(r) + cost(o), r.took + o.took)).min(1.0)
     }
 
-    /// What it cost and what it may cost: of the two accounts the one with less left.
+    /// What it cost and what it may cost: of the two accounts the one with less left, of those of rests where too much was spent there.
     pub(super) fn told(&self) -> PauseWork {
         let limit = |took: f64| LIMIT * took + SHARE * self.gained() + FIRST;
         let (r, o) = (&self.reads, &self.others);
         let (reads, all) = (limit(r.took), limit(r.took + o.took));
-        let in_rests = [(r.rests + o.rests, REST_SHARE * all), (r.rests, REST_SHARE * reads)];
-        let accounts = in_rests.into_iter().chain([(r.cost + o.cost, all), (r.cost, reads)]);
-        let spent = |a: &(f64, f64)| a.0 / a.1;
-        let (cost_ms, limit_ms) = accounts.max_by(|a, b| spent(a).total_cmp(&spent(b))).unwrap_or_default();
+        let [a, b] = if self.spent_in_rests() > 1.0 {
+            [(r.rests, REST_SHARE * reads), (r.rests + o.rests, REST_SHARE * all)]
+        } else {
+            [(r.cost, reads), (r.cost + o.cost, all)]
+        };
+        let (cost_ms, limit_ms) = if a.0 / a.1 >= b.0 / b.1 { a } else { b };
         PauseWork { allowed: self.risk_allowed().is_some(), cost_ms, limit_ms }
     }
 
