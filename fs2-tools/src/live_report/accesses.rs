@@ -44,22 +44,22 @@ pub(super) struct Accesses {
 const PLACE: RecordFlags = RecordFlags::REPLICA.with(RecordFlags::COPY);
 
 impl Accesses {
-    /// Takes a trace in; what is whole of one that was cut off counts, and true says that it was.
+    /// Takes a trace in; what is whole of one that was cut off counts, and the error says where it was.
     ///
     /// # Errors
     /// What of it cannot be read.
     pub(super) fn of(
         records: impl Iterator<Item = Result<Record, TraceError>>,
-    ) -> Result<(Accesses, bool), TraceError> {
+    ) -> Result<(Accesses, Option<TraceError>), TraceError> {
         let mut all = Accesses { every: 1, ..Accesses::default() };
         for record in records {
             match record {
                 Ok(record) => all.add(&record),
-                Err(TraceError::Truncated { .. }) => return Ok((all, true)),
+                Err(cut @ TraceError::Truncated { .. }) => return Ok((all, Some(cut))),
                 Err(e) => return Err(e),
             }
         }
-        Ok((all, false))
+        Ok((all, None))
     }
 
     fn add(&mut self, r: &Record) {
@@ -169,7 +169,7 @@ pub(super) mod tests {
             record(Op::Read, 130, 40, 4, RecordFlags::FAILED),
         ];
         let (a, cut) = Accesses::of(trace.into_iter().map(Ok)).unwrap();
-        assert!(!cut);
+        assert!(cut.is_none());
         let dots = a.dots_from_first();
         let seen: Vec<_> =
             dots.iter().map(|d| (d.at.0 / 1_000_000, d.sector.0 / 8, d.distance / 8, d.kind)).collect();
@@ -213,7 +213,7 @@ pub(super) mod tests {
         let end = TraceError::Truncated { offset: 5, records: 1, expected: "more" };
         let trace = [Ok(record(Op::Read, 1, 1, 1, RecordFlags::NONE)), Err(end)];
         let (a, cut) = Accesses::of(trace.into_iter()).unwrap();
-        assert_eq!((a.seen, cut), (1, true));
+        assert!(a.seen == 1 && matches!(cut, Some(TraceError::Truncated { offset: 5, .. })));
         let bad = [Err(TraceError::NotATrace { found: vec![] })];
         assert!(Accesses::of(bad.into_iter()).is_err());
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use fs2_control::{Client, Command, Reply, Status};
-use fs2_trace::Reader;
+use fs2_trace::{Reader, TraceError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::new_file::NewFile;
@@ -82,8 +82,10 @@ fn run(options: &Options) -> Result<String, String> {
         Some(trace) => {
             let (accesses, volume_bytes, cut) = read(trace)?;
             let name = trace.display().to_string();
-            let material = Material { name: &name, accesses: &accesses, volume_bytes, cut, asked: None };
-            (page(&material), accesses.seen + accesses.untimed, None)
+            let is_cut = cut.is_some();
+            let material =
+                Material { name: &name, accesses: &accesses, volume_bytes, cut: is_cut, asked: None };
+            (page(&material), accesses.seen + accesses.untimed, cut.map(Ended::Cut))
         }
         None => {
             let places = top::places(options.place.as_deref(), options.control.as_deref())?;
@@ -93,14 +95,19 @@ fn run(options: &Options) -> Result<String, String> {
             };
             let name = &*found.name();
             let looked = look(found, Duration::from_secs(options.seconds.into()), &options.output)?;
-            let (accesses, volume_bytes, cut) = match read(&looked.trace) {
+            let (accesses, volume_bytes, is_cut, cut) = match read(&looked.trace) {
                 // A daemon that died wrote nothing of it yet.
-                Err(_) if looked.ended.is_some() => (Accesses::default(), looked.after.volume_bytes, true),
-                read => read?,
+                Err(_) if looked.ended.is_some() => {
+                    (Accesses::default(), looked.after.volume_bytes, true, None)
+                }
+                read => {
+                    let (accesses, volume_bytes, cut) = read?;
+                    (accesses, volume_bytes, cut.is_some(), cut)
+                }
             };
             let asked = Some((&looked.before, &looked.after));
-            let material = Material { name, accesses: &accesses, volume_bytes, cut, asked };
-            (page(&material), accesses.seen, looked.ended)
+            let material = Material { name, accesses: &accesses, volume_bytes, cut: is_cut, asked };
+            (page(&material), accesses.seen, looked.ended.or(cut.map(Ended::Cut)))
         }
     };
     output.write(&html).map_err(|e| e.0)?;
@@ -113,11 +120,18 @@ fn run(options: &Options) -> Result<String, String> {
         Some(Ended::Silent(why)) => Err(format!("{written}, until its daemon did not answer: {why}")),
         Some(Ended::Replaced) => Err(format!("{written}, until another daemon took its place")),
         Some(Ended::Trace(why)) => Err(format!("{written}, until {why}")),
+        Some(Ended::Cut(why)) => {
+            let from = options.trace.as_ref().map_or(String::new(), |trace| format!("{}: ", trace.display()));
+            Err(format!(
+                "{written}, until the trace is cut off: {from}{why}; the page has what is whole of it. It is still recorded, \
+                 or was not to its end (fs2 status tells), or is half a copy"
+            ))
+        }
     }
 }
 
-/// A trace's figures, the volume's size, and whether it is cut off.
-fn read(path: &Path) -> Result<(Accesses, u64, bool), String> {
+/// A trace's figures, the volume's size, and where it is cut off, if it is.
+fn read(path: &Path) -> Result<(Accesses, u64, Option<TraceError>), String> {
     let at = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     let file = File::open(path).map_err(|e| at(&e))?;
     let reader = Reader::new(BufReader::new(file)).map_err(|e| at(&e))?;
@@ -135,6 +149,8 @@ enum Ended {
     Replaced,
     /// It records nothing for this report any more; why.
     Trace(String),
+    /// The trace's bytes end before it does.
+    Cut(TraceError),
 }
 
 /// What a daemon said and recorded.

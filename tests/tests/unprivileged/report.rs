@@ -129,7 +129,10 @@ fn refusals(scratch: &Scratch, trace: &Path) {
     let whole = fs::read(trace).unwrap();
     let other = scratch.path("other");
     fs::write(&other, &whole[..whole.len() - 10]).unwrap();
-    report(&["-o", page, "--trace", other.to_str().unwrap()]).ended(0);
+    // Who looks at the page alone was told; a script was not.
+    let cut = report(&["-o", page, "--trace", other.to_str().unwrap()]).ended(2);
+    let at = format!("other: trace ends at byte {}", whole.len() - 10);
+    cut.says("no.html: ").says("the trace is cut off").says(&at);
     assert!(fs::read_to_string(page).unwrap().contains("without its end mark"));
     fs::write(&other, b"no trace at all").unwrap();
     report(&["-o", page, "--trace", other.to_str().unwrap()]).ended(2).says("other: ");
