@@ -15,10 +15,11 @@ const EPOCH: i128 = 116_444_736_000_000_000;
 const LINE: &str = "`FILETIME,host,disk,Read|Write,offset,bytes,response`";
 
 /// How long a request took. A clock that was set back meanwhile leaves a number below 0, or one so large that it is no
-/// time: the request was there all the same, and how long it took is not known.
+/// time: the request was there all the same, and how long it took is not known. Nor is it where it is 0: no request takes less
+/// than 100 ns, and traces of other formats that were brought into this one have 0 everywhere.
 fn response(word: &[u8]) -> Option<Option<Nanos>> {
     if let Some(took) = number(word).and_then(|t| t.checked_mul(100)) {
-        return Some(Some(Nanos(took)));
+        return Some((took > 0).then_some(Nanos(took)));
     }
     let digits = word.strip_prefix(b"-").unwrap_or(word);
     (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit)).then_some(None)
@@ -67,5 +68,21 @@ impl Lines for Msr {
 
     fn clock_unix_ns(&self) -> Option<i128> {
         Some(-EPOCH * 100)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Converted and replayed, they were requests that had been measured and took no time.
+    #[test]
+    fn a_response_of_0_is_none() {
+        for (word, took) in
+            [("1", Some(100)), ("0", None), ("00", None), ("-1", None), ("18446744073709551615", None)]
+        {
+            assert_eq!(response(word.as_bytes()), Some(took.map(Nanos)), "{word}");
+        }
+        assert_eq!((response(b""), response(b"x"), response(b"-")), (None, None, None));
     }
 }
