@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fs2_block::{Nanos, Op, Sector};
 use fs2_disk::calibrate::{Oracle, Stop, Timed};
-use fs2_disk::{Disk, DriveProfile};
+use fs2_disk::{Disk, DriveProfile, Extended};
 use fs2_store::{AlignedBuf, Direct, FileStore, Lock, OpenError, OpenOptions, Store};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -63,6 +63,8 @@ pub(super) struct Device {
     buffer: AlignedBuf,
     failure: Option<String>,
     bar: Option<ProgressBar>,
+    /// The modelled drive was smaller than what is read.
+    pub(super) extended: Option<Extended>,
     /// Where the machine's clock is looked at.
     _first: Option<First>,
 }
@@ -95,10 +97,11 @@ impl Device {
             })
         })?;
         let real = drive.is_none();
+        let mut extended = None;
         let clock = match drive {
             None => Clock::Machine(Instant::now()),
             Some(mut profile) => {
-                profile.fit(store.size_bytes() / 512);
+                extended = profile.fit(store.size_bytes() / 512);
                 Clock::Modelled { disk: Box::new(Disk::new(profile)), now: Nanos(0) }
             }
         };
@@ -116,6 +119,7 @@ impl Device {
             buffer: AlignedBuf::zeroed(0),
             failure: None,
             bar,
+            extended,
             _first: real.then(First::new),
         })
     }

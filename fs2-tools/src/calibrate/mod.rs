@@ -98,6 +98,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Resu
     let drive = args.drive.as_deref().map(profile_named).transpose()?;
     let known = args.check.as_deref().map(profile_named).transpose()?;
     let mut device = Device::open(&args.device, args.busy, drive, std::io::stderr().is_terminal())?;
+    if let Some(extended) = &device.extended {
+        writeln!(err, "fs2: {extended}")?;
+    }
     let options = Options {
         capacity_sectors: device.sectors(),
         grain: device.grain(),

@@ -52,6 +52,7 @@ fn an_image_with_a_drives_times_is_that_drive() {
         [image.as_str(), "-o", &profile, "--html", &page, "--json"].into_iter().chain(drive).collect();
     let (code, out, err) = calibrate(&made);
     assert_eq!(code, Ok(0), "{out}{err}");
+    assert!(!err.contains("extended"), "{err}");
     let said: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(said["has_arm"], true);
     let rpm = said["rpm"].as_f64().unwrap();
@@ -74,6 +75,18 @@ fn an_image_with_a_drives_times_is_that_drive() {
     assert!(out.contains("does not fit: ") && out.contains("fs2 calibrate"), "{out}");
     // It was read, and nothing else.
     assert_eq!(std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&image).unwrap()), 0);
+}
+
+/// As `fs2-replay run` and the daemon say of it: who tried another drive than meant, or another image, was not told.
+#[test]
+fn a_drive_that_is_smaller_than_the_image_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = sparse(dir.path(), "disk.img", 100 << 30);
+    let (_, _, err) = calibrate(&[&image, "--drive", "wd800-repaired", "--seconds", "5"]);
+    let sectors = DriveProfile::builtin("wd800-repaired").unwrap().capacity_sectors();
+    let to = 100u64 << 21;
+    let told = format!("wd800-repaired describes {sectors} sectors; its last zone was extended to {to}\n");
+    assert!(err.starts_with("fs2: drive profile ") && err.contains(&told), "{err}");
 }
 
 /// Without a drive to be modelled it is the machine's clock that is looked at, before a read and after it.
