@@ -193,7 +193,8 @@ fn trim(dir: &std::path::Path, found: &Found, named: bool) -> ExitCode {
     };
     match volume::trim(dir, &status, found.record.as_ref()) {
         Ok(Trimmed::Bytes(bytes)) => {
-            println!("{}: the file system discarded {bytes} bytes", dir.display());
+            let dir = dir.display().to_string();
+            println!("{}: the file system discarded {bytes} bytes", plain(&dir));
             ExitCode::SUCCESS
         }
         Ok(Trimmed::Not { why, next }) => {
@@ -233,7 +234,7 @@ fn upgrade(dir: &std::path::Path, program: Option<PathBuf>) -> ExitCode {
     };
     match done {
         Ok(u) => {
-            let (dir, to) = (dir.display(), &u.after.version);
+            let (dir, to) = (plain(&dir.display().to_string()), &u.after.version);
             let from = u
                 .before
                 .as_ref()
@@ -283,7 +284,7 @@ fn status(dir: Option<PathBuf>, control: Option<PathBuf>, json: bool) -> ExitCod
     match found.status() {
         Ok(status) => {
             match json {
-                true => println!("{}", status.to_json()),
+                true => println!("{}", fs2_tools::output::json(&status.to_json())),
                 false => print!("{}", status.to_text()),
             }
             ExitCode::SUCCESS
@@ -331,7 +332,7 @@ fn all(json: bool) -> ExitCode {
         }
     }
     if json {
-        println!("{}", serde_json::Value::Array(list));
+        println!("{}", fs2_tools::output::json(&serde_json::Value::Array(list)));
     } else if daemons.is_empty() {
         println!("no volume is mounted by FS2, and no daemon serves one{}", whose_are_seen());
     }

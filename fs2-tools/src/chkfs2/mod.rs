@@ -19,7 +19,7 @@ use fs2_ext2::{Layout, Problem, Superblock, clear_clean_flag};
 use fs2_store::{FileStore, Stamp, Store, StoreIo};
 
 use crate::mkfs2::{Bar, Refusal, catch_signals, open, random, usage};
-use crate::output::quoted;
+use crate::output::{self, quoted};
 use crate::signals::{self, UntilAsked};
 use e2fsck::{E2fsck, Words};
 
@@ -557,7 +557,7 @@ impl<'a> Session<'a> {
                 "replicas_unverified": report.unverified,
                 "scrubbed_blocks": report.scrubbed,
             });
-            let _ = writeln!(out, "{said}");
+            let _ = writeln!(out, "{}", output::json(&said));
             return;
         }
         for line in findings.lines() {

@@ -44,7 +44,8 @@ pub(super) fn run(args: Vec<OsString>) -> u8 {
     }
     let table = table.into_iter().flat_map(|path| [OsString::from("--table"), path.into_os_string()]);
     let args = std::iter::once(OsString::from("fsck.fs2")).chain(table).chain(args);
-    let code = crate::chkfs2::run(args, &mut crate::output::Words::new(), &mut std::io::stderr());
+    let code =
+        crate::chkfs2::run(args, &mut crate::output::Words::new(), &mut crate::output::Complaints::new());
     u8::try_from(code).unwrap_or(OPERATIONAL)
 }
 

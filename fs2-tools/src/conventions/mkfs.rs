@@ -292,7 +292,8 @@ fn make(args: Vec<OsString>) -> Result<u8, String> {
             return Ok(0);
         }
     }
-    let (done, code) = crate::mkfs2::run_told(line, &mut crate::output::Words::new(), &mut std::io::stderr());
+    let (done, code) =
+        crate::mkfs2::run_told(line, &mut crate::output::Words::new(), &mut crate::output::Complaints::new());
     if let Some(made) = &mut made {
         made.kept = done;
         if !done {

@@ -25,7 +25,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::libc::off_t;
 
-use crate::output::quoted;
+use crate::output::{self, quoted};
 use crate::signals::{self, UntilAsked};
 use crate::volume::{MountRecord, all_records, find_record};
 pub(crate) use bar::Bar;
@@ -182,7 +182,7 @@ impl Refusal {
     pub(crate) fn tell(&self, program: &str, json: bool, out: &mut dyn Write, err: &mut dyn Write) {
         if json {
             let said = serde_json::json!({ "error": self.what, "next": self.next });
-            let _ = writeln!(out, "{said}");
+            let _ = writeln!(out, "{}", output::json(&said));
             return;
         }
         let _ = match &self.next {
@@ -363,7 +363,7 @@ fn say_created(args: &Args, made: &Created, volume_bytes: u64, out: &mut dyn Wri
             "free_blocks": made.free_blocks,
             "replicas_now": made.replicas_now(Watermarks::paper()),
         });
-        let _ = writeln!(out, "{said}");
+        let _ = writeln!(out, "{}", output::json(&said));
         return;
     }
     if args.quiet {
@@ -467,7 +467,7 @@ fn say_undone(args: &Args, undone: &Undone, out: &mut dyn Write) {
             "left_in_use": undone.in_use,
             "damaged": undone.damaged,
         });
-        let _ = writeln!(out, "{said}");
+        let _ = writeln!(out, "{}", output::json(&said));
         return;
     }
     if args.quiet {

@@ -10,7 +10,7 @@ use fs2_ext2::{BlockMap, Layout, lookup};
 use fs2_store::{FileStore, StoreIo};
 
 use super::{Bar, Refusal, catch_signals, half_done, open};
-use crate::output::quoted;
+use crate::output::{self, quoted};
 use crate::signals::UntilAsked;
 
 const EXAMPLES: &str = "\
@@ -114,7 +114,7 @@ fn say(args: &ReplicateArgs, done: &Replicated, out: &mut dyn Write) {
             "free_blocks_left_out": done.free,
             "replicas_dropped": done.dropped,
         });
-        let _ = writeln!(out, "{said}");
+        let _ = writeln!(out, "{}", output::json(&said));
         return;
     }
     let device = args.device.display();

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use fs2_control::Liveness;
+use fs2_control::{Liveness, plain};
 use fs2d::settings::{FrontendKind, Settings};
 
 use super::{Plan, SERVED_INACTIVE, Unmounted, VolumeError, best_frontend, io_error, mount, umount_how};
-use crate::signals;
+use crate::{output, signals};
 
 /// Exit code: not mounted, not unmounted.
 pub const FAILED: u8 = 32;
@@ -94,13 +94,14 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
     };
     status.remedy = record.remedy(&status);
     if json {
-        println!("{}", status.to_json());
+        println!("{}", output::json(&status.to_json()));
         return 0;
     }
     let dir = record.dir.display();
     if say == Say::All {
         let by = format!("{} on {}", record.frontend, record.block_device.display());
-        println!("{} is mounted on {dir} ({by}, policy {})", record.device.display(), status.policy);
+        let (device, dir) = (record.device.display().to_string(), dir.to_string());
+        println!("{} is mounted on {} ({by}, policy {})", plain(&device), plain(&dir), status.policy);
         if let Some(why) = why {
             println!("by {}: {why}", record.frontend);
         }

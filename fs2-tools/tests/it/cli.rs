@@ -255,6 +255,45 @@ fn a_volume_that_is_not_there_is_named() {
     }
 }
 
+/// As errors: what a volume is called coloured the terminal of whoever made it one. Documents have the name as it is.
+#[test]
+fn a_name_in_what_is_told_does_not_steer_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = "vol\u{1b}[31m\u{7f}\u{9b}2J";
+    let image = dir.path().join(name);
+    let made =
+        Command::new("mke2fs").args(["-q", "-t", "ext2", "-b", "4096"]).arg(&image).arg("32M").output();
+    if !made.is_ok_and(|made| made.status.success()) {
+        println!("skipped: a_name_in_what_is_told_does_not_steer_the_terminal: needs mke2fs (e2fsprogs)");
+        return;
+    }
+    let image = image.to_str().unwrap();
+    let plain = |text: &str| text.matches(char::is_control).all(|c| c == "\n" || c == "\t");
+    for (program, args, says) in [
+        (MKFS2, &[image][..], "vol?[31m??2J"),
+        (CHKFS2, &["-p", image], "vol?[31m??2J"),
+        (CHKFS2, &["-p", "--table", image, image], "vol?[31m??2J"),
+        (MKFS2, &["--undo", image], "vol?[31m??2J"),
+        (MKFS2, &["--undo", image], "vol?[31m??2J"),
+    ] {
+        let (_, out, err) = run(program, args);
+        // What e2fsck says of it, it says itself.
+        let own = |text: String| -> String {
+            text.lines()
+                .filter(|line| !line.contains(" files, "))
+                .fold(String::new(), |all, line| all + line + "\n")
+        };
+        let said = own(out) + &own(err);
+        assert!(said.contains(says) && plain(&said), "{program} {args:?}: {said:?}");
+    }
+    for args in [&["--json", image][..], &["--json", "--undo", image]] {
+        let (_, out, err) = run(MKFS2, args);
+        assert!(plain(&out) && err.is_empty(), "{args:?}: {out:?} {err:?}");
+        let said: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(said["device"], image);
+    }
+}
+
 /// What a mount point is called coloured the terminal of whoever looked, and could have done more.
 #[test]
 fn a_name_in_an_error_does_not_steer_the_terminal() {
