@@ -212,14 +212,45 @@ impl Drop for Daemon {
     }
 }
 
-/// The last lines of a log behind its first bytes, which are others'.
+/// How the line begins in which a daemon says why it ends.
+const REASON: &str = "fs2d: ";
+
+/// Lines of a log that are told at most, beside the reason or where there is none.
+const LINES_TOLD: usize = 3;
+
+/// What a daemon said at its end in a log, behind the first bytes of that, which are others': why it ended, and then what it had warned of, each
+/// once; where it did not come to say why, its last lines.
 fn last_words(log: &Path, others: u64) -> String {
     let log = std::fs::read(log).unwrap_or_default();
     let own = usize::try_from(others).ok().and_then(|others| log.get(others..)).unwrap_or_default();
     let own = String::from_utf8_lossy(own);
-    let tail: Vec<&str> = own.lines().rev().take(3).collect();
-    let said = tail.into_iter().rev().collect::<Vec<_>>().join("; ");
-    said.strip_prefix("fs2d: ").unwrap_or(&said).to_owned()
+    let lines: Vec<&str> = own.lines().collect();
+    let Some(at) = lines.iter().rposition(|line| line.starts_with(REASON)) else {
+        return lines[lines.len().saturating_sub(LINES_TOLD)..].join("; ");
+    };
+    let reason = lines[at..].join("; ");
+    let reason = reason.strip_prefix(REASON).unwrap_or_default();
+    let mut warned: Vec<&str> = Vec::new();
+    for text in lines[..at].iter().filter_map(|line| warning(line)) {
+        if !warned.contains(&text) && !reason.contains(text) {
+            warned.push(text);
+        }
+    }
+    match &warned[warned.len().saturating_sub(LINES_TOLD)..] {
+        [] => reason.to_owned(),
+        last => format!("{reason} (before, it warned: {})", last.join("; ")),
+    }
+}
+
+/// The words of a line of a daemon's log that warns of something or tells of an error, without its time and place.
+fn warning(line: &str) -> Option<&str> {
+    let (_, behind) = line.split_once(" WARN ").or_else(|| line.split_once(" ERROR "))?;
+    behind.split_once(": ").map(|(_, text)| text)
+}
+
+/// What a line of a daemon's log says.
+pub(super) fn words_of(line: &str) -> &str {
+    line.strip_prefix(REASON).or_else(|| warning(line)).unwrap_or(line)
 }
 
 /// Asks a daemon to end, kills it where that takes longer than `patience`, and waits for that only so long: who supervises has a
@@ -307,6 +338,15 @@ mod tests {
         };
         assert_eq!(words("fs2d: it is locked\n"), "it is locked");
         assert_eq!(words("1\n2\n3\n4\n"), "2; 3; 4");
+        // What it had warned of stood before the reason, with times, and twice where it was said twice.
+        let warns = |text: &str| format!("2026-11-29T02:41:16.123456Z  WARN fs2d::cli: {text}\n");
+        let three = ["a: b", "c", "a: b"].map(warns).concat();
+        let info = "2026-11-29T02:41:16.123456Z  INFO fs2d::cli: none\n";
+        assert_eq!(
+            words(&format!("{info}{three}fs2d: no room\nfor it\n")),
+            "no room; for it (before, it warned: a: b; c)"
+        );
+        assert_eq!(words(&format!("{}fs2d: it is c\n", warns("c"))), "it is c");
         assert_eq!((words(""), last_words(&dir.path().join("none"), 7)), (String::new(), String::new()));
         assert_eq!(last_words(&log, u64::MAX), "", "it was cut");
     }

@@ -57,7 +57,7 @@ pub enum VolumeError {
     Daemon {
         /// The volume.
         device: String,
-        /// The last lines of its log.
+        /// Why, by its log.
         said: String,
     },
     /// The daemon does not answer.
@@ -189,8 +189,7 @@ fn tells_more(log: &str, said: &str) -> bool {
     let serves = log.lines().position(|line| line.contains(" INFO ") && line.contains(": serving "));
     let mut others = log.lines().skip(serves.map_or(0, |at| at + 1));
     others.any(|line| {
-        let told = line.strip_prefix("fs2d: ").unwrap_or(line);
-        !said.contains(told) && !line.contains(" INFO ") && !line.contains(SERVED_INACTIVE)
+        !said.contains(daemon::words_of(line)) && !line.contains(" INFO ") && !line.contains(SERVED_INACTIVE)
     })
 }
 
@@ -457,6 +456,12 @@ mod tests {
         assert!(!tells_more("", said));
         assert!(!tells_more("fs2d: /v: not an ext2 volume\n", said));
         assert!(tells_more("thread 'main' panicked at src/x.rs:1:2:\nfs2d: /v: not an ext2 volume\n", said));
+        // As it is told: without its time.
+        let warned = "2026-11-29T02:41:16Z  WARN fs2d::cli: it may wait\nfs2d: /v: not an ext2 volume\n";
+        assert!(
+            tells_more(warned, said)
+                && !tells_more(warned, &format!("{said} (before, it warned: it may wait)"))
+        );
         let began = "2026-11-29T02:41:16Z  WARN fs2d::cli: no CAP_SYS_RESOURCE: it may wait\n\
             2026-11-29T02:41:16Z  INFO fs2d::cli: serving /v by fuse /f; control socket /c\n";
         let ended = "2026-11-29T02:41:16Z  WARN fs2d::daemon: /v detached without a mark: the volume was served inactive: x\n";
