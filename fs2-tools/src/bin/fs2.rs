@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use fs2_control::{Liveness, plain};
-use fs2_tools::volume::{self, Found, Trimmed, VolumeError};
+use fs2_tools::volume::{self, Found, SERVED_INACTIVE, Trimmed, VolumeError};
 use fs2_tools::{eprintln, print, println};
 use fs2d::runtime::{unreadable, whose_are_seen};
 
@@ -306,10 +306,22 @@ fn all(json: bool) -> ExitCode {
         serde_json::json!({ "dir": dir, "volume": volume, "error": error })
     };
     for gone in volume::clear_dead() {
-        let check = gone.check_command();
-        let why = format!("its daemon died, and it is unmounted; before the next mount: {check}");
-        eprintln!("fs2: {}: {why}", plain(&gone.dir.display().to_string()));
-        list.push(without(Some(&gone), why));
+        let (check, dir) = (gone.record.check_command(), plain(&gone.record.dir.display().to_string()));
+        let why = match gone.why_not {
+            // Nothing is wrong: it was told when it was mounted.
+            Some(why) if why.starts_with(SERVED_INACTIVE) && !gone.died => {
+                eprintln!("fs2: {dir}: inactive, and unmounted: {}", plain(&why));
+                continue;
+            }
+            Some(why) if !gone.died => {
+                format!(
+                    "it is unmounted, but not as a clean FS2 volume: {why}; before the next mount: {check}"
+                )
+            }
+            _ => format!("its daemon died, and it is unmounted; before the next mount: {check}"),
+        };
+        eprintln!("fs2: {dir}: {why}");
+        list.push(without(Some(&gone.record), why));
     }
     let daemons = volume::daemons();
     for found in &daemons {

@@ -49,6 +49,8 @@ pub struct Unmounted {
     pub clean: bool,
     /// Why not.
     pub why_not: Option<String>,
+    /// Nobody saw its daemon end, and nothing says that it ended in order.
+    pub died: bool,
     /// Which trace could not be written, and why.
     pub trace_failed: Option<String>,
     /// Others use the volume: it is unmounted here, and its daemon ends with the last of them.
@@ -154,8 +156,8 @@ fn finish_unused(record: MountRecord, lazy: bool) -> Result<Unmounted, VolumeErr
     while is_used(&record) {
         let elsewhere = elsewhere(&record).map_err(io_error("mount table"))?;
         if elsewhere.is_some() || Instant::now() > until {
-            let (clean, why_not, trace_failed) = (false, None, None);
-            return Ok(Unmounted { record, clean, why_not, trace_failed, in_use: true, elsewhere });
+            let (clean, why_not, died, trace_failed) = (false, None, false, None);
+            return Ok(Unmounted { record, clean, why_not, died, trace_failed, in_use: true, elsewhere });
         }
         std::thread::sleep(NAP);
     }
@@ -348,7 +350,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         // signal.
         let _ = kill(Pid::from_raw(pid as i32), Signal::SIGTERM);
     }
-    let mut trace_failed = None;
+    let (mut trace_failed, mut died) = (None, false);
     let (clean, why_not) = match asked {
         Ok(Reply::Status(status)) => {
             trace_failed = status.trace_failed;
@@ -363,7 +365,9 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         Ok(Reply::Done) => (true, None),
         // Not in its words: nothing is to be started now.
         Err(ControlError::NoDaemon { .. }) if !is_alive(pid, began) => {
-            (false, Some(format!("its daemon was gone (process {pid})")))
+            let why = detached_unmarked(&record.log);
+            died = why.is_none();
+            (false, Some(why.unwrap_or_else(|| format!("its daemon was gone (process {pid})"))))
         }
         Err(e) => (false, Some(e.to_string())),
     };
@@ -375,6 +379,7 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
         Some(_) if record.active && has_stamp(&record.device) => (true, None),
         why_not => (clean, why_not),
     };
+    died &= !clean;
     // A daemon that was killed leaves its FUSE mount behind.
     if record.frontend == "fuse" && mount_at(&record.carrier).ok().flatten().is_some() {
         let _ = unmount(&record.carrier, true);
@@ -390,7 +395,20 @@ pub(super) fn finish(record: MountRecord) -> Result<Unmounted, VolumeError> {
     // One that was killed leaves it.
     let _ = fs2_control::remove_stale(&record.control);
     record.forget();
-    Ok(Unmounted { record, clean, why_not, trace_failed, in_use: false, elsewhere: None })
+    Ok(Unmounted { record, clean, why_not, died, trace_failed, in_use: false, elsewhere: None })
+}
+
+/// Why a daemon that ended in order, and told nobody but its log, left no mark: its last word of that, if it came after the last that it serves.
+fn detached_unmarked(log: &Path) -> Option<String> {
+    let log = std::fs::read(log).ok()?;
+    let log = String::from_utf8_lossy(&log);
+    let begun = log.lines().rev().skip_while(|line| !line.contains(" INFO ") || !line.contains(": serving "));
+    let others = begun.count();
+    let own = log.lines().count() - others;
+    // What does not tell of its beginning may be another's.
+    let own = if others == 0 { 0 } else { own };
+    let last = log.lines().rev().take(own).find_map(|line| line.split_once(" detached without a mark: "));
+    last.map(|(_, why)| why.to_owned())
 }
 
 /// Takes away the FUSE mounts of daemons that died, and the directory that their successor makes anew. One that is served stays.

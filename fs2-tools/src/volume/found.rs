@@ -7,7 +7,9 @@ use std::time::Duration;
 use fs2_control::{Client, Command, ControlError, Reply, Status};
 use fs2d::runtime::own_dir;
 
-use super::{MountRecord, VolumeError, all_records, device_served, end, find_record, served_control};
+use super::{
+    MountRecord, Unmounted, VolumeError, all_records, device_served, end, find_record, served_control,
+};
 
 /// How long a daemon may take to answer: it does in microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -117,10 +119,10 @@ pub fn all_mounted() -> Vec<(PathBuf, Found)> {
 }
 
 /// Clears away what daemons left that nobody uses: their sockets, and the records of volumes that are not mounted any more. Returns those of
-/// volumes that have no mark, for which they died: such a volume wants chkfs2.
-pub fn clear_dead() -> Vec<MountRecord> {
+/// volumes that have no mark: they died, which such a volume wants chkfs2 for, or say why there is none.
+pub fn clear_dead() -> Vec<Unmounted> {
     let ended: Vec<_> = all_records().iter().filter_map(end::clear_if_dead).collect();
-    let gone = ended.into_iter().filter(|ended| !ended.clean).map(|ended| ended.record).collect();
+    let gone = ended.into_iter().filter(|ended| !ended.clean).collect();
     for found in daemons().iter().filter(|f| f.record.is_none()) {
         // One that cannot be removed is no worse than before.
         let _ = fs2_control::remove_stale(&found.control);

@@ -354,6 +354,39 @@ fn a_daemon_that_ended_in_order_is_not_told_of_as_dead() {
     assert!(said.contains(&of("killed")) && !said.contains(&of("ended")), "{said}");
     let list: Vec<serde_json::Value> = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(list.len(), 1, "{list:?}");
+    // Without a mark, and without a supervisor who would have told: what it said of its end is in its log, and one that begins anew makes it void.
+    let serves = "2026-11-29T02:41:16.123456Z  INFO fs2d::cli: serving /v by fuse /f; control socket /c\n";
+    let detached = |why: &str| {
+        format!("2026-11-29T02:41:17.123456Z  WARN fs2d::daemon: /v detached without a mark: {why}\n")
+    };
+    let inactive = detached("the volume was served inactive: there is no mark");
+    for (name, log) in [
+        ("inactive", format!("{serves}{inactive}")),
+        ("frozen", format!("{serves}{}", detached("a write failed"))),
+        ("later", format!("{serves}{inactive}{serves}")),
+    ] {
+        let key = volume(name);
+        std::fs::write(at(&format!("{key}.log")), log).unwrap();
+        let record = at(&format!("{key}.mount"));
+        let text = std::fs::read_to_string(&record).unwrap();
+        std::fs::write(&record, text.replace("\"active\":true", "\"active\":false")).unwrap();
+    }
+    let done =
+        Command::new(FS2).args(["status", "--json"]).env("FS2_RUNTIME_DIR", dir.path()).output().unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    let of = |name: &str, what: &str| format!("fs2: {}: {what}", at(&format!("{name}-dir")).display());
+    for told in [
+        of("inactive", "inactive, and unmounted: the volume was served inactive: there is no mark\n"),
+        of(
+            "frozen",
+            "it is unmounted, but not as a clean FS2 volume: a write failed; before the next mount: chkfs2 -f -p ",
+        ),
+        of("later", "its daemon died, and it is unmounted;"),
+    ] {
+        assert!(said.contains(&told), "{told} in {said}");
+    }
+    let list: Vec<serde_json::Value> = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(list.len(), 2, "{list:?}");
     let left = std::fs::read_dir(dir.path())
         .unwrap()
         .flatten()
