@@ -96,11 +96,14 @@ fn mounted_already(args: &MountArgs, options: &Sorted) -> Result<bool, (String, 
             }
         }
         Err(e) => {
-            let what = format!(
-                "{} is mounted, but its daemon is gone ({e}); umount {} first",
-                dir.display(),
-                quoted(&dir)
-            );
+            let dir_shown = dir.display();
+            let what = match record.silence(&e) {
+                Some(silence) => format!("{dir_shown} is mounted already, and {silence}"),
+                None => format!(
+                    "{dir_shown} is mounted, but its daemon is gone ({e}); umount {} first",
+                    quoted(&dir)
+                ),
+            };
             Err((what, FAILED))
         }
     }

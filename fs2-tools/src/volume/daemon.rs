@@ -292,6 +292,11 @@ pub(super) fn is_alive(pid: u32, began: Option<u64>) -> bool {
         .is_some_and(|state| !state.starts_with('Z') && (began.is_none() || began == beginning_in(&state)))
 }
 
+/// Whether the process runs and was stopped, as by SIGSTOP: it answers nobody until it is let go on.
+pub(super) fn is_stopped(pid: u32, began: Option<u64>) -> bool {
+    is_alive(pid, began) && state_of(pid).is_some_and(|state| state.starts_with(['T', 't']))
+}
+
 /// When a process began, in ticks since the machine's start; `None` where it is gone.
 pub(super) fn beginning_of(pid: u32) -> Option<u64> {
     beginning_in(&state_of(pid)?)
@@ -324,6 +329,22 @@ mod tests {
         assert!(end(&mut child, Duration::from_secs(30)));
         let status = child.try_wait().unwrap().expect("it has ended");
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(libc::SIGTERM));
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_is_told_from_one_that_is_gone() {
+        let mut child = Process::new("sleep").arg("60").spawn().unwrap();
+        let (pid, began) = (child.id(), beginning_of(child.id()));
+        assert!(!is_stopped(pid, began) && is_alive(pid, began));
+        kill(Pid::from_raw(pid as i32), Signal::SIGSTOP).unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !is_stopped(pid, began) {
+            assert!(Instant::now() < until);
+        }
+        assert!(is_alive(pid, began) && !is_stopped(pid, Some(1)), "another's");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_stopped(pid, began) && !is_alive(pid, began));
     }
 
     /// Each try's line had the lines of the tries before it.

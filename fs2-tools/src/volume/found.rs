@@ -60,7 +60,14 @@ impl Found {
                 return Err(VolumeError::Other(why));
             }
         }
-        match client?.ask(&Command::Status)? {
+        // Its socket takes connections that it does not see.
+        let stopped = |e: ControlError| match (&self.record, &e) {
+            (Some(record), ControlError::Timeout { .. }) => {
+                record.silence(&e).map_or(e.into(), VolumeError::Other)
+            }
+            _ => e.into(),
+        };
+        match client.map_err(stopped)?.ask(&Command::Status).map_err(stopped)? {
             Reply::Status(mut status) => {
                 if let Some(record) = &self.record {
                     status.remedy = record.remedy(&status);

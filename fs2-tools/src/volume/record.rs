@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use fs2_control::{Liveness, Status};
 use serde::{Deserialize, Serialize};
 
-use super::daemon::beginning_of;
+use super::daemon::{beginning_of, is_alive, is_stopped};
 use super::end::is_mounted;
 use super::place::{located, mounted_on};
 use crate::kernel::mounts;
@@ -78,6 +78,17 @@ impl MountRecord {
         std::fs::write(&tmp, text).and_then(|()| std::fs::rename(&tmp, &self.path)).inspect_err(|_| {
             let _ = std::fs::remove_file(&tmp);
         })
+    }
+
+    /// What to say of a daemon that did not answer, of which was `said` how, and that is there all the same.
+    pub fn silence(&self, said: &dyn std::fmt::Display) -> Option<String> {
+        let MountRecord { pid, began, .. } = self;
+        if is_stopped(*pid, *began) {
+            return Some(format!(
+                "its daemon (process {pid}) is stopped, and what reads and writes waits; kill -CONT {pid} lets it go on"
+            ));
+        }
+        is_alive(*pid, *began).then(|| format!("its daemon is there (process {pid}): {said}"))
     }
 
     /// The command that checks the volume, for a shell.

@@ -257,7 +257,13 @@ fn a_killed_daemon_is_cleared_away() {
         truncate -s 64M image; mkdir m
         mkfs -t fs2 -q image
         on() { mount -t fs2 -o frontend=fuse image m; }
-        on; pid=$(daemon image); kill -9 "$pid"; gone() { ! kill -0 "$pid"; }; within gone
+        on; pid=$(daemon image)
+        # One that was stopped is there: nothing is to be unmounted.
+        kill -STOP "$pid"
+        code=0; on 2> said || code=$?; [ $code = 32 ]; grep -q "m is mounted already, and its daemon (process $pid) is stopped" said
+        not grep 'is gone' said; code=0; fs2 status m 2> said || code=$?; [ $code = 2 ]; grep -q "kill -CONT $pid lets it go on" said
+        kill -CONT "$pid"; on 2> said; grep -q 'mounted on .*/m already' said
+        kill -9 "$pid"; gone() { ! kill -0 "$pid"; }; within gone
         for place in m image ''; do
             code=0; fs2 trim $place > out 2> said || code=$?; [ $code = 2 ]; [ ! -s out ]; grep -q 'its daemon is gone' said
         done
