@@ -237,6 +237,22 @@ impl Liveness {
             && !self.layout.is_static_metadata(block)
     }
 
+    /// What of `range` may ever be in F, ascending: what [`Self::in_universe`] says of each block, without a look at each.
+    pub fn universe_in(&self, range: BlockRange) -> Vec<BlockRange> {
+        let range = range.intersect(BlockRange::new(self.layout.first_data_block(), self.layout.blocks()));
+        let (mut from, mut parts) = (range.start(), Vec::new());
+        for never in merge(self.excluded_in(range).chain(self.layout.static_metadata_in(range)).collect()) {
+            if from < never.start() {
+                parts.push(BlockRange::new(from, never.start()));
+            }
+            from = never.end();
+        }
+        if from < range.end() {
+            parts.push(BlockRange::new(from, range.end()));
+        }
+        parts
+    }
+
     fn is_excluded(&self, block: BlockNo) -> bool {
         let at = self.excluded.partition_point(|r| r.start() <= block.0);
         self.excluded[..at].last().is_some_and(|r| r.contains(block))

@@ -351,6 +351,17 @@ proptest! {
         }
     }
 
+    #[test]
+    fn the_universe_by_ranges_is_that_by_blocks(a in 0..BLOCKS + 300, b in 0..BLOCKS + 300) {
+        let (model, ours) = (Model::new(), liveness());
+        let range = BlockRange::new(a.min(b), a.max(b));
+        let parts = ours.universe_in(range);
+        prop_assert!(parts.windows(2).all(|pair| pair[0].end() < pair[1].start()), "{:?}", parts);
+        let blocks: Vec<BlockNo> = parts.iter().flat_map(|part| part.iter()).collect();
+        let plain = |b: &BlockNo| model.blocks.get(b.0 as usize).is_some_and(|plain| plain.universe);
+        prop_assert_eq!(blocks, range.iter().filter(plain).collect::<Vec<_>>());
+    }
+
     /// Mounts, unmounts and counts in any order, the superblock written whole or field by field.
     #[test]
     fn mounts_against_a_plain_state(states in prop::collection::vec((prop::bool::ANY, 4u16..8, prop::bool::ANY), 1..12)) {
