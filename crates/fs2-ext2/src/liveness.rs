@@ -64,6 +64,8 @@ pub struct Liveness {
     loaded: RoaringBitmap,
     /// Groups below this are loaded: who looks for the next need not begin at the first.
     loaded_below: u32,
+    /// What the descriptors call free in groups not loaded, beyond what of each is in F: a discard of all that is free (fstrim) tells
+    /// of the same blocks.
     unloaded_free: u64,
     superblock: Box<[u8; 1024]>,
     at_attach: Box<[u8; 1024]>,
@@ -196,7 +198,8 @@ impl Liveness {
         &self.free
     }
 
-    /// Blocks known to be free, and those the descriptors call free in groups not loaded yet.
+    /// Blocks known to be free; of each group not loaded yet what is known or what its descriptor says, whichever is more. The truth may be
+    /// more still, up to both together: a discard does not say whether the descriptor knew of its blocks.
     pub fn free_estimate(&self) -> u64 {
         self.free_count + self.unloaded_free
     }
@@ -284,7 +287,7 @@ impl Liveness {
 
     /// `range` leaves F, and its last writer is `connection`.
     fn taken(&mut self, range: BlockRange, connection: ConnectionId) {
-        self.free_count -= self.free.remove_range(range.start()..range.end());
+        self.leave(range);
         for (c, set) in &mut self.written {
             if *c != connection {
                 set.remove_range(range.start()..range.end());
@@ -311,7 +314,7 @@ impl Liveness {
 
     /// `range` leaves F though nobody wrote it: copies there fail. Nothing brings it back but a write and a discard after that.
     pub fn withdraw(&mut self, range: BlockRange) {
-        self.free_count -= self.free.remove_range(range.start()..range.end());
+        self.leave(range);
         self.orphaned.insert_range(range.start()..range.end());
     }
 
@@ -370,10 +373,81 @@ impl Liveness {
     fn join(&mut self, joining: &RoaringBitmap) -> u64 {
         let (mut runs, mut joined) = (joining.iter(), 0);
         while let Some(run) = runs.next_range() {
-            joined += self.free.insert_range(run);
+            if self.is_all_loaded() {
+                joined += self.free.insert_range(run);
+                continue;
+            }
+            for (group, part) in self.by_group(BlockRange::new(*run.start(), *run.end() + 1)) {
+                let before = self.free_in(group);
+                let new = self.free.insert_range(part.start()..part.end());
+                self.unloaded_free -= self.told_twice(group, before, new);
+                joined += new;
+            }
         }
         self.free_count += joined;
         joined
+    }
+
+    /// `range` leaves F, as far as it is in it.
+    fn leave(&mut self, range: BlockRange) {
+        if self.is_all_loaded() {
+            self.free_count -= self.free.remove_range(range.start()..range.end());
+            return;
+        }
+        for (group, part) in self.by_group(range) {
+            let left = self.free.remove_range(part.start()..part.end());
+            self.free_count -= left;
+            if left > 0 {
+                self.unloaded_free += self.told_twice(group, self.free_in(group), left);
+            }
+        }
+    }
+
+    fn is_all_loaded(&self) -> bool {
+        self.loaded_below == self.layout.group_count()
+    }
+
+    /// Parts of a range with their groups.
+    fn by_group(&self, range: BlockRange) -> Vec<(u32, BlockRange)> {
+        let (mut from, mut parts) = (range.start(), Vec::new());
+        while from < range.end() {
+            let group = self.layout.group_of(BlockNo(from));
+            let mut end = self.layout.group_blocks(group).end().min(range.end());
+            // Behind the last group there is nothing.
+            if end <= from {
+                end = range.end();
+            }
+            parts.push((group, BlockRange::new(from, end)));
+            from = end;
+        }
+        parts
+    }
+
+    /// What F takes of `unloaded_free` by `n` blocks of a group that are in it, beside `others`.
+    fn told_twice(&self, group: u32, others: u64, n: u64) -> u64 {
+        if n == 0 || self.loaded.contains(group) {
+            return 0;
+        }
+        self.says_free(group).saturating_sub(others).min(n)
+    }
+
+    /// What the descriptor calls free.
+    fn says_free(&self, group: u32) -> u64 {
+        u64::from(self.layout.groups()[group as usize].free_blocks)
+    }
+
+    /// What the descriptor of a group not loaded calls free beyond what of it is in F.
+    fn unloaded_free_of(&self, group: u32) -> u64 {
+        self.says_free(group).saturating_sub(self.free_in(group))
+    }
+
+    /// Blocks of a group not loaded that are in F; of one that is loaded nobody asks.
+    fn free_in(&self, group: u32) -> u64 {
+        if self.loaded.contains(group) {
+            return 0;
+        }
+        let blocks = self.layout.group_blocks(group);
+        self.free.range_cardinality(blocks.start()..blocks.end())
     }
 
     /// A bitmap was read (R0): its zero bits, minus everything written and every bit seen set since
@@ -382,8 +456,6 @@ impl Liveness {
         if self.frozen.is_some() || !self.insert_loaded(group) {
             return None;
         }
-        let free = self.layout.groups()[group as usize].free_blocks;
-        self.unloaded_free = self.unloaded_free.saturating_sub(u64::from(free));
         let blocks = self.layout.group_blocks(group);
         let mut joining = RoaringBitmap::new();
         joining.insert_range(blocks.start()..blocks.end());
@@ -405,9 +477,11 @@ impl Liveness {
         Some(())
     }
 
-    /// Whether it was not.
+    /// Whether it was not. What its descriptor says counts no more.
     fn insert_loaded(&mut self, group: u32) -> bool {
+        let says = if self.frozen.is_none() { self.unloaded_free_of(group) } else { 0 };
         let new = self.loaded.insert(group);
+        self.unloaded_free -= if new { says } else { 0 };
         while self.loaded.contains(self.loaded_below) {
             self.loaded_below += 1;
         }
@@ -416,10 +490,7 @@ impl Liveness {
 
     /// A group's bitmap cannot be had: it adds nothing to F in this session.
     pub fn lose_group(&mut self, group: u32) {
-        if self.insert_loaded(group) {
-            let free = self.layout.groups()[group as usize].free_blocks;
-            self.unloaded_free = self.unloaded_free.saturating_sub(u64::from(free));
-        }
+        self.insert_loaded(group);
     }
 
     /// Whether a write to `extent` carries metadata that must be looked at.

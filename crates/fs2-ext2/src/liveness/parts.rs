@@ -113,10 +113,8 @@ impl Liveness {
         live.written = parts.written.into_iter().collect();
         live.orphaned = parts.orphaned;
         live.set_unloaded = parts.set_unloaded;
-        live.unloaded_free = (0..groups)
-            .filter(|g| !parts.loaded.contains(*g))
-            .map(|g| u64::from(live.layout.groups()[g as usize].free_blocks))
-            .sum();
+        live.unloaded_free =
+            (0..groups).filter(|g| !parts.loaded.contains(*g)).map(|g| live.unloaded_free_of(g)).sum();
         live.loaded = parts.loaded;
         live.mounted = parts.mounted;
         live.mended = parts.mended;
