@@ -377,7 +377,8 @@ impl Liveness {
                 joined += self.free.insert_range(run);
                 continue;
             }
-            for (group, part) in self.by_group(BlockRange::new(*run.start(), *run.end() + 1)) {
+            let mut rest = BlockRange::new(*run.start(), *run.end() + 1);
+            while let Some((group, part)) = self.take_group(&mut rest) {
                 let before = self.free_in(group);
                 let new = self.free.insert_range(part.start()..part.end());
                 self.unloaded_free -= self.told_twice(group, before, new);
@@ -389,12 +390,12 @@ impl Liveness {
     }
 
     /// `range` leaves F, as far as it is in it.
-    fn leave(&mut self, range: BlockRange) {
+    fn leave(&mut self, mut range: BlockRange) {
         if self.is_all_loaded() {
             self.free_count -= self.free.remove_range(range.start()..range.end());
             return;
         }
-        for (group, part) in self.by_group(range) {
+        while let Some((group, part)) = self.take_group(&mut range) {
             let left = self.free.remove_range(part.start()..part.end());
             self.free_count -= left;
             if left > 0 {
@@ -407,20 +408,17 @@ impl Liveness {
         self.loaded_below == self.layout.group_count()
     }
 
-    /// Parts of a range with their groups.
-    fn by_group(&self, range: BlockRange) -> Vec<(u32, BlockRange)> {
-        let (mut from, mut parts) = (range.start(), Vec::new());
-        while from < range.end() {
-            let group = self.layout.group_of(BlockNo(from));
-            let mut end = self.layout.group_blocks(group).end().min(range.end());
-            // Behind the last group there is nothing.
-            if end <= from {
-                end = range.end();
-            }
-            parts.push((group, BlockRange::new(from, end)));
-            from = end;
+    /// The part of `rest` that lies in its first block's group, which `rest` has no more; what lies behind the last group counts to that.
+    fn take_group(&self, rest: &mut BlockRange) -> Option<(u32, BlockRange)> {
+        let part = *rest;
+        if part.is_empty() {
+            return None;
         }
-        parts
+        let group = self.layout.group_of(BlockNo(part.start()));
+        let end = self.layout.group_blocks(group).end();
+        let end = if end > part.start() { end.min(part.end()) } else { part.end() };
+        *rest = BlockRange::new(end, part.end());
+        Some((group, BlockRange::new(part.start(), end)))
     }
 
     /// What F takes of `unloaded_free` by `n` blocks of a group that are in it, beside `others`.
