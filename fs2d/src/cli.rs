@@ -29,7 +29,7 @@ use crate::status::status_of;
 use crate::stop::Stop;
 use crate::trace_file::next_trace;
 use crate::upgrade::{Given, ITSELF, become_program, refuse_unrunnable};
-use crate::write_out::write_out;
+use crate::write_out::{write_as_told, write_out};
 
 /// The FS2 daemon.
 #[derive(Parser, Debug)]
@@ -115,6 +115,10 @@ pub struct Serve {
     #[arg(long, value_name = "RECORD", hide = true)]
     pub until_unused: Option<PathBuf>,
 
+    /// Serve nothing: DEVICE is the record of a mount, and what that holds is written.
+    #[arg(long, hide = true)]
+    pub write_out: bool,
+
     /// Everything about the volume itself.
     #[command(flatten)]
     pub settings: Settings,
@@ -157,6 +161,9 @@ pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode
 /// Serves until asked to stop; what `main` returns.
 pub fn run(serve: &Serve) -> ExitCode {
     log();
+    if serve.write_out {
+        return if write_as_told(&serve.device) { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    }
     limits::take_all();
     match serve_volume(serve) {
         Ok(report) if report.as_ref().is_none_or(|r| r.marked) => ExitCode::SUCCESS,

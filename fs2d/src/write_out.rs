@@ -8,12 +8,15 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, openat};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::Mode;
 
 use crate::frontend::serve_on;
+use crate::upgrade::ITSELF;
 
 /// How long it may take: whoever goes down kills what does not end, systemd after 90 s.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,19 +28,41 @@ pub(crate) fn write_out(record: &Path, look: impl FnMut()) {
     let dir = mount.dir.display().to_string();
     tracing::warn!("{dir} is mounted: what it has not written yet is written first");
     let until = Instant::now() + PATIENCE;
-    let written = std::thread::Builder::new().name("write-out".into()).spawn(move || mount.write());
-    match written {
-        Ok(written) => {
-            serve_on(|| !written.is_finished() && Instant::now() < until, look);
-            match written.is_finished().then(|| written.join()) {
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(e))) => tracing::error!("what {dir} holds is not all written: {e}"),
-                Some(Err(_)) => tracing::error!("what {dir} holds is not all written"),
+    match begin(record) {
+        Ok(mut writes) => {
+            let mut ended = None;
+            let goes_on = || {
+                ended = writes.try_wait().transpose();
+                ended.is_none() && Instant::now() < until
+            };
+            serve_on(goes_on, look);
+            match ended {
+                Some(Ok(how)) if how.success() => {}
+                Some(Ok(how)) => tracing::error!("what {dir} holds is not all written: {how}"),
+                Some(Err(e)) => tracing::error!("what {dir} holds is not all written: {e}"),
                 None => tracing::error!("what {dir} holds is not all written after {} s", PATIENCE.as_secs()),
             }
         }
         Err(e) => tracing::error!("what {dir} holds is not written: {e}"),
     }
+}
+
+/// A process of its own that does it ([`write_as_told`]). Where this one ends before it, the kernel may keep that until the volume is served again: it
+/// has none of this one's files, and none of its memory, where the ublk device is mapped, so that another daemon can have both volume and device. A
+/// thread would have the latter, and keep this process from ending.
+fn begin(record: &Path) -> io::Result<Child> {
+    // `fs2 daemon` or `fs2d serve`.
+    let serve = std::env::args_os().nth(1).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut itself = Command::new(ITSELF);
+    itself.arg(serve).arg("--write-out").arg(record).stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+}
+
+/// What such a process does; whether all is written.
+pub(crate) fn write_as_told(record: &Path) -> bool {
+    // Who ends all that is left of a session ends it, too, and the daemon heeds that in its own way.
+    let _ = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block();
+    let written = Mount::of(record).filter(Mount::stands).map_or(Ok(()), |mount| mount.write());
+    written.inspect_err(|e| tracing::error!("{}: {e}", record.display())).is_ok()
 }
 
 /// Where a volume is mounted.
@@ -61,16 +86,8 @@ impl Mount {
         matches!((device, shown), (Ok(device), Ok(shown)) if device == shown)
     }
 
-    /// For a thread that does nothing else: it has none of the process's files from then on. Where the kernel keeps it, waiting for the volume, the
-    /// process could not end otherwise, and with its lock on the backing no other could serve what is waited for.
     fn write(&self) -> io::Result<()> {
         let dir = CString::new(self.dir.as_os_str().as_bytes())?;
-        // SAFETY: the call takes numbers only, and closes files of this thread alone, which uses none that another has opened.
-        if unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) }
-            != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
         // A mount of its own: that at the directory can be unmounted meanwhile.
         let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
         // SAFETY: the path is a string with its end, and the descriptor, if there is one, is nobody's yet.

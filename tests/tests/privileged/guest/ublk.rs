@@ -325,6 +325,33 @@ fn a_daemon_that_waits_for_one_which_ends_in_order_begins_anew() {
     left.says("ended in order");
 }
 
+/// Its thread that wrote out waited for the next daemon, and so the supervisor heard of no end and started none: programs waited for good, and none
+/// of them could be killed.
+#[test]
+fn a_daemon_killed_while_it_writes_out_is_followed_by_another() {
+    let Some(guest) = guest() else { return };
+    let left = guest.seconds(300).run(
+        r#"
+        mke2fs -q -t ext2 -b 4096 /dev/vda 40000; mkfs2 /dev/vda > /dev/null; mkdir /tmp/m
+        # So slow that there is something to write out for some seconds.
+        fs2 mount --frontend ublk --drive wd800-repaired --time-scale 30 /dev/vda /tmp/m
+        head -c 40000000 /dev/urandom > /tmp/random; cp /tmp/random /tmp/m/x
+        old=$(status pid /tmp/m); kill -TERM "$old"
+        until_true 20 grep 'is written first' /run/fs2/*.log
+        until_true 20 pgrep -f -- --write-out
+        kill -9 "$old"
+        until_true 20 sh -c "! [ -e /proc/$old ]"; pgrep -f -- --write-out
+        until_true 60 grep 'starting another' /run/fs2/*.log
+        until_true 120 grep ' serves /dev/vda' /run/fs2/*.log
+        until_true 120 not pgrep -f -- --write-out
+        cmp /tmp/random /tmp/m/x; not ls /run/fs2/*.failed
+        fs2 umount /tmp/m || [ $? = 4 ]
+        e2fsck -fn /dev/vda"#,
+    );
+    println!("{}", left.log());
+    left.says("starting another");
+}
+
 /// The next daemon was ended since the mount's record could not be written, five times, and then the device failed.
 #[test]
 fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
