@@ -289,6 +289,11 @@ pub fn nbd_unclaimed(backend: &str) -> Vec<u32> {
     numbers.filter(unclaimed).collect()
 }
 
+/// Whether a device of so many sectors, as sysfs says, lies within an export. Of one that grew meanwhile it shows what it did.
+fn fits(sectors: &str, export: Export) -> bool {
+    sectors.trim().parse().is_ok_and(|is: u64| (1..=export.size_bytes / 512).contains(&is))
+}
+
 /// Gives a device whose server was replaced new connections to `socket`, in place of those that ended.
 ///
 /// # Errors
@@ -299,9 +304,8 @@ pub fn nbd_reconnect(number: u32, socket: &Path, backend: &str, connections: u16
     }
     let mut genl = driver()?;
     let (streams, export) = self::connections(socket, connections.clamp(1, 16))?;
-    let sectors = std::fs::read_to_string(sysfs(number).join("size"))?;
-    if sectors.trim().parse() != Ok(export.size_bytes / 512) {
-        return Err(told(socket, "it serves a volume of another size", io::ErrorKind::InvalidData));
+    if !fits(&std::fs::read_to_string(sysfs(number).join("size"))?, export) {
+        return Err(told(socket, "it serves a smaller volume", io::ErrorKind::InvalidData));
     }
     // What the kernel has no dead connection for, it leaves to us to close.
     let attrs = Attrs::default()
@@ -411,6 +415,14 @@ mod tests {
         assert_eq!((got.unwrap_err().kind(), sent.len()), (io::ErrorKind::InvalidData, 0));
         let (got, _) = with(&[b"NBDMAGICIHAVEOPT".as_slice(), &[0, 1], &export].concat());
         assert_eq!(got.unwrap_err().kind(), io::ErrorKind::Unsupported);
+    }
+
+    /// A volume that was made larger below its mount was not connected again, and the device was given up.
+    #[test]
+    fn a_device_is_given_an_export_in_which_it_lies() {
+        let fits = |sectors| super::fits(sectors, Export { size_bytes: 1 << 20, flags: 0 });
+        assert!(fits("2048\n") && fits("2047\n"));
+        assert!(!["2049\n", "0\n", "", "x"].into_iter().any(fits));
     }
 
     #[test]

@@ -354,13 +354,14 @@ pub(super) fn not_awaited(device: u32) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, what)
 }
 
-/// Whether a device that exists, of so many sectors as sysfs says, is of the size the volume is now.
+/// Whether a device that exists, of so many sectors as sysfs says, lies within the volume as it is now. Of one that grew meanwhile, as by `lvextend`,
+/// it shows what it did.
 ///
 /// # Errors
-/// Where it is not.
+/// Where it does not.
 pub(super) fn fits(sectors: &str, params: &Params) -> io::Result<()> {
     let (is, now) = (sectors.trim(), params.basic.device_sectors);
-    if is.parse() == Ok(now) {
+    if is.parse().is_ok_and(|is| (1..=now).contains(&is)) {
         return Ok(());
     }
     let what = format!("it has {is} sectors, and the volume {now} now");

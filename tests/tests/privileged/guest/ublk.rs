@@ -352,6 +352,31 @@ fn a_daemon_killed_while_it_writes_out_is_followed_by_another() {
     left.says("starting another");
 }
 
+/// As by `lvextend`. The next daemon refused a volume of another size than the device, five times, and then the device failed.
+#[test]
+fn a_volume_that_grew_below_its_mount_is_served_again() {
+    if !needs(&[Need::Root, Need::Guest]) {
+        return;
+    }
+    let left = Guest::new(&["ublk_drv", "nbd"]).run(
+        r#"
+        truncate -s 40M /tmp/image; mke2fs -q -t ext2 -b 4096 /tmp/image; mkfs2 /tmp/image > /dev/null; mkdir /tmp/m
+        for frontend in ublk nbd; do
+            fs2 mount --frontend $frontend /tmp/image /tmp/m
+            echo before > /tmp/m/$frontend; sync; truncate -s +8M /tmp/image
+            [ $frontend = nbd ] || fs2 upgrade /tmp/m
+            old=$(status pid /tmp/m); kill -9 "$old"
+            echo after >> /tmp/m/$frontend; sync
+            until_true 60 grep 'daemon .* serves /tmp/image' /run/fs2/*.log
+            [ "$(status pid /tmp/m)" != "$old" ]; not ls /run/fs2/*.failed
+            fs2 umount /tmp/m || [ $? = 4 ]
+            e2fsck -fn /tmp/image; echo "grown below $frontend"
+        done"#,
+    );
+    println!("{}", left.log());
+    left.says("grown below ublk").says("grown below nbd");
+}
+
 /// The next daemon was ended since the mount's record could not be written, five times, and then the device failed.
 #[test]
 fn a_record_that_cannot_be_written_costs_nobody_the_volume() {
