@@ -476,9 +476,14 @@ pub(super) fn is_used(record: &MountRecord) -> bool {
 /// Whether a process that can be seen from here has the device open.
 fn is_open_somewhere(device: &Path) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let ids = processes.flatten().filter(|p| p.file_name().as_encoded_bytes()[0].is_ascii_digit());
-    let mut open = ids.filter_map(|p| std::fs::read_dir(p.path().join("fd")).ok()).flatten().flatten();
-    open.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == device))
+    let mut ids = processes.flatten().filter(|p| p.file_name().as_encoded_bytes()[0].is_ascii_digit());
+    ids.any(|process| has_open(&process.path(), device))
+}
+
+/// Whether a process, by its directory in /proc, is seen to have the device open.
+pub(super) fn has_open(process: &Path, device: &Path) -> bool {
+    let Ok(open) = std::fs::read_dir(process.join("fd")) else { return false };
+    open.flatten().any(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == device))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::daemon::{Daemon, apart, is_alive};
-use super::end::{finish, is_in_place, is_mounted, is_used};
+use super::end::{finish, has_open, is_in_place, is_mounted, is_used};
 use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
 
@@ -193,6 +193,12 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
                 _ => Ok(()),
             };
         }
+        if let Some(another) = another_serves(&mut record) {
+            eprintln!("fs2 supervise: {} is served by process {} now", record.device.display(), record.pid);
+            tries.serves(Instant::now());
+            daemon = Some(another);
+            continue;
+        }
         let Some(n) = tries.next(Instant::now()) else {
             let why = tell_of_the_end(&record, &format!("the daemon ended {TRIES} times in a row"));
             give_up(&record, tag);
@@ -314,6 +320,29 @@ fn watched(
     Seen::Alive
 }
 
+/// A daemon that got the ublk device of one which ended, and is none of this process's, as one that was started by hand: it is watched from now on. A
+/// daemon more would wait for its lock, in vain, and after five the device would be given up that it serves.
+fn another_serves(record: &mut MountRecord) -> Option<Process> {
+    let device = ublk::device_of(&record.block_device)?;
+    let pid = ublk::served_by(device).ok()??;
+    // In this order: what has the device open is then no later one.
+    let process = Process::of(pid)?;
+    if !has_open(&Path::new("/proc").join(pid.to_string()), &ublk::char_path(device)) {
+        return None;
+    }
+    record.is_served_by(pid);
+    write_down(record);
+    Some(process)
+}
+
+/// Whose daemon it is by now.
+fn write_down(record: &MountRecord) {
+    if let Err(e) = record.write() {
+        // Programs wait for that daemon, and whoever ends it asks at its socket.
+        eprintln!("fs2 supervise: {} names a former daemon: {e}", record.path.display());
+    }
+}
+
 /// Starts another daemon; false where none is wanted any more.
 fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
     // Keeps 1: there was a rest before this try.
@@ -326,7 +355,7 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
     let mut daemon = Daemon::start(record, &args)?;
     let pid = daemon.pid();
     let serves = || match ublk {
-        Some(device) => ublk::is_served_by(device, pid).unwrap_or(false),
+        Some(device) => ublk::served_by(device).is_ok_and(|served| served == Some(pid)),
         None => reconnect(record).is_ok(),
     };
     let status = daemon.wait_serving(record, serves)?;
@@ -341,10 +370,7 @@ fn restart(record: &mut MountRecord, flag: &Path) -> Result<bool, VolumeError> {
         return Ok(false);
     }
     record.is_served_by(pid);
-    if let Err(e) = record.write() {
-        // Programs wait for that daemon, and whoever ends it asks at its socket.
-        eprintln!("fs2 supervise: {} names a former daemon: {e}", record.path.display());
-    }
+    write_down(record);
     reconnect(record).map_err(io_error("connecting the new daemon"))?;
     let how = status.map_or("and does not answer".into(), |status| status.liveness.to_string());
     eprintln!("fs2 supervise: daemon {pid} serves {}: {how}", record.device.display());

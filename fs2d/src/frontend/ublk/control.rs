@@ -277,10 +277,10 @@ pub(super) fn maker<D: Driver>(control: &mut Control<D>, device: u32) -> io::Res
     Ok(theirs.then_some((info.owner_uid, info.owner_gid)))
 }
 
-/// Whether the process of this number has told the driver that it serves the device. Of one that died the driver says so until it has noticed.
-pub(super) fn is_served_by<D: Driver>(control: &mut Control<D>, device: u32, pid: u32) -> io::Result<bool> {
-    let info = look(control, device, true)?;
-    Ok(info.is_some_and(|info| info.state == state::LIVE && u32::try_from(info.server_pid) == Ok(pid)))
+/// Which process has told the driver that it serves the device. Of one that died the driver says so until it has noticed.
+pub(super) fn served_by<D: Driver>(control: &mut Control<D>, device: u32) -> io::Result<Option<u32>> {
+    let info = look(control, device, true)?.filter(|info| info.state == state::LIVE);
+    Ok(info.and_then(|info| info.server_pid.try_into().ok()))
 }
 
 /// Whether requests may wait in one of `devices` for a daemon of the volume.

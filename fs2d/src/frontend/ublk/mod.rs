@@ -146,13 +146,13 @@ pub fn awaited(tag: Tag) -> io::Result<Vec<u32>> {
     control::awaited(&mut Control::new(ControlRing::open()?, memory::is_admin()), &all, tag)
 }
 
-/// Whether this process serves the device, as the driver has it.
+/// Which process serves the device, as the driver has it: of one that died it says so until it has noticed.
 ///
 /// # Errors
 /// As [`offer`]; what the driver says.
-pub fn is_served_by(device: u32, pid: u32) -> io::Result<bool> {
+pub fn served_by(device: u32) -> io::Result<Option<u32>> {
     let mut control = Control::new(ControlRing::open()?, memory::is_admin());
-    control::is_served_by(&mut control, device, pid)
+    control::served_by(&mut control, device)
 }
 
 /// That a device which was to be taken over is not to be had.
@@ -219,6 +219,11 @@ pub struct Server {
 fn outlives_its_daemon(info: &DeviceInfo) -> bool {
     let both = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
     info.flags & both == both
+}
+
+/// The char device of a number, which its daemon has open.
+pub fn char_path(device: u32) -> PathBuf {
+    format!("/dev/ublkc{device}").into()
 }
 
 /// The block device of a number.

@@ -352,6 +352,31 @@ fn a_daemon_killed_while_it_writes_out_is_followed_by_another() {
     left.says("starting another");
 }
 
+/// The supervisor's own daemons waited for that one's lock, five times, and then the device was given up that it served.
+#[test]
+fn a_daemon_started_by_hand_is_supervised() {
+    let Some(guest) = guest() else { return };
+    let left = guest.run(
+        r#"
+        mke2fs -q -t ext2 -b 4096 /dev/vda 40000; mkfs2 /dev/vda > /dev/null; mkdir /tmp/m
+        fs2 mount --frontend ublk /dev/vda /tmp/m
+        supervisor=$(pgrep -f 'fs2 supervise')
+        kill -STOP $supervisor; kill -9 "$(status pid /tmp/m)"
+        fs2d serve /dev/vda --frontend ublk 2> /tmp/log & hand=$!
+        until_true 60 grep 'serving /dev/vda' /tmp/log
+        kill -CONT $supervisor
+        until_true 60 grep "is served by process $hand now" /run/fs2/*.log
+        echo x > /tmp/m/x; sync
+        not grep 'starting another' /run/fs2/*.log
+        kill -9 $hand; echo y > /tmp/m/y; sync
+        grep 'starting another' /run/fs2/*.log; [ "$(status pid /tmp/m)" != $hand ]
+        fs2 umount /tmp/m || [ $? = 4 ]
+        e2fsck -fn /dev/vda"#,
+    );
+    println!("{}", left.log());
+    left.says("starting another");
+}
+
 /// As by `lvextend`. The next daemon refused a volume of another size than the device, five times, and then the device failed.
 #[test]
 fn a_volume_that_grew_below_its_mount_is_served_again() {

@@ -280,15 +280,14 @@ fn a_device_that_waits_is_taken_over_beside_one_that_is_stuck() {
 
 #[test]
 fn who_serves_a_device_is_known_by_its_process() {
-    let served = |state, server_pid, by| {
+    let served = |state, server_pid| {
         let mut c = control(true, &[]);
         c.driver.devices = vec![DeviceInfo { device: 3, state, server_pid, ..DeviceInfo::default() }];
-        is_served_by(&mut c, 3, by).unwrap()
+        served_by(&mut c, 3).unwrap()
     };
-    assert!(served(state::LIVE, 4711, 4711));
-    assert!(!served(state::LIVE, 4711, 4712), "a former daemon, whose end was not noticed yet");
-    assert!(!served(state::QUIESCED, 4711, 4711) && !served(state::LIVE, -1, u32::MAX));
-    assert!(!is_served_by(&mut control(true, &[Err(libc::ENODEV)]), 3, 4711).unwrap(), "there is none");
+    assert_eq!(served(state::LIVE, 4711), Some(4711));
+    assert_eq!([served(state::QUIESCED, 4711), served(state::LIVE, -1)], [None; 2]);
+    assert_eq!(served_by(&mut control(true, &[Err(libc::ENODEV)]), 3).unwrap(), None, "there is none");
 }
 
 /// A driver that did not tell was taken for one with no such device.
