@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fs2_control::{Client, Command, ControlError, Reply};
-use fs2d::cli::ublk_tag;
 use fs2d::frontend::ublk;
 use fs2d::runtime::{Ending, begin_ending, has_stamp, whose_are_seen};
 use nix::sys::signal::{Signal, kill};
@@ -425,7 +424,8 @@ fn remove_device(record: &MountRecord) {
     let Some(number) = ublk::device_of(&record.block_device).filter(|_| record.block_device.exists()) else {
         return;
     };
-    let given_up = ublk_tag(&record.device)
+    let given_up = record
+        .ublk_tag()
         .map_err(|e| e.to_string())
         .and_then(|tag| ublk::give_up(tag, Some(number)).map_err(|e| e.to_string()));
     if let Err(e) = given_up {

@@ -4,8 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fs2_control::{Liveness, Status};
+use fs2d::cli::ublk_tag;
+use fs2d::frontend::ublk::Tag;
 use serde::{Deserialize, Serialize};
 
+use super::VolumeError;
 use super::daemon::{beginning_of, is_alive, is_stopped};
 use super::end::is_mounted;
 use super::place::{located, mounted_on};
@@ -70,6 +73,17 @@ impl MountRecord {
     /// The word by which its NBD device is known as this volume's.
     pub(super) fn backend(&self) -> String {
         format!("fs2 {}", self.path.display())
+    }
+
+    /// By which its ublk device is known as this volume's: what was served then. Its path may lead to another by now, or nowhere.
+    ///
+    /// # Errors
+    /// Where that was not written down, what the system says of the path.
+    pub(super) fn ublk_tag(&self) -> Result<Tag, VolumeError> {
+        match self.again.iter().find_map(|arg| arg.strip_prefix("--instead-of=")) {
+            Some(served) => Ok(Tag::of(served)),
+            None => ublk_tag(&self.device).map_err(|e| VolumeError::Other(e.to_string())),
+        }
     }
 
     pub(super) fn write(&self) -> io::Result<()> {
@@ -192,6 +206,30 @@ mod tests {
         record.write().unwrap();
         let again = MountRecord::read(&path).unwrap();
         assert_eq!(again.check_command(), "chkfs2 -f -p --table '/the table' '/my disk'");
+    }
+
+    /// By its path a device was another volume's where an image had been put in the place of the one that was served, and none's where that was
+    /// deleted: nobody gave it up, and an unmount waited for ever.
+    #[test]
+    fn a_device_is_known_by_what_was_served() {
+        let mut record: MountRecord = serde_json::from_str(
+            r#"{ "dir": "/srv", "device": "/absent", "control": "/c", "log": "/l", "pid": 1, "frontend": "ublk",
+            "block_device": "/dev/ublkb0", "carrier": "/n", "path": "/p" }"#,
+        )
+        .unwrap();
+        assert!(record.ublk_tag().is_err());
+        let settings = fs2d::settings::Settings { instead_of: Some("file-1-2-3".into()), ..settings() };
+        record.again = settings.to_args().into_iter().map(|arg| arg.into_string().unwrap()).collect();
+        assert_eq!(record.ublk_tag().unwrap(), Tag::of("file-1-2-3"));
+    }
+
+    fn settings() -> fs2d::settings::Settings {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            settings: fs2d::settings::Settings,
+        }
+        <Only as clap::Parser>::parse_from(["x"]).settings
     }
 
     #[test]

@@ -140,9 +140,8 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         "nbd" => Some(NbdWatch::start().map_err(io_error("netlink"))?),
         _ => None,
     };
-    // Asked for while the volume is there: when it is needed, it may not be.
     let tag = match record.frontend.as_str() {
-        "ublk" => Some(fs2d::cli::ublk_tag(&record.device).map_err(|e| VolumeError::Other(e.to_string()))?),
+        "ublk" => Some(record.ublk_tag()?),
         _ => None,
     };
     // Without it nobody notices an unmount by hand, and everything else goes on.

@@ -377,6 +377,28 @@ fn a_daemon_started_by_hand_is_supervised() {
     left.says("starting another");
 }
 
+/// By the image's path its device was nobody's, or another's: it was never given up, and the unmount waited for it.
+#[test]
+fn a_mount_that_nobody_can_serve_again_is_unmounted() {
+    let Some(guest) = guest() else { return };
+    let left = guest.tolerates("EXT4-fs error").seconds(240).run(
+        r#"
+        mkdir /tmp/m
+        for now in deleted another; do
+            rm -f /tmp/disk; truncate -s 64M /tmp/disk; mke2fs -q -t ext2 /tmp/disk; mkfs2 /tmp/disk > /dev/null
+            fs2 mount --frontend ublk --lock-wait 1 /tmp/disk /tmp/m; echo x > /tmp/m/x; sync
+            pkill -9 -x fs2; until_true 10 sh -c '! pgrep -x fs2'
+            echo y > /tmp/m/y
+            cp /tmp/disk /tmp/other; rm /tmp/disk; [ $now = deleted ] || mv /tmp/other /tmp/disk
+            code=0; timeout 100 fs2 umount /tmp/m || code=$?; [ $code = 4 ]
+            not mountpoint -q /tmp/m; not pgrep -x fs2; not ls /dev/ublkb*
+            echo "unmounted though its image is $now"
+        done"#,
+    );
+    println!("{}", left.log());
+    left.says("its image is deleted").says("its image is another");
+}
+
 /// As by `lvextend`. The next daemon refused a volume of another size than the device, five times, and then the device failed.
 #[test]
 fn a_volume_that_grew_below_its_mount_is_served_again() {
