@@ -16,6 +16,7 @@ use std::path::Path;
 use fs2_block::ConnectionId;
 use fs2_engine::HandOver;
 use fs2_store::{Stamp, Store};
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::{AccessFlags, execv, faccessat};
@@ -138,9 +139,16 @@ fn is_ours(argument: &OsString) -> bool {
     argument.to_str().is_some_and(|a| a.starts_with(ARGUMENT) || a.starts_with(DEVICE_ARGUMENT))
 }
 
+/// MFD_NOEXEC_SEAL of linux/memfd.h, since Linux 6.3. A system may give no memfd without it (`vm.memfd_noexec` is 2).
+const NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(8);
+
 /// A memfd that nobody can change any more, and that outlives an exec.
 pub(crate) fn sealed(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
-    let fd = memfd_create(name, MFdFlags::MFD_ALLOW_SEALING)?;
+    let sealable = MFdFlags::MFD_ALLOW_SEALING;
+    let fd = match memfd_create(name, sealable | NOEXEC_SEAL) {
+        Err(Errno::EINVAL) => memfd_create(name, sealable),
+        made => made,
+    }?;
     let mut file = File::from(fd);
     file.write_all(bytes)?;
     let fd = OwnedFd::from(file);
@@ -235,6 +243,16 @@ mod tests {
             let _ = next.leave(ConnectionId(1));
         }
         again();
+    }
+
+    /// Where `vm.memfd_noexec` is 2 there was none, and each upgrade lost the session.
+    #[test]
+    fn what_is_handed_over_is_no_program_where_the_kernel_knows_of_that() {
+        // F_SEAL_EXEC of linux/fcntl.h.
+        const SEAL_EXEC: i32 = 0x20;
+        let known = memfd_create("fs2-test", MFdFlags::MFD_ALLOW_SEALING | NOEXEC_SEAL).is_ok();
+        let left = sealed("left", b"x").unwrap();
+        assert_eq!(fcntl(&left, FcntlArg::F_GET_SEALS).unwrap() & SEAL_EXEC != 0, known);
     }
 
     #[test]
