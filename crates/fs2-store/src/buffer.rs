@@ -22,6 +22,11 @@ pub struct AlignedBuf {
 
 const ALIGN: usize = 4096;
 
+/// Buffers from here on are mappings of their own, which the system has back when they are dropped. glibc keeps what is smaller than the
+/// largest mapping it gave back in its heaps, as after an attach that read a table, and finds aligned memory only in holes larger than what
+/// was freed: beside small things that stay, its heaps grew with each new buffer.
+const MAPPED_FROM: usize = 64 << 10;
+
 // SAFETY: the buffer owns its memory; nothing else points to it.
 unsafe impl Send for AlignedBuf {}
 // SAFETY: shared access only reads.
@@ -35,8 +40,13 @@ impl AlignedBuf {
             return AlignedBuf { start: NonNull::dangling(), len: 0, capacity: 0, lent: None };
         }
         let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is not zero.
-        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+        let start = if capacity >= MAPPED_FROM {
+            map(capacity).ok()
+        } else {
+            // SAFETY: the layout's size is not zero.
+            NonNull::new(unsafe { alloc_zeroed(layout) })
+        };
+        let Some(start) = start else { handle_alloc_error(layout) };
         AlignedBuf { start, len, capacity, lent: None }
     }
 
@@ -78,11 +88,27 @@ impl Drop for AlignedBuf {
         if let Some((parts, n)) = self.lent.take() {
             // What was written here is seen by who has it next.
             parts.lent[n].store(false, Ordering::Release);
+        } else if self.capacity >= MAPPED_FROM {
+            unmap(self.start, self.capacity);
         } else if self.capacity > 0 {
-            // SAFETY: allocated in `zeroed` with the same layout.
+            // SAFETY: allocated in `zeroed` with the same layout, being below [`MAPPED_FROM`].
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
         }
     }
+}
+
+/// So many zero bytes of a mapping of their own.
+fn map(bytes: usize) -> io::Result<NonNull<u8>> {
+    let all = NonZeroUsize::new(bytes).ok_or(io::ErrorKind::InvalidInput)?;
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice; it lies over nothing of ours.
+    Ok(unsafe { mmap_anonymous(None, all, protection, MapFlags::MAP_PRIVATE) }?.cast())
+}
+
+/// Ends what [`map`] made, of that length, to which nothing points any more.
+fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: our own mapping, of this length; who had it is dropped.
+    let _ = unsafe { munmap(start.cast(), bytes) };
 }
 
 impl Deref for AlignedBuf {
@@ -112,7 +138,7 @@ impl std::fmt::Debug for AlignedBuf {
 /// Invariant: a part is lent to one at a time.
 #[derive(Debug)]
 pub struct Parts {
-    start: NonNull<libc::c_void>,
+    start: NonNull<u8>,
     part_bytes: usize,
     lent: Box<[AtomicBool]>,
 }
@@ -129,11 +155,7 @@ impl Parts {
     /// `InvalidInput` for none of them or none in them; `OutOfMemory` where there is no room.
     pub fn zeroed(count: usize, part_bytes: usize) -> io::Result<Arc<Parts>> {
         let part_bytes = part_bytes.next_multiple_of(ALIGN);
-        let all = count.checked_mul(part_bytes).and_then(NonZeroUsize::new);
-        let all = all.ok_or(io::ErrorKind::InvalidInput)?;
-        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice; it lies over nothing of ours.
-        let start = unsafe { mmap_anonymous(None, all, protection, MapFlags::MAP_PRIVATE) }?;
+        let start = map(count.checked_mul(part_bytes).ok_or(io::ErrorKind::InvalidInput)?)?;
         let lent = (0..count).map(|_| AtomicBool::new(false)).collect();
         Ok(Arc::new(Parts { start, part_bytes, lent }))
     }
@@ -149,7 +171,7 @@ impl Parts {
     /// Where there is no such part.
     pub fn address(&self, n: usize) -> *mut u8 {
         assert!(n < self.lent.len(), "part {n} of {}", self.lent.len());
-        self.start.as_ptr().cast::<u8>().wrapping_add(n * self.part_bytes)
+        self.start.as_ptr().wrapping_add(n * self.part_bytes)
     }
 
     /// Part `n`, whole, until what is returned is dropped; `None` while somebody has it.
@@ -177,8 +199,8 @@ impl Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, of this length; each buffer in it held a reference to us.
-        let _ = unsafe { munmap(self.start, self.lent.len() * self.part_bytes) };
+        // Each buffer in it held a reference to us.
+        unmap(self.start, self.lent.len() * self.part_bytes);
     }
 }
 
@@ -188,7 +210,7 @@ mod tests {
 
     #[test]
     fn aligned_and_zero() {
-        for len in [0, 1, 511, 4096, 70_000] {
+        for len in [0, 1, 511, 4096, MAPPED_FROM - 1, MAPPED_FROM, 70_000] {
             let b = AlignedBuf::zeroed(len);
             assert_eq!(b.len(), len);
             assert!(b.iter().all(|&x| x == 0));
