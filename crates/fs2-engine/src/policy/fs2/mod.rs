@@ -63,7 +63,7 @@ const READS_AHEAD: u32 = 64;
 /// A read continues another if it begins this many blocks before or after the other's end. From that simulation, too.
 const CONTINUES: std::ops::RangeInclusive<i64> = -2..=READS_AHEAD as i64;
 
-/// Start of the chance that a copy goes on: one half. Measured.
+/// Start of the chance that a copy goes on, until others tell: one half. Measured.
 const COPY_GOES_ON: u8 = 128;
 
 /// Where the next read goes on it saves a positioning, but no more than this many times what reads take without copies: where the drive's
@@ -194,7 +194,7 @@ impl Fs2 {
         Fs2 {
             open: Vec::new(),
             copies_go_on: Chances::new(shape.blocks, COPY_GOES_ON),
-            originals_go_on: Chances::new(shape.blocks, 0),
+            originals_go_on: Chances::each_from(shape.blocks, 0),
             returns: Returns::new(shape.blocks),
             onward: Onward::new(shape),
             chain: Chain::default(),
@@ -259,11 +259,11 @@ impl Fs2 {
         if without { 0.0 } else { self.originals_go_on.of(first) }
     }
 
-    /// What the next read costs by this one being here, in ms: it saves `going_on` where it goes on, else the arm has to go on from here.
-    /// A drive that has others to serve chooses who is next by where the arm is.
-    fn ahead(&self, at: BlockNo, goes_on: f64, going_on: f64, head: &Head) -> f64 {
+    /// What the next read costs by this one, of what begins at `first`, being served at `place`, in ms: it saves `going_on` where it goes on, else the
+    /// arm has to go on from there. A drive that has others to serve chooses who is next by where the arm is.
+    fn ahead(&self, first: BlockNo, place: BlockNo, goes_on: f64, going_on: f64, head: &Head) -> f64 {
         let unknown = head.in_company() || self.without.has(Part::Onward);
-        let onward = if unknown { 0.0 } else { self.onward.seek_ms(at) };
+        let onward = if unknown { 0.0 } else { self.onward.seek_ms(first, place) };
         (1.0 - goes_on) * onward - goes_on * going_on
     }
 
@@ -448,7 +448,7 @@ impl Policy for Fs2 {
             let blocks = (whole / block_bytes) as u32;
             let ahead = |place: BlockNo, goes_on: f64| match known {
                 true => -self.chain.saves_ms(Ended::after(place, blocks), positioning),
-                false => self.ahead(place, goes_on, going_on, head),
+                false => self.ahead(first, place, goes_on, going_on, head),
             };
             let original = plain + ahead(first, self.original_goes_on(first));
             let mut best = if only_copies { f64::INFINITY } else { original };
@@ -502,7 +502,8 @@ impl Policy for Fs2 {
         self.admission.read(seen.touched);
         self.placement.read(seen.copy.unwrap_or(seen.touched.first()), seen.measured);
         self.learn(seen);
-        self.onward.accessed(seen.copy.unwrap_or(seen.touched.first()), seen.measured > self.miss);
+        let (first, moved) = (seen.touched.first(), seen.measured > self.miss);
+        self.onward.read(first, seen.copy.unwrap_or(first), moved, seen.first_copy.is_some());
         if let Some(expected) = seen.expected {
             self.slow.took(seen.copy.unwrap_or(seen.touched.first()), seen.measured, expected);
         }
@@ -585,7 +586,7 @@ impl Policy for Fs2 {
 
     fn written(&mut self, blocks: BlockRange, lost: &[Replica]) {
         self.request(false);
-        self.onward.accessed(blocks.first(), true);
+        self.onward.written(blocks.first());
         if !self.without.has(Part::Updates) {
             self.backlog.written(blocks, lost);
         }

@@ -1,7 +1,8 @@
 //! How far the arm has to go next, by where a read leaves it.
 //!
 //! What is read in no order goes on nowhere, and the place that is reached soonest may be one from which all else is far. What comes next
-//! mostly lies where accesses lately went: at copies or originals, wherever they were read, and at what is written.
+//! mostly lies where accesses lately went: at copies or originals, wherever they were read, and at what is written. But who reads what has
+//! no copy mostly goes on nearby, and there the arm has to come back to from a copy that lies elsewhere.
 
 use fs2_block::BlockNo;
 
@@ -15,6 +16,9 @@ const PARTS: u32 = 128;
 /// made-up servers: halved after 500 to 10,000 accesses, alike.
 const ANEW_EVERY: u32 = 512;
 const FADES: f64 = 0.85;
+
+/// How far one read moves the share of those that stay in its part. Not measured.
+const STAYS_RATE: f64 = 1.0 / 64.0;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -31,6 +35,10 @@ pub(super) struct Onward {
     seeks: Vec<f64>,
     /// What seeks take between parts so many apart, in ms: kept for its memory, which nobody is to wait for.
     apart: Vec<f64>,
+    /// By part, of what was read there lately, wherever it came from, the share that was followed by what moves the arm to the same part and has no copy.
+    stays: Vec<f64>,
+    /// The part that was read last, unless something was written since.
+    last: Option<usize>,
 }
 
 impl Onward {
@@ -49,6 +57,8 @@ impl Onward {
             due: false,
             seeks: none(),
             apart: none(),
+            stays: none(),
+            last: None,
         }
     }
 
@@ -56,8 +66,30 @@ impl Onward {
         ((block.0 >> self.shift) as usize).min(self.moved.len() - 1)
     }
 
+    /// What was asked for begins at `first`, came from `place`, for which the arm had to move or not, and has a copy or not.
+    pub(super) fn read(&mut self, first: BlockNo, place: BlockNo, moved: bool, has_copy: bool) {
+        self.followed(first, moved && !has_copy);
+        self.last = Some(self.part(first));
+        self.accessed(place, moved);
+    }
+
+    /// Something was written from `first` on.
+    pub(super) fn written(&mut self, first: BlockNo) {
+        self.followed(first, true);
+        self.last = None;
+        self.accessed(first, true);
+    }
+
+    /// Behind the last read came this, which brings the arm to where it is asked for or not.
+    fn followed(&mut self, first: BlockNo, brings: bool) {
+        if let Some(last) = self.last {
+            let stays = brings && self.part(first) == last;
+            self.stays[last] += (f64::from(u8::from(stays)) - self.stays[last]) * STAYS_RATE;
+        }
+    }
+
     /// There was an access at `block`, for which the arm had to move or not.
-    pub(super) fn accessed(&mut self, block: BlockNo, moved: bool) {
+    fn accessed(&mut self, block: BlockNo, moved: bool) {
         let part = self.part(block);
         self.moved[part] += f64::from(u8::from(moved));
         self.of += 1.0;
@@ -83,9 +115,13 @@ impl Onward {
         }
     }
 
-    /// The mean seek to the next access, in ms, from where a read at `block` leaves the arm; 0 before anything is known.
-    pub(super) fn seek_ms(&self, block: BlockNo) -> f64 {
-        self.seeks[self.part(block)]
+    /// The mean seek to the next access, in ms, from where a read of what begins at `first` leaves the arm that was served at `place`; 0
+    /// before anything is known.
+    pub(super) fn seek_ms(&self, first: BlockNo, place: BlockNo) -> f64 {
+        let (home, from) = (self.part(first), self.part(place));
+        let stays = self.stays[home];
+        let back = if from == home { 0.0 } else { self.apart[from.abs_diff(home)] };
+        stays * back + (1.0 - stays) * self.seeks[from]
     }
 }
 
@@ -102,7 +138,7 @@ mod tests {
     /// From each of these blocks.
     fn seeks<const N: usize>(o: &mut Onward, head: &Head, blocks: [u32; N]) -> [f64; N] {
         o.reckon(head);
-        blocks.map(|b| o.seek_ms(BlockNo(b)))
+        blocks.map(|b| o.seek_ms(BlockNo(b), BlockNo(b)))
     }
 
     /// So many accesses at this block.
@@ -145,6 +181,44 @@ mod tests {
         at(&mut o, 9_000_000, 10_000, true);
         let [there, here] = seeks(&mut o, &head, [1_000_000, 9_000_000]);
         assert!(here < 0.1 * there, "{here} {there}");
+    }
+
+    #[test]
+    fn from_a_copy_the_arm_comes_back_to_what_has_none() {
+        let (mut o, head) = onward();
+        let (home, copy) = (BlockNo(1_000_000), BlockNo(9_000_000));
+        let way = head.seek_ms(8_000_000 * 8);
+        // Read as often at home as at copies, all over.
+        for n in 0..u64::from(ANEW_EVERY) {
+            let at = if n % 2 == 0 { home } else { copy };
+            o.read(BlockNo(5_000_000), at, true, true);
+        }
+        o.reckon(&head);
+        let both = |o: &Onward| (o.seek_ms(home, home), o.seek_ms(home, copy));
+        let before = both(&o);
+        assert!(
+            (before.0 / way - 0.5).abs() < 0.02 && (before.1 / way - 0.5).abs() < 0.02,
+            "{before:?} of {way}"
+        );
+        // Of what has a copy too, or comes from the drive's cache, or is elsewhere, nothing is learnt.
+        (0..500).for_each(|_| o.read(home, home, true, true));
+        (0..500).for_each(|_| o.read(home, home, false, false));
+        (0..500).for_each(|n| o.read([copy, home][n % 2], home, true, false));
+        assert_eq!(o.stays[o.part(home)], 0.0);
+        (0..500).for_each(|_| o.read(home, home, true, false));
+        let (stayed, left) = both(&o);
+        assert!(stayed < 0.01 * way && (left / way - 1.0).abs() < 0.02, "{stayed} {left} of {way}");
+        // What is written behind each read brings the arm elsewhere, or back.
+        for _ in 0..500 {
+            o.read(home, home, true, true);
+            o.written(copy);
+        }
+        assert!(o.stays[o.part(home)] < 0.01);
+        for _ in 0..500 {
+            o.read(home, home, true, true);
+            o.written(home);
+        }
+        assert!(o.stays[o.part(home)] > 0.99);
     }
 
     #[test]

@@ -159,7 +159,8 @@ fn seen(blocks: BlockRange) -> ReadSeen<'static> {
 fn a_read_between_others_is_copied_again_in_the_order_of_now() {
     let ground = Ground { twice: Vec::new(), room: 100 };
     let reads = [(320, 2, 6), (1500, 1, 6), (330, 2, 6), (900, 1, 6)];
-    assert_eq!(after(&mut policy(), &ground, &reads), [320, 321, 1500, 330, 331]);
+    // The last has not turned out to be one, but others have.
+    assert_eq!(after(&mut policy(), &ground, &reads), [320, 321, 1500, 330, 331, 900]);
     assert_eq!(in_company(&mut policy(), &ground, &reads, Others::AtDrive), [1500]);
     // From the drive's cache.
     assert_eq!(after(&mut policy(), &ground, &[(320, 2, 1), (1500, 1, 6)]), [1500]);
@@ -583,7 +584,9 @@ fn a_second_copy_that_reads_go_on_from_is_known_to() {
             );
         }
     }
-    assert!(policy.copies_go_on.of(second(500)) > 0.5, "{}", policy.copies_go_on.of(second(500)));
+    // Half of the reads there do.
+    assert!(policy.copies_go_on.of(second(500)) > 0.4, "{}", policy.copies_go_on.of(second(500)));
+    assert!(policy.copies_go_on.of(second(10)) < 0.1);
 }
 
 /// Others would wait for it.
@@ -612,7 +615,8 @@ fn a_client_ends_the_lot_that_is_read_for_copies() {
     let Fetch::Read(first) = policy.fetch(LONG_REST, &ground) else { panic!() };
     policy.fetched(first, Brought::Bytes(&[0; BLOCK as usize]), &[0], &mut log);
     assert!(!log.has_work());
-    see(&mut policy, &ground, &[(20, 1, 6)], Others::Nobody, true, &mut log);
+    // From the drive's cache, so that it wants no other copy itself.
+    see(&mut policy, &ground, &[(20, 1, 1)], Others::Nobody, true, &mut log);
     assert!(log.has_work());
     policy.idle(Nanos(0), &mut log);
     assert_eq!(log.take(100).unwrap().blocks.iter().map(|b| b.original.0).collect::<Vec<_>>(), [1500]);
