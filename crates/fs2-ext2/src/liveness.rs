@@ -480,10 +480,14 @@ impl Liveness {
         let says = if self.frozen.is_none() { self.unloaded_free_of(group) } else { 0 };
         let new = self.loaded.insert(group);
         self.unloaded_free -= if new { says } else { 0 };
+        self.pass_loaded();
+        new
+    }
+
+    fn pass_loaded(&mut self) {
         while self.loaded.contains(self.loaded_below) {
             self.loaded_below += 1;
         }
-        new
     }
 
     /// A group's bitmap cannot be had: it adds nothing to F in this session.

@@ -116,6 +116,7 @@ impl Liveness {
         live.unloaded_free =
             (0..groups).filter(|g| !parts.loaded.contains(*g)).map(|g| live.unloaded_free_of(g)).sum();
         live.loaded = parts.loaded;
+        live.pass_loaded();
         live.mounted = parts.mounted;
         live.mended = parts.mended;
         live.unannounced = parts.unannounced;
