@@ -4,6 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fs2_tests::{KERNEL, Mounted, Need, PlainMount, Scratch, mke2fs, needs, run};
 use fs2_tools::fsbench::fs2::difference;
@@ -13,6 +14,12 @@ use fs2_tools::fsbench::measure::{
 use fs2_tools::kernel::mount_at;
 
 const MIB: u64 = 1 << 20;
+
+/// Held by who looks at what is cached and by who drops the caches of all: one at a time.
+fn caches() -> MutexGuard<'static, ()> {
+    static CACHES: Mutex<()> = Mutex::new(());
+    CACHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Files of 1 MiB below `dir`, written out.
 fn files(dir: &Path, n: usize) -> Vec<PathBuf> {
@@ -52,6 +59,7 @@ fn a_remount_is_cold_and_keeps_its_options() {
     if !needs(&[Need::Root, Need::Loop, Need::Program("mke2fs")]) {
         return;
     }
+    let _caches = caches();
     let scratch = Scratch::new();
     let mount = plain(&scratch);
     let files = files(mount.dir(), 20);
@@ -74,6 +82,7 @@ fn a_mount_that_lives_on_elsewhere_is_cold_too() {
     if !needs(&[Need::Root, Need::Loop, Need::Program("mke2fs"), Need::Program("unshare")]) {
         return;
     }
+    let _caches = caches();
     let scratch = Scratch::new();
     let mount = plain(&scratch);
     let files = files(mount.dir(), 3);
@@ -98,6 +107,7 @@ fn a_mount_in_use_stays_mounted() {
     if !needs(&[Need::Root, Need::Loop, Need::Program("mke2fs")]) {
         return;
     }
+    let _caches = caches();
     let scratch = Scratch::new();
     let mount = plain(&scratch);
     let made = files(mount.dir(), 1);
@@ -125,6 +135,7 @@ fn a_run_that_stays_warm_is_refused() {
     if !needs(&[Need::Root]) {
         return;
     }
+    let _caches = caches();
     let scratch = Scratch::new();
     let dir = scratch.make_dir("memory");
     let mut mount = Command::new("mount");
@@ -145,6 +156,7 @@ fn the_limit_holds_the_page_cache_and_is_removed() {
     if !needs(&[Need::Root, Need::Loop, Need::Program("mke2fs")]) {
         return;
     }
+    let _caches = caches();
     let scratch = Scratch::new();
     let mount = plain(&scratch);
     let made = files(mount.dir(), 32);
@@ -195,6 +207,7 @@ fn a_cold_fs2_volume_reads_from_its_modelled_drive() {
     if !needs(KERNEL) {
         return;
     }
+    let _caches = caches();
     let scratch = Scratch::new();
     let image = scratch.path("image");
     mke2fs(&image, 128 * MIB, &["-t", "ext2"]);
