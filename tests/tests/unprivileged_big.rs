@@ -49,8 +49,8 @@ fn a_tebibyte() {
         assert!(matches!(volume.standing(), fs2_engine::Standing::Active), "{:?}", volume.standing());
         reads.replace(io.reads());
     }
-    let allowed = 64 + table_bytes.div_ceil(1 << 20);
-    println!("{reads:?} reads before serving, {allowed} allowed");
-    assert!(reads <= Some(allowed));
+    // Of the table's pages none: its mark says that they are zero.
+    println!("{reads:?} reads before serving");
+    assert!(reads <= Some(64), "{reads:?}");
     assert_eq!(dump(&image).blocks, TIB / 4096);
 }

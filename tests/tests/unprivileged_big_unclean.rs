@@ -125,7 +125,8 @@ fn fill_table(image: &Path) {
     let [mut a, mut b] = [[0; PAGE_BYTES]; 2];
     io.read_at(place(geometry.header_slot_offset(0)), &mut a).unwrap();
     io.read_at(place(geometry.header_slot_offset(1)), &mut b).unwrap();
-    let header = Header::recover(&a, &b).header.expect("a header");
+    let found = Header::recover(&a, &b);
+    let mut header = found.header.expect("a header");
     let hash = content_hash(header.volume_id, &[0; BLOCK]);
     let mut table = ReplicaTable::new(geometry.max_entries(), 1);
     // But in the groups whose end the table has.
@@ -149,4 +150,6 @@ fn fill_table(image: &Path) {
         io.write_at(place(geometry.page_offset(number)), &encoded.bytes[..]).unwrap();
         page = table.next_dirty_page(Some(number));
     }
+    header.mark.as_mut().expect("mkfs2 leaves a mark").pages_end = Some(table.pages_end());
+    io.write_at(place(geometry.header_slot_offset(found.slot)), &header.encode()).unwrap();
 }

@@ -196,7 +196,8 @@ fn table(add: &mut dyn FnMut(&str, Vec<u8>)) {
     table.remove_by_replica(BlockRange::new(1120, 1130));
     let token = Token::new([3; 1024], &[4; 64], &[]);
     let sums = BitmapChecksums(vec![1, 2, 3]);
-    let mark = Some(Box::new(Mark { token, bitmap_checksums_hash: sums.hash(7) }));
+    let pages_end = Some(table.pages_end());
+    let mark = Some(Box::new(Mark { token, bitmap_checksums_hash: sums.hash(7), pages_end }));
     let first = Header::new(7, BlockSize::B1024, 16);
     let second = first.next(mark);
     let slots = [first.encode(), second.encode()].concat();

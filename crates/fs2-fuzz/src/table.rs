@@ -58,7 +58,11 @@ pub(crate) fn run(data: &[u8]) {
         forbidden_original: &|b: BlockNo| b.0.is_multiple_of(89),
         trust_verified: head & 8 != 0,
     };
-    let mut recovery = Recovery::new(geometry, &header, limits);
+    // As who attaches does, for whom the mark stands, and as who checks.
+    let mut recovery = match head & 8 != 0 {
+        true => Recovery::marked(geometry, &header, limits),
+        false => Recovery::new(geometry, &header, limits),
+    };
     for n in 0..recovery.pages() {
         recovery.feed(n, &page(2 + n as usize, true));
     }

@@ -105,6 +105,9 @@ pub struct Mark {
     pub token: Token,
     /// [`BitmapChecksums::hash`] of the area that belongs to this header's slot.
     pub bitmap_checksums_hash: u64,
+    /// The page behind the last that holds an entry, [`crate::ReplicaTable::pages_end`]: this one and all behind it are zero. `None`
+    /// where who wrote the mark did not say (an FS2 of before 2026-11-30).
+    pub pages_end: Option<u32>,
 }
 
 /// A header slot's content.
@@ -245,6 +248,8 @@ impl Header {
         put(&mut bytes, 36, &self.pages.to_le_bytes());
         if let Some(mark) = &self.mark {
             put(&mut bytes, 40, &FLAG_MARK.to_le_bytes());
+            let told = mark.pages_end.and_then(|end| end.checked_add(1)).unwrap_or(0);
+            put(&mut bytes, 44, &told.to_le_bytes());
             put(&mut bytes, 48, &mark.token.groups_hash.to_le_bytes());
             put(&mut bytes, 56, &mark.bitmap_checksums_hash.to_le_bytes());
             put(&mut bytes, SUPERBLOCK_AT, &mark.token.superblock);
@@ -277,9 +282,8 @@ impl Header {
         let flags = u32_at(bytes, 40);
         if flags & !FLAG_MARK != 0
             || !is_zero(&bytes[12..16])
-            || !is_zero(&bytes[44..48])
             || !is_zero(&bytes[END..])
-            || (flags == 0 && !is_zero(&bytes[48..END]))
+            || (flags == 0 && !is_zero(&bytes[44..END]))
         {
             return Err(Damage::Malformed("bits without meaning"));
         }
@@ -288,20 +292,20 @@ impl Header {
         if generation == 0 || generation > GENERATION_MAX {
             return Err(Damage::Malformed("generation"));
         }
+        let pages = u32_at(bytes, 36);
+        let pages_end = u32_at(bytes, 44).checked_sub(1);
+        if pages_end.is_some_and(|end| end > pages) {
+            return Err(Damage::Malformed("pages in use"));
+        }
         let mark = (flags & FLAG_MARK != 0).then(|| {
             let superblock = std::array::from_fn(|i| bytes[SUPERBLOCK_AT + i]);
             Box::new(Mark {
                 token: Token { superblock, groups_hash: u64_at(bytes, 48) },
                 bitmap_checksums_hash: u64_at(bytes, 56),
+                pages_end,
             })
         });
-        Ok(Some(Header {
-            volume_id: u64_at(bytes, 24),
-            generation,
-            block_size,
-            pages: u32_at(bytes, 36),
-            mark,
-        }))
+        Ok(Some(Header { volume_id: u64_at(bytes, 24), generation, block_size, pages, mark }))
     }
 
     /// The header that counts, from both slots' bytes: the valid one with the higher generation

@@ -177,27 +177,38 @@ const DAMAGES_MAX: usize = 100;
 impl<'a> Recovery<'a> {
     /// For a table of this geometry and header. Pages beyond either are not read.
     pub fn new(geometry: Geometry, header: &Header, limits: Limits<'a>) -> Recovery<'a> {
+        Recovery::until(u32::MAX, geometry, header, limits)
+    }
+
+    /// As [`Recovery::new`], for who found the header's mark to stand: pages that it says are zero are neither read nor fed.
+    pub fn marked(geometry: Geometry, header: &Header, limits: Limits<'a>) -> Recovery<'a> {
+        let end = header.mark.as_ref().and_then(|mark| mark.pages_end);
+        Recovery::until(end.unwrap_or(u32::MAX), geometry, header, limits)
+    }
+
+    fn until(end: u32, geometry: Geometry, header: &Header, limits: Limits<'a>) -> Recovery<'a> {
         let pages = geometry.pages().min(header.pages);
+        let fed = end.min(pages);
         Recovery {
             limits,
             volume_id: header.volume_id,
             generation: header.generation,
-            found: vec![Found::default(); pages as usize],
+            found: vec![Found::default(); fed as usize],
             damages: Vec::new(),
-            report: Report { pages, ..Report::default() },
+            report: Report { pages, pages_empty: pages - fed, ..Report::default() },
         }
     }
 
     /// Pages to feed.
     pub fn pages(&self) -> u32 {
-        self.report.pages
+        self.found.len() as u32
     }
 
     /// Takes the bytes of whole pages from `first` on, in any order of calls. What could not be
     /// read is not fed; what is no whole page, no page of this table or was fed before is passed
     /// over.
     pub fn feed(&mut self, first: u32, bytes: &[u8]) {
-        let pages = (u64::from(first)..u64::from(self.report.pages)).zip(bytes.chunks_exact(PAGE_BYTES));
+        let pages = (u64::from(first)..self.found.len() as u64).zip(bytes.chunks_exact(PAGE_BYTES));
         for (number, bytes) in pages {
             let number = number as u32;
             if self.found[number as usize].fed {

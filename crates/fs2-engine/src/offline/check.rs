@@ -279,9 +279,9 @@ pub fn check(
     if !report.written
         && report.mark == MarkFound::Valid
         && !report.has_damage()
-        && let Some(Unmarked { sums: Ok(sums), .. }) = unmarked
+        && let Some(Unmarked { sums: Ok(sums), pages_end, .. }) = unmarked
     {
-        fix.stands.write_mark(&fix.place, devices, &fix.layout, sums)?;
+        fix.stands.write_mark(&fix.place, devices, &fix.layout, sums, *pages_end)?;
         report.restored = true;
     }
     report.marked = report.written || !report.to_write;
@@ -317,7 +317,7 @@ fn remake(
     let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
     if confirm(&report) {
         let mut stands = empty_table_over(place, devices, options.new_volume_id, progress)?;
-        stands.write_mark(place, devices, layout, &sums)?;
+        stands.write_mark(place, devices, layout, &sums, Some(0))?;
         report.written = true;
         report.marked = true;
     }
@@ -553,7 +553,7 @@ impl Fix {
             report.scrubbed = overwrite_replicas(devices, &mut self.table, &self.layout, progress)?;
         }
         self.write_pages(devices, progress)?;
-        self.stands.write_mark(&self.place, devices, &self.layout, sums)?;
+        self.stands.write_mark(&self.place, devices, &self.layout, sums, Some(self.table.pages_end()))?;
         report.written = true;
         Ok(())
     }

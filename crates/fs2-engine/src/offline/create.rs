@@ -172,7 +172,7 @@ fn create_inside(
             let bitmap = layout.read_bitmap(&mut *dev, group).map_err(io::Error::other)?;
             sums.0[group as usize] = BitmapChecksums::of_bitmap(&bitmap);
         }
-        stands.write_mark(&place, &mut Devices::new(dev, None), layout, &sums).map_err(into_io)
+        stands.write_mark(&place, &mut Devices::new(dev, None), layout, &sums, Some(0)).map_err(into_io)
     };
     convert::execute(volume, plan, &mut write_table, &mut write_mark)?;
     progress(Progress { phase: Phase::Table, done: total, total });
@@ -233,7 +233,7 @@ fn create_apart(
     refuse_unchecked(options)?;
     let sums = read_bitmaps(layout, &mut *devices.volume, progress, |_, _| {})?;
     let mut stands = empty_table(&place, devices, options.volume_id, progress)?;
-    stands.write_mark(&place, devices, layout, &sums)?;
+    stands.write_mark(&place, devices, layout, &sums, Some(0))?;
     Ok(created(layout, &place))
 }
 

@@ -109,6 +109,7 @@ fn worth_of(token: &Token, layout: &Layout, dev: &mut dyn ReadAt) -> MarkFound {
 #[derive(Clone, Debug)]
 pub struct Unmarked {
     token: Token,
+    pub(super) pages_end: Option<u32>,
     /// Of the block bitmaps, or why there are none.
     pub(super) sums: Result<BitmapChecksums, String>,
 }
@@ -146,7 +147,7 @@ pub fn unmark(devices: &mut Devices<'_>) -> Result<Option<Unmarked>, OfflineErro
         Err(e) => Err(e.to_string()),
     };
     stands.erase_mark(&place, devices)?;
-    Ok(Some(Unmarked { token: mark.token, sums }))
+    Ok(Some(Unmarked { token: mark.token, pages_end: mark.pages_end, sums }))
 }
 
 /// Writes a mark again that [`unmark`] erased, where it counts and nobody wrote the volume since, as the caller knows. Whether it stands.
@@ -161,7 +162,7 @@ pub fn mark_again(devices: &mut Devices<'_>, unmarked: &Unmarked) -> Result<bool
     let mut stands = Stands::of(&found, &place)?;
     match (&unmarked.sums, unmarked.found(&layout, &mut *devices.volume)) {
         (Ok(sums), MarkFound::Valid) if stands.header.mark.is_none() => {
-            stands.write_mark(&place, devices, &layout, sums)?;
+            stands.write_mark(&place, devices, &layout, sums, unmarked.pages_end)?;
             Ok(true)
         }
         _ => Ok(false),

@@ -320,19 +320,21 @@ impl Stands {
         self.write_next(place, devices, None)
     }
 
-    /// Writes a mark for the volume as `layout` and `sums` say; what it vouches for is durable (O2).
+    /// Writes a mark for the volume as `layout` and `sums` say, and a table that has entries up to `pages_end`; what it vouches for is
+    /// durable (O2).
     pub(super) fn write_mark(
         &mut self,
         place: &Place,
         devices: &mut Devices<'_>,
         layout: &Layout,
         sums: &BitmapChecksums,
+        pages_end: Option<u32>,
     ) -> Result<(), OfflineError> {
         let copies = backups::hashes(layout, &mut *devices.volume).map_err(Problem::from)?;
         place.write(devices, place.geometry.checksums_offset(1 - self.slot), &sums.encode())?;
         devices.flush()?;
         let token = Token::new(*layout.superblock().raw(), layout.descriptors_bytes(), &copies);
-        let mark = Mark { token, bitmap_checksums_hash: sums.hash(self.header.volume_id) };
+        let mark = Mark { token, bitmap_checksums_hash: sums.hash(self.header.volume_id), pages_end };
         self.write_next(place, devices, Some(Box::new(mark)))?;
         if let Some(slot) = self.unread {
             // A drive may mend what it is given anew. Where it does not, no session believes a mark beside it.

@@ -134,7 +134,8 @@ pub fn replicate(
         return Err(OfflineError::Io { what: format!("copying into block {block}"), source });
     }
     fix.write_pages(devices, progress)?;
-    fix.stands.write_mark(&fix.place, devices, &fix.layout, &sums)?;
+    let pages_end = Some(fix.table.pages_end());
+    fix.stands.write_mark(&fix.place, devices, &fix.layout, &sums, pages_end)?;
     let (copied, free, dropped) = (needs as u64, (asked - needs) as u64, dropped as u64);
     Ok(Replicated { places: target, copied, free, dropped })
 }

@@ -132,7 +132,7 @@ fn copied(image: &mut Vec<u8>, pairs: &[(u32, u32)]) {
     }
     fix.write_pages(devices, &mut |_| {}).unwrap();
     let sums = super::place::read_bitmaps(&fix.layout, devices.volume, &mut |_| {}, |_, _| {}).unwrap();
-    fix.stands.write_mark(&fix.place, devices, &fix.layout, &sums).unwrap();
+    fix.stands.write_mark(&fix.place, devices, &fix.layout, &sums, Some(fix.table.pages_end())).unwrap();
 }
 
 /// A session that writes a block and is killed: all that is left of it is the mark's erasure.

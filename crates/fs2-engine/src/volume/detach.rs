@@ -320,12 +320,13 @@ impl Volume {
         let live = self.live.as_ref().expect("an active volume has a notion of liveness");
         let token = Token::new(*live.superblock(), live.descriptors(), &self.backups);
         let sums = BitmapChecksums(self.bitmap_checksums.to_vec());
-        let block_size = self.block_size;
+        let (block_size, pages_end) = (self.block_size, self.table.pages_end());
         let home = self.home.as_mut().expect("a table has a home");
         home.generation += 1;
         home.slot = 1 - home.slot;
         let mut header = home.unmarked(home.generation, block_size);
-        header.mark = Some(Box::new(Mark { token, bitmap_checksums_hash: sums.hash(home.volume_id) }));
+        let bitmap_checksums_hash = sums.hash(home.volume_id);
+        header.mark = Some(Box::new(Mark { token, bitmap_checksums_hash, pages_end: Some(pages_end) }));
         let sums_at = home.geometry.checksums_offset(home.slot);
         let header_at = home.geometry.header_slot_offset(home.slot);
         self.urge_table_write(sums_at, &sums.encode(), || Purpose::Detach(Step::Checksums));

@@ -168,7 +168,7 @@ impl Volume {
             forbidden_original: &own,
             trust_verified: !config.distrust,
         };
-        let mut recovery = Recovery::new(home.geometry, &found.header, limits);
+        let mut recovery = Recovery::marked(home.geometry, &found.header, limits);
         let (mut page, pages) = (0, recovery.pages());
         while page < pages {
             let n = (pages - page).min((READ_BYTES / fs2_table::PAGE_BYTES) as u32);

@@ -93,7 +93,8 @@ pub fn check_weakly(ground: &Ground, devices: &mut [Device; 2]) {
     }
     let sums = checksums(&layout, &mut Reader(&devices[0]));
     let token = token(&layout, &mut Reader(&devices[0]));
-    let mark = Mark { token, bitmap_checksums_hash: sums.hash(header.volume_id) };
+    let pages_end = Some(table.pages_end());
+    let mark = Mark { token, bitmap_checksums_hash: sums.hash(header.volume_id), pages_end };
     let next = 1 - found.slot;
     write(ground, &mut devices[home], geometry.checksums_offset(next), &sums.encode());
     let header = header.next(Some(Box::new(mark)));

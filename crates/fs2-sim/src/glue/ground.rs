@@ -181,7 +181,7 @@ fn fresh(layout: &Layout, bytes: u64, dev: &mut dyn fs2_block::ReadAt) -> (Vec<u
     let header = Header::new(VOLUME_ID, layout.block_size(), geometry.pages());
     let sums = super::checker::checksums(layout, dev);
     let token = super::checker::token(layout, dev);
-    let mark = Mark { token, bitmap_checksums_hash: sums.hash(VOLUME_ID) };
+    let mark = Mark { token, bitmap_checksums_hash: sums.hash(VOLUME_ID), pages_end: Some(0) };
     let marked = header.next(Some(Box::new(mark)));
     (header.encode().to_vec(), sums.encode(), marked.encode().to_vec())
 }

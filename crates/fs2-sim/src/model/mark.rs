@@ -1,7 +1,7 @@
 //! What the mark on disk promises, read from `docs/format.md` alone.
 //!
 //! A mark that would be trusted promises: the volume is as its token says; no block in use is free in its
-//! bitmap; each entry of a verified page has the hash of what its original holds.
+//! bitmap; each entry of a verified page has the hash of what its original holds; no page behind those in use holds anything.
 
 use fs2_block::Extent;
 use xxhash_rust::xxh3::xxh3_64;
@@ -23,8 +23,17 @@ pub struct Promise {
     pub hash: u64,
 }
 
-/// Entries that the next attach would trust; `None` where it would trust nothing.
-pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> {
+/// What the next attach would trust.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Promised {
+    /// Entries of verified pages.
+    pub entries: Vec<Promise>,
+    /// A page that is said to be zero and is not.
+    pub not_zero: Option<u32>,
+}
+
+/// `None` where the next attach would trust nothing.
+pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Promised> {
     let home = &devices[usize::from(ground.apart)];
     let size = ground.plan.grain.block();
     let read = |page: usize| {
@@ -67,16 +76,23 @@ pub fn promises(ground: &Ground, devices: &[Device; 2]) -> Option<Vec<Promise>> 
     }
     let generation = u64_at(slot, 16);
     let first = 2 + 2;
-    let mut all = Vec::new();
+    let mut all = Promised::default();
+    let in_use = match u32_at(slot, 44) {
+        0 => u32::MAX,
+        told => told - 1,
+    };
     for number in 0..u32_at(slot, 36) {
         let page = read(first + number as usize);
+        if number >= in_use && page.iter().any(|byte| *byte != 0) {
+            all.not_zero = all.not_zero.or(Some(number));
+        }
         let ours = is_sound(&page, b"FS2P") && u32_at(&page, 24) == number && u64_at(&page, 8) <= generation;
         if !ours || page[30] & 1 == 0 {
             continue;
         }
         let count = u16::from_le_bytes([page[28], page[29]]);
         for e in page[64..].chunks_exact(16).take(usize::from(count)) {
-            all.push(Promise { original: u32_at(e, 0), replica: u32_at(e, 4), hash: u64_at(e, 8) });
+            all.entries.push(Promise { original: u32_at(e, 0), replica: u32_at(e, 4), hash: u64_at(e, 8) });
         }
     }
     Some(all)
@@ -146,6 +162,6 @@ mod tests {
     fn a_fresh_volume_promises_an_empty_table() {
         let ground = Ground::new(&Setup::default(), &[(1100, 5)], &[]);
         let devices = [&ground.volume, &ground.table].map(|b| Device::new(Arc::clone(b), ground.plan.grain));
-        assert_eq!(promises(&ground, &devices), Some(Vec::new()));
+        assert_eq!(promises(&ground, &devices), Some(Promised::default()));
     }
 }

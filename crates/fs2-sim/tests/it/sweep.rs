@@ -73,7 +73,8 @@ fn images() -> (Image, Image, Vec<BlockNo>) {
     let [mut a, mut b] = [[0; PAGE_BYTES]; 2];
     image.read_at(place(geometry.header_slot_offset(0)), &mut a).unwrap();
     image.read_at(place(geometry.header_slot_offset(1)), &mut b).unwrap();
-    let header = Header::recover(&a, &b).header.unwrap();
+    let found = Header::recover(&a, &b);
+    let mut header = found.header.unwrap();
     let hash = content_hash(header.volume_id, &[0; 4096]);
     let (mut table, mut rng) = (ReplicaTable::new(geometry.max_entries(), 1), Rng(3));
     let blocks = layout.blocks();
@@ -97,6 +98,8 @@ fn images() -> (Image, Image, Vec<BlockNo>) {
         image.write_at(place(geometry.page_offset(number)), &encoded.bytes[..]).unwrap();
         page = table.next_dirty_page(Some(number));
     }
+    header.mark.as_mut().unwrap().pages_end = Some(table.pages_end());
+    image.write_at(place(geometry.header_slot_offset(found.slot)), &header.encode()).unwrap();
     (empty, image, originals)
 }
 

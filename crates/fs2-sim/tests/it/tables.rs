@@ -6,22 +6,34 @@ use std::collections::BTreeMap;
 use fs2_block::{BlockNo, BlockRange, Op};
 use fs2_engine::{AttachOptions, EIO, EngineConfig, IoOp, Standing, Target, Volume};
 use fs2_sim::glue::Scripted;
-use fs2_table::{Header, PAGE_BYTES};
+use fs2_table::{Header, Mark, PAGE_BYTES};
 
 use crate::session::{BLOCK, DATA, Session, config, image};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Generation and mark of each header slot of a table on inode 5.
-fn headers(device: &[u8]) -> [Option<(u64, bool)>; 2] {
+/// Where the table on inode 5 begins.
+fn table_at(device: &[u8]) -> usize {
     let mut reader = device.to_vec();
     let layout = fs2_ext2::Layout::read(&mut reader).unwrap();
     let file = fs2_ext2::TableFile::find(&layout, &mut reader).unwrap().unwrap();
-    let at = file.extents[0].1.offset() as usize;
-    [0, 1].map(|slot| {
-        let header = Header::parse(&device[at + slot * PAGE_BYTES..][..PAGE_BYTES]).unwrap()?;
-        Some((header.generation, header.mark.is_some()))
-    })
+    file.extents[0].1.offset() as usize
+}
+
+/// Where its entry page of that number is, in a table in one piece on a volume of few groups.
+fn page_at(device: &[u8], number: usize) -> usize {
+    table_at(device) + (4 + number) * PAGE_BYTES
+}
+
+/// Both header slots.
+fn slots(device: &[u8]) -> [Option<Header>; 2] {
+    let at = table_at(device);
+    [0, 1].map(|slot| Header::parse(&device[at + slot * PAGE_BYTES..][..PAGE_BYTES]).unwrap())
+}
+
+/// Generation and mark of each.
+fn headers(device: &[u8]) -> [Option<(u64, bool)>; 2] {
+    slots(device).map(|slot| slot.map(|header| (header.generation, header.mark.is_some())))
 }
 
 /// Two slots of one generation would leave neither in force.
@@ -115,6 +127,56 @@ fn a_table_of_several_reads_is_read_to_its_end() {
         assert_eq!(*s.volume.standing(), Standing::Active);
         assert_eq!((report.pages, report.pages_empty, report.pages_unread), (pages as u32, pages as u32, 0));
     }
+}
+
+/// A mark tells which pages are zero, and who attaches does not read them. `chkfs2` reads all.
+#[test]
+fn pages_that_a_mark_says_are_zero_are_not_read() {
+    let copied = [BlockRange::new(100, 356)];
+    let marks = |device: &[u8]| -> Vec<Option<u32>> {
+        slots(device).into_iter().flatten().filter_map(|h| Some(h.mark?.pages_end)).collect()
+    };
+    let data: Vec<_> = (100..710).map(|block| (block, block as u16)).collect();
+    let empty = image(&data, &[], 0);
+    assert_eq!(marks(&empty), [Some(0)], "mkfs2 leaves an empty table");
+    let device = image(&data, &copied, 1100);
+    assert_eq!(marks(&device), [Some(2)], "of 256 entries, 248 to a page");
+    let session = |device: Vec<u8>, block: u32, blocks: u32| {
+        let mut s = Session::attach(device, config());
+        s.policy(Scripted::default()).write(block, blocks, 1).unwrap();
+        let replicas = s.volume.table().len();
+        let (marked, device) = s.detach();
+        assert!(marked);
+        (replicas, device)
+    };
+    let (replicas, device) = session(device, 705, 1);
+    assert_eq!((replicas, marks(&device)), (256, vec![Some(2)]));
+    let (none, emptied) = session(device.clone(), 100, 256);
+    assert_eq!(
+        (none, marks(&emptied)),
+        (0, vec![Some(0)]),
+        "of a table whose originals were written all are zero again"
+    );
+    let mut device = device;
+    let page = page_at(&device, 2);
+    device[page..][..PAGE_BYTES].fill(0xee);
+    let attached = |device: &[u8]| {
+        let options = AttachOptions::default();
+        let (volume, report) = Volume::attach(&mut device.to_vec(), None, config(), &options).unwrap();
+        (volume.table().len(), report.table.unwrap())
+    };
+    let (found, report) = attached(&device);
+    assert_eq!((found, report.is_clean(), report.pages_used), (replicas, true, 2), "{report}");
+    assert_eq!(attached(&emptied).0, 0);
+    // Nothing says so to who finds the mark of an earlier FS2.
+    for header in slots(&device).into_iter().flatten().filter(|h| h.mark.is_some()) {
+        let mark = header.mark.clone().map(|mark| Box::new(Mark { pages_end: None, ..*mark }));
+        let at = slots(&device).iter().position(|h| h.as_ref() == Some(&header)).unwrap();
+        let at = table_at(&device) + at * PAGE_BYTES;
+        device[at..][..PAGE_BYTES].copy_from_slice(&Header { mark, ..header }.encode());
+    }
+    let (found, report) = attached(&device);
+    assert_eq!((found, report.pages_damaged), (replicas, 1), "{report}");
 }
 
 /// Pages that hold anything but entries are written anew at the end, in batches.

@@ -79,6 +79,12 @@ impl ReplicaTable {
         self.dirty.count()
     }
 
+    /// The page behind the last that holds an entry, in memory or as far as is known on disk: this one and all behind it are zero.
+    pub fn pages_end(&self) -> u32 {
+        let holds = |page: &Page| page.leaf.is_some() || page.on_disk != OnDisk::Empty;
+        self.pages.iter().rposition(holds).map_or(0, |last| last as u32 + 1)
+    }
+
     /// The first dirty page behind `after` (from the first where `None`).
     pub fn next_dirty_page(&self, after: Option<u32>) -> Option<u32> {
         self.dirty.next(after.map_or(Some(0), |page| page.checked_add(1))?)
@@ -167,7 +173,7 @@ impl ReplicaTable {
     }
 
     /// Puts what was read from disk into an empty table: the leaf of each page that has one, and
-    /// what is on disk of every page.
+    /// what is on disk of each. Pages behind them are empty.
     pub(crate) fn adopt(&mut self, pages: Vec<(Option<Box<crate::leaf::Leaf>>, OnDisk)>) {
         assert!(self.pages.is_empty() && pages.len() <= self.pages_max as usize);
         self.pages = pages.into_iter().map(|(leaf, on_disk)| Page { leaf, version: 0, on_disk }).collect();

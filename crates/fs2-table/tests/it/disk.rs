@@ -1,7 +1,9 @@
 //! Pages to disk and back: torn, lost, mixed, foreign, forged.
 
 use fs2_block::{BlockNo, BlockRange};
-use fs2_table::{PAGE_BYTES, PAGE_ENTRIES, Recovery, Replica, ReplicaTable, Report, Trust};
+use fs2_table::{
+    Header, Mark, PAGE_BYTES, PAGE_ENTRIES, Recovery, Replica, ReplicaTable, Report, Token, Trust,
+};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +55,51 @@ fn a_report_is_clean_or_says_what_is_wrong() {
     let lost = Report { entries: 6, forbidden: 1, ..clean };
     assert!(!lost.is_clean());
     assert_eq!((lost.dropped(), lost.to_string().ends_with("the volume's ends")), (1, true));
+}
+
+/// Who attaches reads the pages before the end that the mark tells, and has the same table as from all of them.
+#[test]
+fn pages_that_the_mark_says_are_zero_are_not_read() {
+    let mut table = filled(1000, Verified);
+    let mut image = Image::new(11);
+    assert_eq!((table.pages_end(), image.flush(&mut table, true)), (5, 5));
+    let token = Token::new([1; 1024], &[2; 32], &[]);
+    let marked = |image: &Image, pages_end| {
+        let mark = Mark { token, bitmap_checksums_hash: 3, pages_end };
+        let header = Header { mark: Some(Box::new(mark)), ..image.header.clone() };
+        let mut recovery = Recovery::marked(image.geometry, &header, limits(1, true));
+        let pages = recovery.pages();
+        // More than it asks for is not looked at.
+        recovery.feed(0, &image.bytes);
+        let (table, report) = recovery.finish();
+        table.check();
+        (table, report, pages)
+    };
+    image.page(5).fill(0xee);
+    let (back, report, fed) = marked(&image, Some(table.pages_end()));
+    assert_eq!((fed, report.is_clean()), (5, true), "{report}");
+    assert_eq!((report.pages, report.pages_used, report.pages_empty), (11, 5, 6));
+    assert!(back.iter().eq(table.iter()) && back.pages_end() == 5);
+    let (_, report, fed) = marked(&image, None);
+    assert_eq!((fed, report.pages_damaged), (11, 1), "of an earlier FS2 all are read");
+    assert_eq!(marked(&image, Some(4)).1.entries, 1000 - 8);
+    assert_eq!(marked(&image, Some(0)).0.len(), 0);
+
+    // Pages behind the end are as good as any, and what is taken away counts until it is gone from disk too.
+    image.page(5).fill(0);
+    let (mut back, _, _) = marked(&image, Some(5));
+    for k in 0..1200 {
+        back.insert(entry(2000 + k, 7000 + k, u64::from(k), Unverified)).unwrap();
+    }
+    back.check();
+    assert!(back.pages_end() > 5);
+    image.flush(&mut back, true);
+    let (again, report, _) = marked(&image, Some(back.pages_end()));
+    assert!(report.is_clean() && again.len() == back.len(), "{report}");
+    back.clear();
+    assert!(back.pages_end() > 5, "on disk it is full");
+    image.flush(&mut back, true);
+    assert_eq!(back.pages_end(), 0);
 }
 
 /// The run 100..106 at 1000..1006 with its third entry there twice: one entry in the middle of a run is to be

@@ -13,6 +13,7 @@ fn mark(seed: u8) -> Option<Box<Mark>> {
     Some(Box::new(Mark {
         token: Token::new(superblock, &[seed; 64], &[seed.into(); 2]),
         bitmap_checksums_hash: seed.into(),
+        pages_end: (!seed.is_multiple_of(3)).then_some(seed.into()),
     }))
 }
 
@@ -212,6 +213,14 @@ fn unknown_versions_and_meaningless_bits() {
         assert!(matches!(with(at, 2), Err(Damage::Malformed(_))), "byte {at}");
     }
     assert_eq!(with(16, 0), Err(Damage::Malformed("generation")));
+    // Of 100 pages all may hold entries, and no more.
+    let used = |pages_end: u32| {
+        let mark = mark(3).map(|mark| Box::new(Mark { pages_end: Some(pages_end), ..*mark }));
+        Header::parse(&history(1)[0].next(mark).encode()).map(|found| found.unwrap().mark.unwrap().pages_end)
+    };
+    assert_eq!((used(0), used(100)), (Ok(Some(0)), Ok(Some(100))));
+    assert_eq!((used(101), used(u32::MAX - 1)), (Err(Damage::Malformed("pages in use")), used(101)));
+    assert_eq!(used(u32::MAX), Ok(None), "what cannot be said is not said");
     // Who went on counting from there came to the end of its type.
     let generation = |generation: u64| {
         let header = Header { generation, ..history(1)[0].clone() };

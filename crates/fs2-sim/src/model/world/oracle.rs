@@ -145,7 +145,10 @@ impl World {
     pub(super) fn judge_mark(&self) -> Result<(), Violation> {
         let Some(promises) = mark::promises(&self.ground, &self.devices) else { return Ok(()) };
         let refs = self.refs_on_disk();
-        for p in promises {
+        if let Some(page) = promises.not_zero {
+            return Err(violation(Oracle::Mark, format!("it says that page {page} of the table is zero")));
+        }
+        for p in promises.entries {
             let Some(b) = (0..TRACKED).find(|&b| self.blocks[b] == p.original) else { continue };
             let holds = self.devices[0].block(p.original);
             if refs >> b & 1 == 1 && hash_of(self.ground.volume_id, &holds.bytes(self.grain())) != p.hash {

@@ -14,7 +14,7 @@ use fs2_engine::{
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
-use fs2_table::{Header, PAGE_BYTES};
+use fs2_table::{Header, Mark, PAGE_BYTES};
 
 pub(crate) const BLOCK: usize = 1024;
 /// The volume's one file: what each block holds, as 16 bits over and over.
@@ -118,7 +118,9 @@ impl Session {
         // As many as for a volume of another size.
         for slot in [0, PAGE_BYTES].map(|at| at..at + PAGE_BYTES) {
             if let Some(header) = Header::parse(&table[slot.clone()]).unwrap() {
-                table[slot].copy_from_slice(&Header { pages: pages as u32, ..header }.encode());
+                // By an FS2 that did not say which of them are zero.
+                let mark = header.mark.map(|mark| Box::new(Mark { pages_end: None, ..*mark }));
+                table[slot].copy_from_slice(&Header { pages: pages as u32, mark, ..header }.encode());
             }
         }
         fill(&mut table[4 * PAGE_BYTES..]);
