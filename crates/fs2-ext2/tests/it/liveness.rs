@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use fs2_block::{BlockNo, BlockRange, BlockSize, ConnectionId, Extent};
-use fs2_ext2::{Doubt, Freeze, GroupDesc, Layout, Liveness, Seen, Superblock};
+use fs2_ext2::{Doubt, Freeze, GroupDesc, Layout, Liveness, LivenessParts, Seen, Superblock};
 use proptest::prelude::*;
 
 const SIZE: u64 = 1024;
@@ -402,4 +402,55 @@ proptest! {
             (was_valid, count) = (valid, mounts);
         }
     }
+}
+
+/// What another process left is no better than what it claims to have seen.
+#[test]
+fn what_contradicts_the_volume_is_not_taken_over() {
+    let mut ours = liveness();
+    ours.load_group(4, &[0; 32]).unwrap();
+    ours.payload_seen(Extent::new(1032 * SIZE, 1), Some(&[4]), ConnectionId(0));
+    let take = |change: &dyn Fn(&mut LivenessParts)| {
+        let mut parts = ours.parts().unwrap();
+        change(&mut parts);
+        let table = TABLE.map(|(a, b)| BlockRange::new(a, b));
+        Liveness::from_parts(ours.layout().clone(), &table, parts)
+    };
+    let same = take(&|_| ()).unwrap();
+    assert_eq!(same.parts(), ours.parts());
+    assert_eq!(same.free_estimate(), ours.free_estimate());
+    // One block of each kind that F never holds.
+    let never = [0, 1, EDGE - 1, BLOCKS - EDGE, BLOCKS - 1, bitmap_of(4), start_of(4), start_of(5) + 1];
+    for block in never.into_iter().chain(TABLE.iter().flat_map(|&(from, to)| [from, to - 1])) {
+        assert!(!ours.in_universe(BlockNo(block)));
+        let refused = take(&|p| _ = p.free.insert(block)).unwrap_err();
+        assert_eq!(refused, "blocks that are never free", "{block}");
+    }
+    assert_eq!(ours.parts().unwrap().set_unloaded.len(), 1);
+    let of = |change: &dyn Fn(&mut LivenessParts)| take(change).unwrap_err();
+    assert_eq!(of(&|p| p.free |= p.set_unloaded.clone()), "free blocks that were claimed");
+    assert_eq!(
+        of(&|p| p.superblock[12] ^= 1),
+        "the superblock on the volume is not the one the client wrote"
+    );
+    assert_eq!(
+        of(&|p| p.descriptors[12] ^= 1),
+        "the descriptors on the volume are not those the client wrote"
+    );
+    assert_eq!(of(&|p| p.at_attach[104] ^= 1), "another volume was attached");
+    let beyond: [fn(&mut LivenessParts); 8] = [
+        |p| _ = p.free.insert(BLOCKS),
+        |p| _ = p.orphaned.insert(BLOCKS),
+        |p| _ = p.set_unloaded.insert(BLOCKS),
+        |p| _ = p.unannounced.insert(BLOCKS),
+        |p| _ = p.told.insert(BLOCKS),
+        |p| _ = p.set_unannounced.insert(BLOCKS),
+        |p| _ = p.loaded.insert(GROUPS),
+        |p| _ = p.bitmaps_unannounced.insert(GROUPS),
+    ];
+    for change in beyond {
+        assert_eq!(of(&change), "blocks beyond the volume's end");
+    }
+    let written = |p: &mut LivenessParts| p.written.push((ConnectionId(7), [BLOCKS].into_iter().collect()));
+    assert_eq!(of(&written), "blocks beyond the volume's end");
 }
