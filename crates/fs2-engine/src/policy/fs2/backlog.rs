@@ -39,6 +39,10 @@ const UPDATES_LOT: usize = 256;
 /// Blocks of a stretch at most: what its length has room for beside the worth.
 const STRETCH_BLOCKS_MAX: u32 = (1 << 24) - 1;
 
+/// For a lot so many times its blocks are looked at, at the most: who reads meanwhile waits for it. What was read again and again while the log
+/// was full is there as often, and was all looked at for one lot, for seconds. Guess.
+const LOOKS: usize = 4;
+
 /// What an update is worth where there is no room: its copy was there before it was written. Guess: 4 ms a block.
 const UPDATE_WORTH: u8 = 72;
 
@@ -324,9 +328,10 @@ impl Backlog {
 
     fn next_late(&mut self, block_bytes: u32, space: &dyn Space) -> Option<Lot> {
         let most = (LOT_BYTES / u64::from(block_bytes)) as usize;
-        let (mut rank, mut stretches) = (HashMap::new(), Vec::new());
+        let (mut rank, mut stretches, mut looks) = (HashMap::new(), Vec::new(), 0);
         self.late_is_full = false;
         while rank.len() < most
+            && looks < LOOKS * most
             && let Some(row) = self.next_row()
         {
             let (len, worth) = (row.iter().map(|s| s.len()).sum::<u32>() as usize, worth_of(&row));
@@ -341,6 +346,7 @@ impl Backlog {
                 left -= now as usize;
                 let (now, then) = stretch.split(now.min(most.saturating_sub(rank.len()) as u32), now);
                 later.extend(then);
+                looks += now.len() as usize;
                 space.lacking(BlockRange::at(BlockNo(now.start), now.len()), &mut |part| {
                     stretches.push(Stretch::new(part.start(), part.len(), now.worth()));
                     for b in part.iter().filter(|b| !is_freed(b.0, space)) {

@@ -1,3 +1,5 @@
+use std::cell::Cell;
+
 use super::*;
 
 const BLOCK: u32 = 4096;
@@ -9,6 +11,8 @@ struct Ground {
     taken: Vec<u32>,
     /// What is worth less than this finds no place.
     least: u8,
+    /// How often it was asked whether a block has a copy or is free.
+    asked: Cell<usize>,
 }
 
 impl Space for Ground {
@@ -19,6 +23,7 @@ impl Space for Ground {
         true
     }
     fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
+        self.asked.update(|n| n + 1);
         let from = within.start().max(1000);
         let free = BlockRange::new(from, within.end().max(from).min(from + enough));
         let taken = free.iter().any(|b| self.taken.contains(&b.0));
@@ -31,6 +36,7 @@ impl Space for Ground {
         self.copied.contains(&block.0)
     }
     fn copies(&self, block: BlockNo) -> usize {
+        self.asked.update(|n| n + 1);
         usize::from(self.copied.contains(&block.0))
     }
     fn room(&self) -> usize {
@@ -73,7 +79,7 @@ fn copy(original: u32, replica: u32) -> Replica {
 #[test]
 fn late_blocks_are_read_by_address_and_written_as_they_were_visited() {
     let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
-    let ground = Ground { copied: vec![401], taken: Vec::new(), least: 0 };
+    let ground = Ground { copied: vec![401], taken: Vec::new(), ..Ground::default() };
     b.push([at(500, 502), at(400, 402), at(700, 701), at(500, 501), at(1200, 1203)], 1);
     let soon = Nanos::from_millis(500);
     assert_eq!(b.fetch_at(Nanos(5), false), Some(LONG_REST + Nanos(5)));
@@ -88,7 +94,7 @@ fn late_blocks_are_read_by_address_and_written_as_they_were_visited() {
 fn what_lost_its_place_is_read_again_and_written_as_it_lay() {
     let (mut b, mut log) = (Backlog::default(), Log::new(1 << 20));
     // 502 has another copy.
-    let ground = Ground { copied: vec![502], taken: Vec::new(), least: 0 };
+    let ground = Ground { copied: vec![502], taken: Vec::new(), ..Ground::default() };
     let lay = [700, 502, 400, 401];
     let copies: Vec<_> = (0..).zip(lay).map(|(i, original)| copy(original, 3000 + i)).collect();
     b.displaced(at(3000, 3004), &copies, Some(3), &mut log);
@@ -226,7 +232,7 @@ fn what_finds_no_room_comes_later() {
     let Fetch::Read(next) = b.fetch(LONG_REST, BLOCK, &Ground::default()) else { panic!() };
     b.fetched(next, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0, 0], BLOCK, &mut log);
     assert_eq!(written_in(&mut log), [400, 401]);
-    let rest = Ground { copied: vec![400, 401], taken: Vec::new(), least: 0 };
+    let rest = Ground { copied: vec![400, 401], taken: Vec::new(), ..Ground::default() };
     assert_eq!(read(&mut b, LONG_REST, &rest, &mut log), [(500, 502), (600, 601)]);
     assert_eq!(written_in(&mut log), [500, 501, 600]);
 }
@@ -297,7 +303,7 @@ fn an_update_goes_home_unless_its_place_is_taken() {
     b.written(at(10, 12), &[copy(10, 2001), copy(11, 2000)]);
     b.written(at(50, 51), &[copy(50, 3000)]);
     assert_eq!(b.fetch_at(Nanos(7), false), Some(Nanos(7)), "in any pause");
-    let ground = Ground { copied: Vec::new(), taken: vec![3000], least: 0 };
+    let ground = Ground { copied: Vec::new(), taken: vec![3000], ..Ground::default() };
     assert_eq!(read(&mut b, Nanos(0), &ground, &mut log), [(10, 12), (50, 51)]);
     b.look(&log);
     assert_eq!(b.home(64, &shape(), &ground), Some(at(2000, 2002)));
@@ -409,4 +415,30 @@ fn repeated_stretches_make_room_for_new_ones() {
     assert_eq!(first, (0..1000).collect::<Vec<u32>>(), "in the order in which they came first");
     assert!(b.late.iter().take(1000).all(|s| s.worth() == 100));
     assert!(b.late.len() < 3000 && b.late.contains(&Stretch::new(3 * 5999, 1, 1)), "{}", b.late.len());
+}
+
+/// Sixteen stretches were read again and again while the log was full; whoever read when the volume rested at last waited for a look at each.
+#[test]
+fn a_lot_is_found_by_looking_at_little() {
+    let (mut b, mut log) = (Backlog::default(), Log::new(1 << 24));
+    let stretch = |n: usize| at(n as u32 % 16 * 60, n as u32 % 16 * 60 + 32);
+    // Once they are copied, and once they are not.
+    for copied in [Vec::new(), (0..1000).collect()] {
+        let ground = Ground { copied, ..Ground::default() };
+        b.push((0..STRETCHES_MAX / 4).map(stretch), 1);
+        let (mut reads, mut most) = (0, 0);
+        while b.fetch_at(Nanos(0), false).is_some() {
+            ground.asked.set(0);
+            let lot = b.fetch(LONG_REST, BLOCK, &ground);
+            most = most.max(ground.asked.get());
+            if lot != Fetch::Nothing {
+                reads += read(&mut b, LONG_REST, &ground, &mut log).len();
+                written_in(&mut log);
+            }
+        }
+        let lot = (LOT_BYTES / u64::from(BLOCK)) as usize;
+        assert!(most <= 2 * (LOOKS * lot + 64), "{most} looks for a lot of {lot}");
+        assert_eq!(reads > 0, ground.copied.is_empty());
+        assert!(b.late.is_empty());
+    }
 }
