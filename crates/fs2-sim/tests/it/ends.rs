@@ -362,6 +362,40 @@ fn a_discard_overtaken_by_a_write_is_not_passed_down() {
     }
 }
 
+/// Of a foreign writer that changed a descriptor alone neither the superblock tells nor a bitmap that was written.
+#[test]
+fn descriptors_that_no_client_wrote_leave_no_mark() {
+    for foreign in [false, true] {
+        let mut s = copied();
+        s.write(1100, 1, 1).unwrap();
+        let layout = fs2_ext2::Layout::read(&mut s.device).unwrap();
+        // Group 0's count of free blocks.
+        s.device[layout.descriptors_extent().offset() as usize + 12] ^= u8::from(foreign);
+        assert_eq!(s.detach().0, !foreign);
+    }
+}
+
+/// R2 and R3: a bitmap's claim counts as a write. A tool may take a block for its own that a discard before it, which waits, was to free.
+#[test]
+fn a_discard_overtaken_by_a_claim_frees_nothing_of_it() {
+    let mut s = plain();
+    s.idle(1000);
+    let first = s.submit(Op::Discard, at(1200), 4 * BLOCK as u64, None);
+    let bitmap = Plan { shape: Shape::Plain, grain: Grain::SMALL }.bitmap(0);
+    let mut bits = s.device[at(bitmap) as usize..][..BLOCK].to_vec();
+    // The first bit is block 1's.
+    bits[1200 / 8] |= 1 << (1200 % 8);
+    let second = s.submit(Op::Write, at(bitmap), BLOCK as u64, Some(&bits));
+    let mut answers = s.run();
+    answers.sort();
+    assert_eq!(
+        answers.iter().map(|a| (a.0, a.1.is_ok())).collect::<Vec<_>>(),
+        [(first, true), (second, true)]
+    );
+    let live = s.volume.liveness().unwrap();
+    assert_eq!([1200, 1201, 1202, 1203].map(|b| live.is_free(BlockNo(b))), [true, false, true, true]);
+}
+
 /// A read of two blocks one of which is written meanwhile: it tells nothing of the other's entry either.
 #[test]
 fn what_a_write_overtook_verifies_nothing() {

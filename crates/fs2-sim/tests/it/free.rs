@@ -155,6 +155,35 @@ fn a_claim_waits_for_the_punch() {
     assert_eq!(s.volume.stats().claims_waited, 1);
 }
 
+/// What waits to be punched when a flush fails stays: changes of bitmaps are refused from then on, and files may have blocks of which nobody
+/// here is told.
+#[test]
+fn nothing_is_punched_behind_a_failed_flush() {
+    for fails in [false, true] {
+        let mut s = Session::copied(EngineConfig { punch: true, ..config() });
+        s.policy(Scripted::default()).idle(10_000).write(1500, 1, 1).unwrap();
+        s.write(1101, 1, 1).unwrap();
+        if fails {
+            s.fail = |io| (io.op == IoOp::Flush).then_some(EIO);
+        }
+        s.submit(Op::Flush, 0, 0, None);
+        assert_eq!(s.run()[0].1.is_err(), fails);
+        s.idle(10_000);
+        assert_eq!(punched(&s), if fails { vec![] } else { vec![1301] });
+    }
+}
+
+/// R1: what a discard touches in part counts as written; what is left of it nobody knows.
+#[test]
+fn what_a_discard_touches_in_part_has_no_copy_any_more() {
+    let mut s = Session::copied(EngineConfig { discard: DiscardMode::Pass, ..config() });
+    s.policy(Scripted::default());
+    s.submit(Op::Discard, 1101 * BLOCK as u64 + 512, 2 * BLOCK as u64, None);
+    s.run();
+    let left: Vec<u32> = s.replicas().iter().map(|r| r.0).collect();
+    assert_eq!(left, [1100]);
+}
+
 #[test]
 fn discards_passed_down_free_at_their_end() {
     let mut s = Session::plain(EngineConfig { discard: DiscardMode::Pass, ..config() });

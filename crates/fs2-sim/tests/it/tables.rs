@@ -244,17 +244,21 @@ fn what_a_client_took_of_the_table_stays_the_clients_behind_a_kill() {
     let standing = usize::from(both[1] > both[0]);
     let at = file.extents[0].1.offset() + (1 - standing) as u64 * PAGE;
     s.write((at / BLOCK as u64) as u32, (PAGE / BLOCK as u64) as u32, 0xee).unwrap();
-    // Killed.
-    let mut s = Session::attach(s.device, config());
-    assert!(matches!(s.volume.standing(), Standing::Inactive(_)), "{:?}", s.volume.standing());
-    let id = s.submit(Op::Write, 1501 * BLOCK as u64, BLOCK as u64, Some(&[2; BLOCK]));
-    let erasure = s.dispatch().unwrap();
-    s.fail = |_| Some(EIO);
-    s.complete(erasure);
-    s.fail = |_| None;
-    assert_eq!(s.run(), [(id, Ok(vec![2; BLOCK]))]);
-    let taken = &s.device[at as usize..][..PAGE_BYTES];
-    assert!(taken.iter().all(|&b| b == 0xee), "the daemon wrote over what the client had written");
+    let killed = s.device;
+    for fails in [false, true] {
+        let mut s = Session::attach(killed.clone(), config());
+        assert!(matches!(s.volume.standing(), Standing::Inactive(_)), "{:?}", s.volume.standing());
+        let id = s.submit(Op::Write, 1501 * BLOCK as u64, BLOCK as u64, Some(&[2; BLOCK]));
+        if fails {
+            let erasure = s.dispatch().unwrap();
+            s.fail = |_| Some(EIO);
+            s.complete(erasure);
+            s.fail = |_| None;
+        }
+        assert_eq!(s.run(), [(id, Ok(vec![2; BLOCK]))]);
+        let taken = &s.device[at as usize..][..PAGE_BYTES];
+        assert!(taken.iter().all(|&b| b == 0xee), "the daemon wrote over what the client had written");
+    }
 }
 
 /// R7 by inode 5 alone. The kernel exchanges it for another file's (EXT4_IOC_SWAP_BOOT) and writes no block of either: the table's blocks are
@@ -306,6 +310,40 @@ fn what_inode_5_no_longer_names_is_not_written() {
         s.submit(Op::Write, from as u64, len as u64, Some(&was));
         s.run();
         assert!(!s.detach().0, "{op:?}");
+    }
+}
+
+/// R7 by a discard alone: whoever gives up a block of the table gives it to others.
+#[test]
+fn what_was_discarded_of_the_table_is_not_written() {
+    let mut s = Session::copied(config());
+    s.policy(Scripted::default());
+    let layout = fs2_ext2::Layout::read(&mut s.device).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut s.device).unwrap().unwrap();
+    let last = file.extents.last().unwrap().1;
+    s.other(Op::Discard, (last.end() / BLOCK as u64) as u32 - 1, 1).unwrap();
+    let before = s.done.len();
+    s.write(1101, 1, 1).unwrap();
+    s.idle(10_000);
+    let own = |e: &fs2_block::Extent| file.extents.iter().any(|(_, of)| of.overlaps(*e));
+    assert!(s.done[before..].iter().all(|(op, e)| !matches!(op, IoOp::Write { .. }) || !own(e)));
+    assert!(!s.detach().0);
+}
+
+/// The daemon itself writes the table's blocks, and no copy would be dropped by that: none is made.
+#[test]
+fn what_is_read_of_the_table_is_not_copied() {
+    let mut s = Session::copied(config());
+    s.write(1500, 1, 1).unwrap();
+    let layout = fs2_ext2::Layout::read(&mut s.device).unwrap();
+    let file = fs2_ext2::TableFile::find(&layout, &mut s.device).unwrap().unwrap();
+    let first = (file.extents[0].1.offset() / BLOCK as u64) as u32;
+    // A block of a file's is.
+    for (block, copied) in [(first, 0), (1104, 2)] {
+        let before = s.replicas().len();
+        s.load_bitmap().copying_to(1310).read(block, 2).unwrap();
+        s.idle(1000);
+        assert_eq!(s.replicas().len() - before, copied, "block {block}");
     }
 }
 
