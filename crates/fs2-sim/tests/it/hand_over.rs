@@ -1,7 +1,7 @@
 //! A session that goes on in another process: what is kept, and what is refused.
 
 use fs2_block::{ConnectionId, Op};
-use fs2_engine::{AttachOptions, HandOver, Standing, Volume};
+use fs2_engine::{AttachOptions, EIO, HandOver, Standing, Volume};
 use fs2_sim::model::swarm::Rng;
 use fs2_table::Trust;
 
@@ -115,6 +115,21 @@ fn what_must_begin_anew() {
     // One under way.
     let s = Session::copied(config());
     assert!(s.volume.left(b"").unwrap_err().contains("under way"));
+}
+
+/// A client's write that failed forbids the mark, whichever process heard of it.
+#[test]
+fn what_failed_before_is_known_after() {
+    for fails in [false, true] {
+        let mut s = Session::copied(config());
+        s.write(1100, 1, 9).unwrap();
+        if fails {
+            s.fail = |io| (io.extent.offset() == 1101 * BLOCK as u64).then_some(EIO);
+        }
+        assert_eq!(s.write(1101, 1, 9).is_err(), fails);
+        s.fail = |_| None;
+        assert_eq!(handed_over(s).detach().0, !fails);
+    }
 }
 
 #[test]
