@@ -38,17 +38,20 @@ enum What {
     Calibrate(fs2_tools::calibrate::Args),
     /// Mount a volume with its daemon.
     Mount(volume::cli::MountArgs),
-    /// Unmount a volume and end its daemon cleanly.
+    /// Unmount volumes and end their daemons cleanly.
     #[command(after_help = "EXAMPLES:
   fs2 umount /srv
   fs2 umount /dev/sdb1      by its device
+  fs2 umount /srv /home     one after another
 
-Where something else uses the volume's device, such as a second mount, the daemon ends with the last user.
+Where something else uses the volume's device, such as a second mount, the daemon ends with the last user. \
+Of several the others are unmounted though one is not.
 
-EXIT CODES: 0 unmounted, 4 unmounted but the volume needs chkfs2, 32 not unmounted")]
+EXIT CODES: 0 unmounted, 1 wrong usage, 4 unmounted but a volume needs chkfs2, 32 not unmounted, 64 of several some are not")]
     Umount {
-        /// Where it is mounted, or the image or device.
-        dir: PathBuf,
+        /// Where each is mounted, or its image or device.
+        #[arg(required = true)]
+        dirs: Vec<PathBuf>,
     },
     /// How a volume is doing; without a directory, all of them, a line each.
     #[command(after_help = "EXAMPLES:
@@ -134,7 +137,7 @@ fn main() -> ExitCode {
         What::Demo(options) => fs2_tools::demo::main(&options),
         What::Calibrate(args) => fs2_tools::calibrate::main(&args),
         What::Mount(args) => ExitCode::from(volume::cli::run_mount(args, volume::cli::Say::All)),
-        What::Umount { dir } => ExitCode::from(volume::cli::run_umount(&dir, false)),
+        What::Umount { dirs } => ExitCode::from(volume::cli::run_umounts(&dirs)),
         What::Status { dir, json, control } => match status(dir, control, json) {
             ExitCode::SUCCESS if fs2_tools::output::is_lost() => ExitCode::from(2),
             code => code,

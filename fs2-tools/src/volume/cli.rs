@@ -12,6 +12,9 @@ use crate::{output, signals};
 /// Exit code: not mounted, not unmounted.
 pub const FAILED: u8 = 32;
 
+/// Exit code: of several some were not unmounted, and some were.
+pub const SOME_FAILED: u8 = 64;
+
 /// Exit code: unmounted, but not as a clean FS2 volume.
 pub const UNCLEAN: u8 = 4;
 
@@ -122,6 +125,21 @@ pub fn run_mount(args: MountArgs, say: Say) -> u8 {
     0
 }
 
+/// Unmounts one after another, whatever became of those before it; the exit code of all, as `umount -a` has it.
+pub fn run_umounts(dirs: &[PathBuf]) -> u8 {
+    let codes: Vec<u8> = dirs.iter().map(|dir| run_umount(dir, false)).collect();
+    code_of_all(&codes)
+}
+
+fn code_of_all(codes: &[u8]) -> u8 {
+    let failed = codes.iter().filter(|&&code| code == FAILED).count();
+    match failed {
+        0 => codes.iter().copied().max().unwrap_or(0),
+        n if n == codes.len() => FAILED,
+        _ => SOME_FAILED,
+    }
+}
+
 /// Unmounts; the exit code.
 pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
     let unmounted = umount_how(dir, lazy);
@@ -150,11 +168,35 @@ pub fn run_umount(dir: &Path, lazy: bool) -> u8 {
                 UNCLEAN
             }
         },
-        Err(e) => failed(&e, FAILED),
+        Err(e) => {
+            // Of several it is to be known which.
+            let (said, dir) = (e.to_string(), dir.display().to_string());
+            let e = if said.contains(&dir) { said } else { format!("{dir}: {said}") };
+            failed(&VolumeError::Other(e), FAILED)
+        }
     }
 }
 
 fn failed(e: &VolumeError, code: u8) -> u8 {
     eprintln!("fs2: {e}");
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_code_of_several_unmounts() {
+        for (codes, all) in [
+            (&[0, 0][..], 0),
+            (&[0, UNCLEAN, 0], UNCLEAN),
+            (&[FAILED], FAILED),
+            (&[FAILED, FAILED], FAILED),
+            (&[FAILED, 0], SOME_FAILED),
+            (&[UNCLEAN, FAILED], SOME_FAILED),
+        ] {
+            assert_eq!(code_of_all(codes), all, "{codes:?}");
+        }
+    }
 }

@@ -255,6 +255,16 @@ fn a_volume_that_is_not_there_is_named() {
     }
 }
 
+/// The last was all that was told of, or the first.
+#[test]
+fn each_of_several_that_is_not_unmounted_is_named() {
+    let (code, _, err) = run(FS2, &["umount", "/no/such/a", "/no/such/b"]);
+    assert_eq!(code, 32);
+    let root = nix::unistd::geteuid().is_root();
+    assert!(["/no/such/a", "/no/such/b"].iter().all(|gone| err.contains(gone) || !root), "{err}");
+    assert_eq!(run(FS2, &["umount"]).0, 1, "none at all");
+}
+
 /// As errors: what a volume is called coloured the terminal of whoever made it one. Documents have the name as it is.
 #[test]
 fn a_name_in_what_is_told_does_not_steer_the_terminal() {

@@ -287,3 +287,37 @@ fn a_test_that_panics_leaves_nothing_behind() {
     assert_nothing_left(&scratch);
     assert!(nix::sys::signal::kill(pid.unwrap(), None).is_err(), "the daemon is gone");
 }
+
+/// It took one, and a script that named several had none of them unmounted.
+#[test]
+fn several_are_unmounted_one_after_another() {
+    if !needs(KERNEL) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let mount = |name: &str| {
+        let (image, mnt) = (scratch.path(&format!("{name}.img")), scratch.path(name));
+        mke2fs(&image, 32 << 20, &["-t", "ext2", "-b", "4096"]);
+        scratch.run("mkfs2", [&image]).ended(0);
+        Mounted::new(&scratch, &image, &mnt, &["--require-active"])
+    };
+    let umount = |dirs: &[&Path]| {
+        let mut umount = scratch.command("fs2");
+        run(umount.arg("umount").args(dirs))
+    };
+    let (a, b, c) = (mount("a"), mount("b"), mount("c"));
+    let busy = std::fs::File::create(b.dir().join("busy")).unwrap();
+    // The others are, and which was not is told.
+    let said = umount(&[a.dir(), b.dir(), c.dir()]).ended(64);
+    assert_eq!(said.err.lines().count(), 1, "{said:?}");
+    said.says(&format!("{} is busy: ", b.dir().display()));
+    let is_mounted = |m: &Mounted| fs2_tools::kernel::mount_at(m.dir()).unwrap().is_some();
+    assert_eq!([is_mounted(&a), is_mounted(&b), is_mounted(&c)], [false, true, false]);
+    umount(&[a.dir(), b.dir()]).ended(32);
+    drop(busy);
+    umount(&[b.dir()]).ended(0);
+    for ended in [a, b, c] {
+        ended.umount().ended(32);
+    }
+    assert_nothing_left(&scratch);
+}
