@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct Bar {
     wanted: bool,
     started: Instant,
-    shown: Option<(Phase, ProgressBar)>,
+    shown: Option<(String, ProgressBar)>,
 }
 
 impl Bar {
@@ -24,21 +24,26 @@ impl Bar {
     }
 
     pub(crate) fn update(&mut self, p: Progress) {
+        self.show(words(p.phase), p.done, p.total);
+    }
+
+    /// So much of what `message` tells is done.
+    pub(crate) fn show(&mut self, message: &str, done: u64, total: u64) {
         if !self.wanted || self.started.elapsed() < PATIENCE {
             return;
         }
-        if self.shown.as_ref().is_none_or(|(phase, _)| *phase != p.phase) {
+        if self.shown.as_ref().is_none_or(|(shown, _)| shown != message) {
             self.clear();
-            let bar = ProgressBar::with_draw_target(Some(p.total), ProgressDrawTarget::stderr());
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
             if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {pos}/{len} {eta}") {
                 bar.set_style(style);
             }
-            bar.set_message(words(p.phase));
-            self.shown = Some((p.phase, bar));
+            bar.set_message(message.to_owned());
+            self.shown = Some((message.to_owned(), bar));
         }
         if let Some((_, bar)) = &self.shown {
-            bar.set_length(p.total);
-            bar.set_position(p.done);
+            bar.set_length(total);
+            bar.set_position(done);
         }
     }
 
