@@ -351,8 +351,10 @@ fn overloaded(args: &Args, results: &Results) -> Option<String> {
         "the drive cannot keep up with the trace: by run {n} of {} requests wait for {wait:.1} s",
         p.name
     );
+    let (most, behind) = (thousands(run.queue_max), run.behind.as_secs_f64());
+    let grown = format!("up to {most} at a time, and it ends {behind:.0} s after the last has come");
     let then = "--closed-loop sends each after the answer to the one before; or take a faster --drive";
-    (!args.closed_loop).then(|| format!("{what} in the mean; {then}"))
+    (!args.closed_loop).then(|| format!("{what} in the mean, {grown}; {then}"))
 }
 
 fn open(args: &Args, paths: &[PathBuf]) -> Result<fs2_trace::Stream, Failure> {

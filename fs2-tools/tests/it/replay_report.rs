@@ -269,6 +269,8 @@ fn nothing_has_no_figures() {
             "reads_from_copies",
             "failed",
             "elapsed_s",
+            "behind_s",
+            "queue_max",
             "energy_total_j",
             "replicas",
         ];

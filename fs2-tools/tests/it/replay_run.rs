@@ -405,6 +405,17 @@ fn a_drive_that_cannot_keep_up_is_told_of_once() {
     let (code, _, err) = replay(&args[..7]);
     assert!(code == 0 && err.matches("cannot keep up").count() == 1 && err.lines().count() == 1, "{err}");
     assert!(err.contains("run 1 of none") && err.contains("--closed-loop"), "{err}");
+    // A request each ms, and one in some 13 ms is served: how far the queue grew was not said.
+    assert!(
+        err.contains(" at a time, and it ends ") && err.contains(" s after the last has come; "),
+        "{err}"
+    );
+    let json: Value = serde_json::from_str(&replay(&[&args[..7], &["--json"]].concat()).1).expect("JSON");
+    let run = &json["policies"][0]["runs"][0];
+    let (queue, elapsed, behind) = (&run["queue_max"], run["elapsed_s"].as_f64(), run["behind_s"].as_f64());
+    assert!((800..1000).contains(&queue.as_u64().expect("a number")), "{run}");
+    assert!(err.contains(&format!("up to {queue} at a time")), "{err} {run}");
+    assert!(elapsed.zip(behind).is_some_and(|(all, late)| (late + 0.999 - all).abs() < 1e-3), "{run}");
     assert_eq!(replay(&args).2, "");
 }
 

@@ -134,6 +134,10 @@ pub struct Run {
     pub failed: u64,
     /// From the run's begin to the end of its last request.
     pub elapsed: Nanos,
+    /// Of that, what came after the last request's arrival.
+    pub behind: Nanos,
+    /// Requests outstanding at a time, at the most; where that is [`crate::replay::Settings::queue_max`], more may have waited in the trace.
+    pub queue_max: u64,
     /// The device's accesses for requests.
     pub split: Split,
     /// Those of them that were reads.

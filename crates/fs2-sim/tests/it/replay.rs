@@ -73,6 +73,23 @@ fn a_closed_loop_keeps_think_times_and_nothing_else() {
     assert_eq!(got.response_total, got.split.total() + got.wait_behind_copies);
 }
 
+/// What came faster than the drive served it was all taken in, some hundred bytes each, for as long as the trace went on.
+#[test]
+fn what_a_drive_cannot_keep_up_with_waits_in_the_trace() {
+    let trace = rounds(2000);
+    let replayed = |queue_max| {
+        let mut settings = Settings::new(drive()).with_policy(PolicyKind::None);
+        (settings.engine.scheduler, settings.queue_max) = (Scheduler::Fcfs, queue_max);
+        run(&mut Replay::new(&aged(4 << 30), settings).expect("a volume"), &trace)
+    };
+    let (all, few) = (replayed(usize::MAX), replayed(100));
+    assert!(all.queue_max > 1900 && few.queue_max == 100, "{} {}", all.queue_max, few.queue_max);
+    // First come, first served: where they wait makes no difference to them.
+    assert_eq!((all.requests, all.elapsed, all.behind), (few.requests, few.elapsed, few.behind));
+    assert_eq!((all.response_total, all.split), (few.response_total, few.split));
+    assert_eq!(all.behind, all.elapsed.since(Nanos(199_900_000)));
+}
+
 /// Two runs with a minute between: reads, their access time in ns, sectors copied, replicas, reads from them.
 fn two_runs(policy: PolicyKind, pace: Pace) -> [[u64; 5]; 2] {
     let trace = rounds(1600);

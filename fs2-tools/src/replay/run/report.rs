@@ -20,6 +20,8 @@ pub(in crate::replay) struct RunFigures {
     pub(in crate::replay) reads_from_copies: u64,
     pub(in crate::replay) failed: u64,
     pub(in crate::replay) elapsed_s: f64,
+    pub(in crate::replay) behind_s: f64,
+    pub(in crate::replay) queue_max: u64,
     pub(in crate::replay) wait_ms: Option<f64>,
     pub(in crate::replay) wait_behind_copies_ms: Option<f64>,
     pub(in crate::replay) response_ms: Option<f64>,
@@ -162,6 +164,8 @@ fn run_figures(number: usize, run: &Run, none: Option<&Run>, bound: Option<&Boun
         reads_from_copies: run.reads_from_copies,
         failed: run.failed,
         elapsed_s: round(run.elapsed.as_secs_f64()),
+        behind_s: round(run.behind.as_secs_f64()),
+        queue_max: run.queue_max,
         wait_ms: of_requests(run.wait_ms()),
         wait_behind_copies_ms: of_requests(
             run.wait_behind_copies.as_millis_f64() / run.requests.max(1) as f64,

@@ -6,6 +6,8 @@
 //! - L2: at most `depth` I/Os are at the device; the engine is asked for the next only while there are
 //!   fewer, at the moment it could begin.
 //! - L3: the engine learns of the drive by completions only: when each I/O was dispatched and ended.
+//! - L4: as many requests as may be are outstanding at most: what comes faster than the drive serves it takes no memory, but waits in the
+//!   trace.
 
 mod settings;
 mod sums;
@@ -71,6 +73,7 @@ pub struct Replay {
     disk: Disk,
     depth: usize,
     pace: Pace,
+    queue_max: usize,
     secrets: Secrets,
     redirect: Option<Box<dyn Redirect>>,
     map: Option<(FreeMap, u32)>,
@@ -169,6 +172,7 @@ impl Replay {
             disk: Disk::new(settings.drive),
             depth: settings.depth.max(1),
             pace: settings.pace,
+            queue_max: settings.queue_max.max(1),
             secrets: settings.secrets,
             redirect,
             pieces: Vec::new(),
@@ -221,6 +225,7 @@ impl Replay {
         self.begin_run();
         let begin = self.now;
         let (mut first, mut last): (Option<Nanos>, Option<Record>) = (None, None);
+        let mut arrived = begin;
         for record in trace {
             let record = record?;
             let at = match self.pace {
@@ -235,12 +240,18 @@ impl Replay {
                 }
             };
             self.advance(at);
-            self.submit(&record);
+            // Keeps L4.
+            while self.outstanding() >= self.queue_max {
+                self.step();
+            }
+            self.submit(&record, at);
+            arrived = at;
         }
         while self.outstanding() > 0 {
             self.step();
         }
         self.run.elapsed = self.last_answer.max(begin).since(begin);
+        self.run.behind = self.last_answer.since(arrived);
         self.end_run();
         if let Some(samples) = &mut self.samples {
             samples.ended(self.last_answer.max(begin));
@@ -278,14 +289,15 @@ impl Replay {
         self.requests.len() - self.unused.len()
     }
 
-    fn submit(&mut self, record: &Record) {
+    /// A request of the trace that arrived then, which may be a while ago.
+    fn submit(&mut self, record: &Record, arrived: Nanos) {
         let extent = self.place(record.extent);
         self.last_request = self.now;
         self.run.requests += 1;
         let read = record.op == Op::Read;
         self.run.reads += u64::from(read);
         self.flushes += u64::from(record.op == Op::Flush);
-        let outstanding = Outstanding { arrived: self.now, offset: extent.offset(), op: record.op };
+        let outstanding = Outstanding { arrived, offset: extent.offset(), op: record.op };
         let slot = match self.unused.pop() {
             Some(slot) => {
                 self.requests[slot as usize] = outstanding;
@@ -296,6 +308,7 @@ impl Replay {
                 self.requests.len() as u32 - 1
             }
         };
+        self.run.queue_max = self.run.queue_max.max(self.outstanding() as u64);
         if let Some(a) = self.active.as_ref().filter(|a| a.own) {
             self.run.wait_behind_copies += a.seen.since(self.now);
         }

@@ -45,6 +45,10 @@ impl Pace {
     }
 }
 
+/// Requests outstanding at most by default, where the drive cannot keep up. A guess: each takes some 350 bytes, so all of them a third of a GiB
+/// (`fs2-replay run`, first come, first served; 200,000 waiting, 2026-11-29), and no order is better for more to choose among.
+const QUEUE_MAX: usize = 1 << 20;
+
 /// How a trace is replayed.
 #[derive(Clone)]
 pub struct Settings {
@@ -64,6 +68,9 @@ pub struct Settings {
     pub pace: Pace,
     /// Where a scheme of the simulator's own puts requests instead; the daemon has no such thing.
     pub redirect: Option<Box<dyn Redirect>>,
+    /// Open loop: further requests stay in the trace until one of so many was answered, at least 1. They are late then, and count from
+    /// their own times.
+    pub queue_max: usize,
     /// The volume is this many times as large as the traced one, all groups further apart.
     pub stretch: u32,
     /// What the drive has that nobody told the engine.
@@ -87,6 +94,7 @@ impl Settings {
             depth: 1,
             pace: Pace::Open,
             redirect: None,
+            queue_max: QUEUE_MAX,
             stretch: 1,
             secrets: Secrets::NONE,
         }
