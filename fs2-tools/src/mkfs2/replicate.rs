@@ -16,6 +16,7 @@ use crate::signals::UntilAsked;
 const EXAMPLES: &str = "\
 Examples:
   mkfs2 replicate /dev/sdb1 --blocks 81920-82175,4711 --near 1000000
+  mkfs2 replicate /dev/sdb1 --blocks @hot.txt --near 1000000
   find etc usr/bin -type f | mkfs2 replicate /dev/sdb1 --files - --near 1000000
 
 The copies lie one after another in the order given, in the free run nearest to --near that takes them \
@@ -27,7 +28,8 @@ or because their originals were written.";
 #[command(after_help = EXAMPLES)]
 #[command(group = ArgGroup::new("what").required(true))]
 pub(super) struct ReplicateArgs {
-    /// The blocks to copy, in this order: first-last, or one
+    /// The blocks to copy, in this order: first-last, or one; @FILE for a file of them, between commas, spaces or on lines of their own, and `-` for
+    /// standard input
     #[arg(long, value_name = "A-B[,...]", value_parser = parse_blocks, group = "what")]
     blocks: Option<Blocks>,
 
@@ -52,10 +54,22 @@ pub(super) struct ReplicateArgs {
     device: PathBuf,
 }
 
+/// Where blocks are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Blocks(Vec<BlockRange>);
+enum Blocks {
+    Here(Vec<BlockRange>),
+    In(PathBuf),
+}
 
 fn parse_blocks(text: &str) -> Result<Blocks, String> {
+    match text.strip_prefix('@') {
+        Some(file) if !file.is_empty() => Ok(Blocks::In(file.into())),
+        None if text == "-" => Ok(Blocks::In(text.into())),
+        _ => ranges(text).map(Blocks::Here),
+    }
+}
+
+fn ranges(text: &str) -> Result<Vec<BlockRange>, String> {
     let number = |s: &str| {
         let n = s.trim().parse::<u32>().ok().filter(|&n| n < u32::MAX);
         n.ok_or_else(|| format!("{s:?} is no block number; give blocks like 100-199,7"))
@@ -68,16 +82,38 @@ fn parse_blocks(text: &str) -> Result<Blocks, String> {
         }
         Ok(BlockRange::new(first, last + 1))
     };
-    text.split(',').map(range).collect::<Result<_, _>>().map(Blocks)
+    text.split(',').map(range).collect()
+}
+
+/// The blocks that a file names, in its order.
+fn read_blocks(path: &Path) -> Result<Vec<BlockRange>, Refusal> {
+    let io = |e| Refusal::io(path, "reading the list of blocks", e);
+    let mut blocks = Vec::new();
+    for (line, n) in BufReader::new(input(path).map_err(io)?).lines().zip(1u64..) {
+        let line = line.map_err(io)?;
+        let words = line.split([' ', '\t', '\r', ',']).filter(|word| !word.is_empty());
+        for word in words {
+            blocks.extend(ranges(word).map_err(|why| Refusal {
+                what: format!("{}: line {n}: {why}", path.display()),
+                next: None,
+            })?);
+        }
+    }
+    Ok(blocks)
 }
 
 pub(super) fn run(args: &ReplicateArgs, out: &mut dyn Write) -> Result<(), Refusal> {
     let list = args.files.as_deref().map(read_list).transpose()?;
+    let named = match &args.blocks {
+        Some(Blocks::Here(blocks)) => Some(blocks.clone()),
+        Some(Blocks::In(path)) => Some(read_blocks(path)?),
+        None => None,
+    };
     let volume = open(&args.device, true)?;
     let table = args.table.as_deref().map(|path| open(path, true)).transpose()?;
     let refused = |e| Refusal::of(e, &args.device, args.table.as_deref());
-    let blocks = match (&args.blocks, list) {
-        (Some(Blocks(blocks)), _) => blocks.clone(),
+    let blocks = match (named, list) {
+        (Some(blocks), _) => blocks,
         (None, list) => blocks_of(&volume, &list.unwrap_or_default()).map_err(refused)?,
     };
     let options = ReplicateOptions {
@@ -133,16 +169,19 @@ fn say(args: &ReplicateArgs, done: &Replicated, out: &mut dyn Write) {
     }
 }
 
+/// A file, or the standard input for `-`.
+fn input(path: &Path) -> std::io::Result<Box<dyn Read>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    Ok(Box::new(std::fs::File::open(path)?))
+}
+
 /// The paths in a list, one a line.
 fn read_list(path: &Path) -> Result<Vec<Vec<u8>>, Refusal> {
     let io = |e| Refusal::io(path, "reading the list of files", e);
-    let input: Box<dyn Read> = if path == Path::new("-") {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(std::fs::File::open(path).map_err(io)?)
-    };
     let mut paths = Vec::new();
-    for line in BufReader::new(input).split(b'\n') {
+    for line in BufReader::new(input(path).map_err(io)?).split(b'\n') {
         let line = line.map_err(io)?;
         if !line.is_empty() {
             paths.push(line);
@@ -171,12 +210,16 @@ mod tests {
 
     #[test]
     fn blocks_as_people_type_them() {
-        let ranges = |text: &str| parse_blocks(text).map(|b| b.0);
         let r = BlockRange::new;
         assert_eq!(ranges("7"), Ok(vec![r(7, 8)]));
         assert_eq!(ranges("100-199, 7,5-5"), Ok(vec![r(100, 200), r(7, 8), r(5, 6)]));
         for wrong in ["", "7-", "-7", "9-3", "1,,2", "x", "4294967295", "0-4294967295", "1-2-3"] {
             assert!(ranges(wrong).is_err(), "{wrong:?}");
         }
+        assert_eq!(parse_blocks("7,8"), Ok(Blocks::Here(vec![r(7, 8), r(8, 9)])));
+        for (text, path) in [("-", "-"), ("@a b", "a b"), ("@-", "-")] {
+            assert_eq!(parse_blocks(text), Ok(Blocks::In(path.into())));
+        }
+        assert!(parse_blocks("@").is_err() && parse_blocks("--").is_err());
     }
 }

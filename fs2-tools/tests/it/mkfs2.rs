@@ -373,8 +373,19 @@ fn replicas_by_hand() {
     let said = ok(dir, MKFS2, &["replicate", "v", "--blocks", &one, "--near", "15000"]);
     assert!(said.out.contains("4 blocks copied to 15000-15003"), "{said:?}");
     assert!(said.out.contains("4 replicas elsewhere dropped"), "{said:?}");
+    // So many that no command line takes them.
+    let (b, list) = (range.start(), dir.join("blocks"));
+    std::fs::write(&list, format!("{b}-{}\n\n{}, {}\r\n", b + 1, b + 3, b + 2)).unwrap();
+    let said = ok(dir, MKFS2, &["replicate", "v", "--blocks", "@blocks", "--near", "16000"]);
+    assert!(said.out.contains("4 blocks copied to 16000-16003"), "{said:?}");
+    let piped = format!("{MKFS2} replicate v --blocks - --near 17000 < blocks");
+    let said = ok(dir, "sh", &["-c", &piped]);
+    assert!(said.out.contains("4 blocks copied to 17000-17003"), "{said:?}");
+    std::fs::write(&list, "1-2\n7-x\n").unwrap();
     for (args, word) in [
-        (&["--blocks", "99999999", "--near", "1"][..], "block 99999999 cannot be copied"),
+        (&["--blocks", "@blocks", "--near", "1"][..], "blocks: line 2: \"x\" is no block number"),
+        (&["--blocks", "@noblocks", "--near", "1"], "noblocks: reading the list of blocks"),
+        (&["--blocks", "99999999", "--near", "1"], "block 99999999 cannot be copied"),
         (&["--files", "nolist", "--near", "1"], "nolist: reading the list"),
         (&["--files", "list2", "--near", "1"], "/nothing: no such file"),
     ] {
