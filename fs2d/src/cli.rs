@@ -1,5 +1,6 @@
 //! `fs2d serve`: arguments, frontends, signals, the end.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ pub fn told(program: &str, what: &clap::Error) -> ExitCode {
 }
 
 /// Runs the daemon with these arguments; what `main` returns.
-pub fn main_with(args: impl IntoIterator<Item = std::ffi::OsString>) -> ExitCode {
+pub fn main_with(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => return told("fs2d", &e),
@@ -199,6 +200,24 @@ fn log() {
 
 /// How long a daemon that takes a device over waits at least for its former daemon's last I/O, seconds.
 const LOCK_WAIT: u64 = 60;
+
+/// How long a daemon with these arguments may wait at the most until it serves: for who has the volume, then for who has its table where that
+/// lies apart, and for the device of a former daemon. What it does itself comes on top.
+pub fn longest_wait(args: &[OsString]) -> Duration {
+    let args = ["fs2d", "serve"].map(OsString::from).into_iter().chain(args.iter().cloned());
+    // One whose arguments make no sense ends at once.
+    let Ok(Cli { command: What::Serve(mut serve) }) = Cli::try_parse_from(args) else {
+        return Duration::ZERO;
+    };
+    let mut of_device = Duration::ZERO;
+    if serve.frontend == FrontendKind::Ublk {
+        // It may find one by itself.
+        programs_wait(&mut serve.settings);
+        of_device = ublk::TAKE_OVER_PATIENCE;
+    }
+    let locks = 1 + u32::from(serve.settings.table.is_some());
+    Duration::from_secs(serve.settings.lock_wait).saturating_mul(locks).saturating_add(of_device)
+}
 
 fn io_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> DaemonError {
     let what = what.into();
@@ -635,6 +654,20 @@ fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A daemon that took a device over was killed after 120 s, when it may have waited for the lock for 60, and for the kernel for 90 and more; a
+    /// longer `--lock-wait` did not count.
+    #[test]
+    fn who_starts_a_daemon_waits_as_long_as_that_may() {
+        let wait =
+            |args: &str| longest_wait(&args.split(' ').map(OsString::from).collect::<Vec<_>>()).as_secs();
+        let device = ublk::TAKE_OVER_PATIENCE.as_secs();
+        assert_eq!(wait("image --frontend fuse --lock-wait 7"), 7);
+        assert_eq!(wait("image --frontend nbd --lock-wait=7 --table t"), 14);
+        assert_eq!(wait("image --frontend ublk --lock-wait=7 --again --take-over=3"), LOCK_WAIT + device);
+        assert_eq!(wait("image --frontend ublk --lock-wait=3600 --table t"), 7200 + device);
+        assert_eq!(wait("image --no-such-option"), 0);
+    }
 
     /// It said yes and ended all the same, or went on for good where it had been asked to end.
     #[test]

@@ -16,7 +16,8 @@ use nix::unistd::Pid;
 use super::end::clear_dead_carrier;
 use super::{MountRecord, VolumeError, io_error, scope, uninterrupted};
 
-/// How long a daemon may take until it answers; the wait for its lock comes on top.
+/// How long a daemon may take until it answers; what it waits for ([`fs2d::cli::longest_wait`]) comes on top, or it would be killed while it
+/// takes a device over, and its successor, and the device be given up.
 const START_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a daemon that serves may be without a word before others are asked whether it does. A guess: its socket is made in milliseconds.
@@ -117,6 +118,8 @@ pub(super) struct Daemon {
     /// Where its FUSE mount is, if it makes one.
     carrier: Option<PathBuf>,
     answered: bool,
+    /// How long it may take until it answers.
+    patience: Duration,
     kept: bool,
 }
 
@@ -124,9 +127,11 @@ impl Daemon {
     /// `args` are those of `fs2 daemon`.
     pub(super) fn start(record: &MountRecord, args: &[OsString]) -> Result<Daemon, VolumeError> {
         let args = [&[OsString::from("daemon")], args].concat();
+        let patience = START_PATIENCE.saturating_add(fs2d::cli::longest_wait(args));
         let carrier = (record.frontend == "fuse").then(|| record.carrier.clone());
         let log_bytes = std::fs::metadata(&record.log).map_or(0, |log| log.len());
-        Ok(Daemon { child: apart(record, &args)?, log_bytes, carrier, answered: false, kept: false })
+        let child = apart(record, &args)?;
+        Ok(Daemon { child, log_bytes, carrier, patience, answered: false, kept: false })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -134,8 +139,8 @@ impl Daemon {
     }
 
     /// Waits until it answers.
-    pub(super) fn wait_ready(&mut self, record: &MountRecord, lock_wait: u64) -> Result<Status, VolumeError> {
-        let until = Instant::now() + START_PATIENCE + Duration::from_secs(lock_wait);
+    pub(super) fn wait_ready(&mut self, record: &MountRecord) -> Result<Status, VolumeError> {
+        let until = Instant::now() + self.patience;
         loop {
             if let Some(status) = self.look(record, until)? {
                 return Ok(status);
@@ -153,7 +158,7 @@ impl Daemon {
     ) -> Result<Option<Status>, VolumeError> {
         let begun = Instant::now();
         loop {
-            if let Some(status) = self.look(record, begun + START_PATIENCE)? {
+            if let Some(status) = self.look(record, begun + self.patience)? {
                 return Ok(Some(status));
             }
             if begun.elapsed() > SILENCE_PATIENCE && serves() {

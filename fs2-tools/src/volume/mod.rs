@@ -229,7 +229,7 @@ fn set_up(
     }
     let mut daemon = Daemon::start(&record, &daemon_args(plan, frontend, &record, &plan.settings))?;
     record.is_served_by(daemon.pid());
-    let status = daemon.wait_ready(&record, plan.settings.lock_wait)?;
+    let status = daemon.wait_ready(&record)?;
     uninterrupted()?;
     let active = status.liveness == Liveness::Active;
     record.active = active;

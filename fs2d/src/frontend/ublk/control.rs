@@ -13,7 +13,7 @@ use super::uapi::{self, ControlCommand, DeviceInfo, NEW_DEVICE, NO_QUEUE, Params
 
 /// How long a device whose server died may take until it can be taken over. The kernel notices a queue
 /// with every request at the server only by its timeout, 30 s unless we could shorten it.
-const QUIESCE_PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const QUIESCE_PATIENCE: Duration = Duration::from_secs(90);
 
 /// The way to the driver.
 pub(super) trait Driver {

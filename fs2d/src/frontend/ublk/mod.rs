@@ -44,6 +44,11 @@ const NAP: Duration = Duration::from_millis(20);
 /// server is found by nothing else (before Linux 6.15).
 const IO_TIMEOUT_MS: u32 = 3000;
 
+/// How long taking a device over may take at the most ([`Server::start`]): until the kernel has noticed that its server is gone, has let the device
+/// go where it is asked for requests by all tags before, and its node is ours.
+pub const TAKE_OVER_PATIENCE: Duration =
+    control::QUIESCE_PATIENCE.saturating_add(ring::BUSY_PATIENCE).saturating_add(ring::NODE_PATIENCE);
+
 /// How a device is made.
 #[derive(Clone, Debug)]
 pub struct Options {

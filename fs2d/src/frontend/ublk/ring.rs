@@ -289,7 +289,7 @@ pub(super) const NODE_PATIENCE: Duration = Duration::from_secs(10);
 const NODE_NAP: Duration = Duration::from_millis(20);
 
 /// How long a device may be open still whose server has ended: as long as the kernel takes for that one's last I/O. Guess.
-const BUSY_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Opens the char device of a device just made, whose node may take a moment; or of one that a dead server had.
 pub(super) fn open_char(device: u32, privileged: bool, patience: Duration) -> io::Result<OwnedFd> {
