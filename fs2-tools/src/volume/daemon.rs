@@ -117,17 +117,17 @@ pub(super) struct Daemon {
     log_bytes: u64,
     /// Where its FUSE mount is, if it makes one.
     carrier: Option<PathBuf>,
-    answered: bool,
     /// How long it may take until it answers.
     patience: Duration,
+    answered: bool,
     kept: bool,
 }
 
 impl Daemon {
     /// `args` are those of `fs2 daemon`.
     pub(super) fn start(record: &MountRecord, args: &[OsString]) -> Result<Daemon, VolumeError> {
-        let args = [&[OsString::from("daemon")], args].concat();
         let patience = START_PATIENCE.saturating_add(fs2d::cli::longest_wait(args));
+        let args = [&[OsString::from("daemon")], args].concat();
         let carrier = (record.frontend == "fuse").then(|| record.carrier.clone());
         let log_bytes = std::fs::metadata(&record.log).map_or(0, |log| log.len());
         let child = apart(record, &args)?;
@@ -291,26 +291,43 @@ pub(super) fn wait_gone(pid: u32, began: Option<u64>) -> Result<(), VolumeError>
     Ok(())
 }
 
-/// Whether the process runs: not gone, no zombie, and not a later one of the same number.
+/// Whether the process runs: not gone, no zombie, and not a later one of the same number. Where the system is too short to tell, it does: one that
+/// is taken for gone has its device given to another, or taken away.
 pub(super) fn is_alive(pid: u32, began: Option<u64>) -> bool {
-    state_of(pid)
-        .is_some_and(|state| !state.starts_with('Z') && (began.is_none() || began == beginning_in(&state)))
+    is_known_alive(pid, began).unwrap_or(true)
+}
+
+/// The same.
+///
+/// # Errors
+/// A shortage ([`is_shortage`]): it cannot be told now.
+pub(super) fn is_known_alive(pid: u32, began: Option<u64>) -> io::Result<bool> {
+    match state_of(pid) {
+        Ok(state) => Ok(!state.starts_with('Z') && (began.is_none() || began == beginning_in(&state))),
+        Err(e) if is_shortage(&e) => Err(e),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Whether there is no room for another open file: what was asked for may be there all the same.
+pub(super) fn is_shortage(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 /// Whether the process runs and was stopped, as by SIGSTOP: it answers nobody until it is let go on.
 pub(super) fn is_stopped(pid: u32, began: Option<u64>) -> bool {
-    is_alive(pid, began) && state_of(pid).is_some_and(|state| state.starts_with(['T', 't']))
+    is_alive(pid, began) && state_of(pid).is_ok_and(|state| state.starts_with(['T', 't']))
 }
 
 /// When a process began, in ticks since the machine's start; `None` where it is gone.
 pub(super) fn beginning_of(pid: u32) -> Option<u64> {
-    beginning_in(&state_of(pid)?)
+    beginning_in(&state_of(pid).ok()?)
 }
 
 /// What proc_pid_stat(5) has behind the program's name, which may hold anything: the third field and those after it.
-fn state_of(pid: u32) -> Option<String> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    String::from_utf8_lossy(&stat).rsplit(") ").next().map(String::from)
+fn state_of(pid: u32) -> io::Result<String> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+    Ok(String::from_utf8_lossy(&stat).rsplit(") ").next().unwrap_or_default().to_owned())
 }
 
 fn beginning_in(state: &str) -> Option<u64> {

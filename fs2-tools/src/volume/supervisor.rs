@@ -30,7 +30,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::daemon::{Daemon, apart, is_alive};
+use super::daemon::{Daemon, apart, is_known_alive, is_shortage};
 use super::end::{finish, has_open, is_in_place, is_mounted, is_used};
 use super::{MountRecord, VolumeError, device_served, io_error};
 use crate::kernel::{NbdWatch, nbd_disconnect, nbd_number, nbd_reconnect};
@@ -43,6 +43,9 @@ const GOOD_LIFE: Duration = Duration::from_secs(60);
 
 /// How long `umount` waits for the supervisor's end, once the daemon has ended. Guess.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a process is asked for again where there is no room to watch it. Guess.
+const SHORTAGE_NAP: Duration = Duration::from_secs(1);
 
 fn flag_of(record: &MountRecord) -> PathBuf {
     record.path.with_extension("supervised")
@@ -148,7 +151,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
     let table = File::open("/proc/self/mountinfo").ok();
     let mut tries = Tries::of_one_that_serves(Instant::now());
     // Not by its number each time: that of one which ended may be another's now.
-    let mut daemon = Process::of_daemon(&record);
+    let mut daemon = Process::of_daemon(&record)?;
     let mut owed = false;
     loop {
         let seen =
@@ -192,7 +195,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
                 _ => Ok(()),
             };
         }
-        if let Some(another) = another_serves(&mut record) {
+        if let Some(another) = another_serves(&mut record)? {
             eprintln!("fs2 supervise: {} is served by process {} now", record.device.display(), record.pid);
             tries.serves(Instant::now());
             daemon = Some(another);
@@ -212,7 +215,7 @@ pub fn supervise(path: &Path) -> Result<(), VolumeError> {
         daemon = match restart(&mut record, &flag) {
             Ok(true) => {
                 tries.serves(Instant::now());
-                Process::of_daemon(&record)
+                Process::of_daemon(&record)?
             }
             Ok(false) => return Ok(()),
             Err(e) => {
@@ -321,17 +324,17 @@ fn watched(
 
 /// A daemon that got the ublk device of one which ended, and is none of this process's, as one that was started by hand: it is watched from now on. A
 /// daemon more would wait for its lock, in vain, and after five the device would be given up that it serves.
-fn another_serves(record: &mut MountRecord) -> Option<Process> {
-    let device = ublk::device_of(&record.block_device)?;
-    let pid = ublk::served_by(device).ok()??;
+fn another_serves(record: &mut MountRecord) -> Result<Option<Process>, VolumeError> {
+    let Some(device) = ublk::device_of(&record.block_device) else { return Ok(None) };
+    let Some(pid) = ublk::served_by(device).ok().flatten() else { return Ok(None) };
     // In this order: what has the device open is then no later one.
-    let process = Process::of(pid)?;
-    if !has_open(&Path::new("/proc").join(pid.to_string()), &ublk::char_path(device)) {
-        return None;
+    let process = Process::once_known(pid, || Process::of(pid))?;
+    if process.is_none() || !has_open(&Path::new("/proc").join(pid.to_string()), &ublk::char_path(device)) {
+        return Ok(None);
     }
     record.is_served_by(pid);
     write_down(record);
-    Some(process)
+    Ok(process)
 }
 
 /// Whose daemon it is by now.
@@ -440,18 +443,50 @@ fn dont_wait_for_own_writes() {
 struct Process(OwnedFd);
 
 impl Process {
-    /// `None` where it has ended.
-    fn of(pid: u32) -> Option<Process> {
+    /// `None` where it has ended, or its number is a thread's by now.
+    fn of(pid: u32) -> io::Result<Option<Process>> {
         // SAFETY: the call takes numbers only.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+        if fd < 0 {
+            return match Errno::last() {
+                // Of a thread that is no process the latter two, by the kernel's version.
+                Errno::ESRCH | Errno::EINVAL | Errno::ENOENT => Ok(None),
+                e => Err(e.into()),
+            };
+        }
         // SAFETY: the kernel has just opened it for us, and nobody else knows it.
-        (fd >= 0).then(|| Process(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+        Ok(Some(Process(unsafe { OwnedFd::from_raw_fd(fd as i32) })))
+    }
+
+    /// What `look` finds of a process, asked again as long as there is no room for another open file. Who took that for its end would start
+    /// others beside it, in vain, and then give up the device that it serves.
+    fn once_known(
+        pid: u32,
+        mut look: impl FnMut() -> io::Result<Option<Process>>,
+    ) -> Result<Option<Process>, VolumeError> {
+        let mut told = false;
+        loop {
+            match look() {
+                Err(e) if is_shortage(&e) => {
+                    if !told {
+                        eprintln!("fs2 supervise: process {pid} cannot be watched: {e}; trying again");
+                    }
+                    told = true;
+                    std::thread::sleep(SHORTAGE_NAP);
+                }
+                found => return found.map_err(io_error(format!("watching process {pid}"))),
+            }
+        }
     }
 
     /// The daemon as it was written down; `None` also where its number is a later process's.
-    fn of_daemon(record: &MountRecord) -> Option<Process> {
-        // In this order: what is asked for is then no later one.
-        Process::of(record.pid).filter(|_| is_alive(record.pid, record.began))
+    fn of_daemon(record: &MountRecord) -> Result<Option<Process>, VolumeError> {
+        let MountRecord { pid, began, .. } = *record;
+        Process::once_known(pid, || {
+            // In this order: what is asked for is then no later one.
+            let Some(process) = Process::of(pid)? else { return Ok(None) };
+            Ok(is_known_alive(pid, began)?.then_some(process))
+        })
     }
 
     fn ended_within(&self, time: Duration) -> bool {
@@ -484,7 +519,7 @@ mod tests {
     #[test]
     fn a_process_is_watched_to_its_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let process = Process::of(child.id()).unwrap();
+        let process = Process::of(child.id()).unwrap().unwrap();
         assert!(!process.ended_within(Duration::from_millis(1)));
         let (reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
         io::Write::write_all(&mut &writer, b"x").unwrap();
@@ -492,7 +527,51 @@ mod tests {
         child.kill().unwrap();
         assert!(process.poll(&[], -1));
         child.wait().unwrap();
-        assert!(Process::of(child.id()).is_none());
+        assert!(Process::of(child.id()).unwrap().is_none());
+    }
+
+    /// A daemon that lives was taken for dead where the system had no room for another open file: the supervisor started others, which waited for
+    /// its lock, and gave up the device that it serves.
+    #[test]
+    fn a_process_that_cannot_be_watched_for_now_has_not_ended() {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        let own = std::process::id();
+        assert!(Process::of(own).unwrap().is_some());
+        // Its limit is a process's own.
+        // SAFETY: the child allocates little, which glibc lets it, and takes no lock of another thread's.
+        let child = match unsafe { nix::unistd::fork() }.unwrap() {
+            nix::unistd::ForkResult::Child => {
+                let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+                setrlimit(Resource::RLIMIT_NOFILE, 0, most).unwrap();
+                let of = Process::of(own);
+                let told = of.is_err_and(|e| is_shortage(&e)) && is_known_alive(own, None).is_err();
+                let alive = super::super::daemon::is_alive(own, Some(1));
+                // SAFETY: nothing is to be done behind it.
+                unsafe { libc::_exit(i32::from(!(told && alive))) }
+            }
+            nix::unistd::ForkResult::Parent { child } => child,
+        };
+        assert_eq!(waitpid(child, None), Ok(WaitStatus::Exited(child, 0)));
+        // What has room again is found.
+        let mut asked = 0;
+        let found = Process::once_known(own, || {
+            asked += 1;
+            if asked == 1 { Err(Errno::EMFILE.into()) } else { Process::of(own) }
+        });
+        assert!(found.unwrap().is_some() && asked == 2);
+        let denied = Process::once_known(own, || Err(Errno::EPERM.into()));
+        assert!(denied.err().expect("it says why").to_string().starts_with("watching process "));
+        // A thread's number is no process's.
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let _ = tell.send(nix::unistd::gettid());
+            let _ = ended.recv();
+        });
+        let id = told.recv().unwrap().as_raw() as u32;
+        assert!(Process::of(id).unwrap().is_none());
+        drop(end);
+        thread.join().unwrap();
     }
 
     /// Where the system's log lay on the volume, whoever takes it waited for that, its socket was full, and this process waited for room there:
@@ -560,9 +639,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut record = record_in(dir.path());
         record.is_served_by(std::process::id());
-        assert!(record.began.is_some() && Process::of_daemon(&record).is_some());
+        assert!(record.began.is_some() && Process::of_daemon(&record).unwrap().is_some());
         record.began = record.began.map(|ticks| ticks - 1);
-        assert!(Process::of_daemon(&record).is_none());
+        assert!(Process::of_daemon(&record).unwrap().is_none());
     }
 
     #[test]
