@@ -23,7 +23,8 @@ pub(crate) use mountinfo::unescape;
 pub use mountinfo::{Mount, mount_at, mount_holding, mounts, parse_mountinfo};
 pub use mounting::{MountGuard, MountOptions, drop_caches_of, mount_ext2, remount, remount_cold, unmount};
 pub use nbd::{
-    NbdDevice, NbdOptions, NbdWatch, nbd_available, nbd_disconnect, nbd_number, nbd_reconnect, nbd_unclaimed,
+    NbdDevice, NbdOptions, NbdWatch, nbd_available, nbd_disconnect, nbd_is_anothers, nbd_number,
+    nbd_reconnect, nbd_unclaimed,
 };
 pub use utab::{forget_helper, remember_helper};
 pub use watchdog::FuseWatchdog;

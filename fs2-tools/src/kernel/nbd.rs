@@ -277,6 +277,11 @@ fn is_ours(number: u32, backend: &str) -> bool {
     said.is_ok_and(|s| s.trim_end_matches(['\n', '\0']) == backend) && sysfs(number).join("pid").exists()
 }
 
+/// Whether the device is connected, and carries another word or none: its number may be given again once it is not.
+pub fn nbd_is_anothers(number: u32, backend: &str) -> bool {
+    sysfs(number).join("pid").exists() && !is_ours(number, backend)
+}
+
 /// The devices that carry this word, which nobody has mounted or claimed: none, where all is as it should be.
 pub fn nbd_unclaimed(backend: &str) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/sys/block") else { return Vec::new() };

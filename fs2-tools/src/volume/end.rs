@@ -23,7 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::daemon::{is_alive, wait_gone};
-use super::place::{elsewhere, is_loop_of, mounts_of};
+use super::place::{elsewhere, is_anothers, mounts_of};
 use super::record::gone_from;
 use super::revive::{nobody_serves, revive};
 use super::upgrade::UPGRADE_PATIENCE;
@@ -461,9 +461,12 @@ pub(super) fn is_in_place(record: &MountRecord) -> bool {
 
 /// Whether anybody uses the volume's device: a mount in whichever namespace, or a process that has it open.
 pub(super) fn is_used(record: &MountRecord) -> bool {
+    if is_anothers(record) {
+        return false;
+    }
     if record.frontend == "fuse" {
         // It goes with its last user.
-        return is_loop_of(record);
+        return true;
     }
     // The kernel's own word for a mount, wherever it is.
     let opened = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).open(&record.block_device);

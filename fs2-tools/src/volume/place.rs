@@ -4,8 +4,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fs2d::frontend::ublk;
+
 use super::MountRecord;
-use crate::kernel::{Mount, is_named_for, loops, mounts};
+use crate::kernel::{Mount, is_named_for, loops, mounts, nbd_is_anothers, nbd_number};
 
 /// The mounts of a record's volume among `all`, in the order in which they were made.
 pub(super) fn mounts_of<'a>(record: &MountRecord, all: &'a [Mount]) -> Vec<&'a Mount> {
@@ -14,11 +16,23 @@ pub(super) fn mounts_of<'a>(record: &MountRecord, all: &'a [Mount]) -> Vec<&'a M
         return all.iter().filter(|m| m.source == record.block_device).collect();
     };
     let ours: Vec<_> = all.iter().filter(|m| m.device == number && number != (0, 0)).collect();
-    // A loop device's number may have gone to another file.
-    if !ours.is_empty() && record.frontend == "fuse" && !is_loop_of(record) {
+    if !ours.is_empty() && is_anothers(record) {
         return Vec::new();
     }
     ours
+}
+
+/// Whether the record's device is another's by now, as a record outlives its mount where all was killed: numbers are given again. Of one that does
+/// not tell the record is believed: its daemon must not end below a mount.
+pub(super) fn is_anothers(record: &MountRecord) -> bool {
+    let device = &record.block_device;
+    match &*record.frontend {
+        "fuse" => !is_loop_of(record),
+        "nbd" => nbd_number(device).is_some_and(|number| nbd_is_anothers(number, &record.backend())),
+        _ => ublk::device_of(device)
+            .zip(record.served_tag())
+            .is_some_and(|(number, tag)| ublk::is_anothers(tag, number).unwrap_or(false)),
+    }
 }
 
 /// The numbers of a device; (0, 0) for what is none, `None` where nothing is.

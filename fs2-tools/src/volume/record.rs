@@ -80,10 +80,15 @@ impl MountRecord {
     /// # Errors
     /// Where that was not written down, what the system says of the path.
     pub(super) fn ublk_tag(&self) -> Result<Tag, VolumeError> {
-        match self.again.iter().find_map(|arg| arg.strip_prefix("--instead-of=")) {
-            Some(served) => Ok(Tag::of(served)),
+        match self.served_tag() {
+            Some(tag) => Ok(tag),
             None => ublk_tag(&self.device).map_err(|e| VolumeError::Other(e.to_string())),
         }
+    }
+
+    /// The same where it was written down what was served; former versions did not.
+    pub(super) fn served_tag(&self) -> Option<Tag> {
+        self.again.iter().find_map(|arg| arg.strip_prefix("--instead-of=")).map(Tag::of)
     }
 
     pub(super) fn write(&self) -> io::Result<()> {

@@ -283,6 +283,11 @@ pub(super) fn served_by<D: Driver>(control: &mut Control<D>, device: u32) -> io:
     Ok(info.and_then(|info| info.server_pid.try_into().ok()))
 }
 
+/// Whether there is a device of this number and it is not the volume's.
+pub(super) fn is_anothers<D: Driver>(control: &mut Control<D>, device: u32, tag: Tag) -> io::Result<bool> {
+    Ok(look(control, device, true)?.is_some_and(|info| control.left(&info, tag) == Left::Foreign))
+}
+
 /// Whether requests may wait in one of `devices` for a daemon of the volume.
 pub(super) fn is_awaited<D: Driver>(
     control: &mut Control<D>,

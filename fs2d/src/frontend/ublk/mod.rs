@@ -138,6 +138,15 @@ pub fn is_awaited(tag: Tag, device: Option<u32>) -> io::Result<bool> {
     control::is_awaited(&mut control, &candidates(device), tag, device.is_some())
 }
 
+/// Whether a device of this number is another volume's: the number of one that is gone may be given again.
+///
+/// # Errors
+/// As [`offer`]; what the driver says.
+pub fn is_anothers(tag: Tag, device: u32) -> io::Result<bool> {
+    let mut control = Control::new(ControlRing::open()?, memory::is_admin());
+    control::is_anothers(&mut control, device, tag)
+}
+
 /// The block devices in which requests may wait for a daemon of the volume, by their numbers. Where nobody serves any by ublk the driver is not
 /// asked.
 ///

@@ -399,6 +399,40 @@ fn a_mount_that_nobody_can_serve_again_is_unmounted() {
     left.says("its image is deleted").says("its image is another");
 }
 
+/// What is left of a mount that was killed with all that served it, whose device another volume's has the number of by now: it was taken for a second
+/// record of that mount, whose daemon was gone, and an unmount could take either.
+#[test]
+fn a_record_that_outlived_its_mount_claims_no_other() {
+    if !needs(&[Need::Root, Need::Guest]) {
+        return;
+    }
+    let left = Guest::new(&["ublk_drv", "nbd"]).run(
+        r#"
+        for name in a b; do
+            truncate -s 64M /tmp/$name.img; mke2fs -q -t ext2 /tmp/$name.img; mkfs2 /tmp/$name.img > /dev/null; mkdir /tmp/$name
+        done
+        for frontend in ublk nbd; do
+            fs2 mount --frontend $frontend /tmp/a.img /tmp/a; echo x > /tmp/a/x
+            record=$(ls /run/fs2/*.mount); cp "$record" /tmp/record; device=$(findmnt -nro SOURCE /tmp/a)
+            fs2 umount /tmp/a
+            cp /tmp/record "$record"; touch "${record%mount}log"
+            fs2 mount --frontend $frontend /tmp/b.img /tmp/b
+            [ "$(findmnt -nro SOURCE /tmp/b)" = "$device" ]
+            code=0; fs2 status > /tmp/list 2>&1 || code=$?; cat /tmp/list; [ $code = 0 ]
+            grep "^/tmp/b  /tmp/b.img  active" /tmp/list; [ "$(wc -l < /tmp/list)" = 1 ]; not ls "$record"
+            # Nor where it is the only one that is asked for.
+            cp /tmp/record "$record"; touch "${record%mount}log"
+            fs2 status /tmp/b | grep /tmp/b.img; touch /tmp/b/y; sync
+            fs2 umount /tmp/b; fs2 umount /tmp/a
+            until_true 20 sh -c '! pgrep -x fs2'; not ls /run/fs2/*.mount
+            e2fsck -fn /tmp/a.img; e2fsck -fn /tmp/b.img
+            echo "apart with $frontend"
+        done"#,
+    );
+    println!("{}", left.log());
+    left.says("apart with ublk").says("apart with nbd");
+}
+
 /// As by `lvextend`. The next daemon refused a volume of another size than the device, five times, and then the device failed.
 #[test]
 fn a_volume_that_grew_below_its_mount_is_served_again() {

@@ -217,6 +217,11 @@ fn a_daemon_that_is_to_take_a_device_over_takes_none_else() {
     }
     let mut c = with(&[waits, info(1, 6, state::QUIESCED), info(2, 5, state::DEAD), info(3, 4, state::LIVE)]);
     assert_eq!(awaited(&mut c, &[0, 1, 2, 3], TAG).unwrap(), [0, 3]);
+    // A mount that was killed with its supervisor left its record, and another volume's device has its number.
+    let others = |c: &mut Control<Script>| [0, 1, 2, 3].map(|n| is_anothers(c, n, TAG).unwrap());
+    assert_eq!(others(&mut c), [false, true, false, false]);
+    let gone = &mut control(true, &[Err(libc::ENODEV)]);
+    assert!(!is_anothers(gone, 4, TAG).unwrap(), "there is none");
     // Who was told of none makes one, where none is left.
     let mut c = with(&[info(0, 6, state::QUIESCED), info(1, 5, state::DEAD)]);
     assert_eq!(take(&mut c, &[0, 1], TAG, None).unwrap(), None);
