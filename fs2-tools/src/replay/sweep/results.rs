@@ -142,13 +142,15 @@ pub(super) fn gather(dir: &Path) -> Result<HashMap<Name, Done>, Failure> {
 const OF_A_RESULT: [&str; 7] = ["drive", "scheduler", "depth", "belief", "pace", "space_percent", "stretch"];
 
 /// Figures of a run, a column each.
-pub(super) const OF_A_RUN: [&str; 28] = [
+pub(super) const OF_A_RUN: [&str; 30] = [
     "run",
     "requests",
     "reads",
     "reads_from_copies",
     "failed",
     "elapsed_s",
+    "behind_s",
+    "queue_max",
     "wait_ms",
     "wait_behind_copies_ms",
     "response_ms",
