@@ -158,9 +158,8 @@ impl Volume {
                     let d = self.detach.as_mut().expect("detaching");
                     d.marked = d.why_not.is_none();
                     d.phase = Phase::Done;
-                    if self.mark != MarkState::Stuck {
-                        self.mark = MarkState::Stands;
-                    }
+                    // Perhaps also where it could not be written.
+                    self.mark = MarkState::Stands;
                     if self.distrusted {
                         self.want_mark_erased();
                     }
@@ -336,10 +335,8 @@ impl Volume {
 
     pub(super) fn detach_io_done(&mut self, step: Step, outcome: Ended<'_>) {
         if outcome.result.is_err() {
-            match step {
-                Step::Page(page) => self.table.mark_dirty(page),
-                Step::Mark => self.mark = MarkState::Stuck,
-                _ => {}
+            if let Step::Page(page) = step {
+                self.table.mark_dirty(page);
             }
             self.stats.table_errors += 1;
             match step {

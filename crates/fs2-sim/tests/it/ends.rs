@@ -1,15 +1,15 @@
 //! How a session's mark goes, and how its end comes: what fails on the way, what arrives on the way, and what is
 //! left alone because nothing changed.
 
-use fs2_block::{BlockNo, BlockRange, Op};
+use fs2_block::{BlockNo, BlockRange, Op, WriteAt};
 use fs2_engine::{
-    AttachError, AttachOptions, DiscardMode, EIO, EngineConfig, HandOver, Inactive, Io, IoOp, Standing,
-    Volume,
+    AttachError, AttachOptions, DiscardMode, EIO, EngineConfig, HandOver, Inactive, Io, IoData, IoOp,
+    Outcome, Standing, Volume,
 };
 use fs2_sim::glue::Scripted;
 use fs2_sim::model::content::Grain;
 use fs2_sim::model::image::{Plan, Shape};
-use fs2_table::PAGE_BYTES;
+use fs2_table::{Header, PAGE_BYTES};
 
 use crate::session::{BLOCK, DATA, Probe, Session, config, image, image_of};
 
@@ -218,6 +218,40 @@ fn a_foreign_writer_noticed_at_the_very_end() {
     let mut device = s.device;
     let (next, _) = Volume::attach(&mut device, None, config(), &AttachOptions::default()).unwrap();
     assert_eq!(*next.standing(), Standing::Inactive(Inactive::NoMark));
+}
+
+/// The mark's write failed, and its bytes reached the disk all the same: the mark stayed there for the next session to trust.
+#[test]
+fn a_foreign_writer_noticed_when_the_mark_could_not_be_written() {
+    for at_once in [true, false] {
+        let mut s = copied();
+        s.write(1500, 1, 1).unwrap();
+        s.volume.begin_detach(s.now);
+        let mut failed = 0;
+        while let Some(io) = s.dispatch() {
+            let marks =
+                |bytes: &[u8]| Header::parse(bytes).is_ok_and(|h| h.is_some_and(|h| h.mark.is_some()));
+            match &io.data {
+                IoData::Engine(bytes) if marks(bytes) => {
+                    failed += 1;
+                    s.device.write_at(io.extent.offset(), bytes).unwrap();
+                    s.volume.complete(s.now, io.id, Outcome::failed(EIO));
+                    if at_once {
+                        s.volume.foreign_writer(s.now);
+                    }
+                }
+                _ => s.complete(io),
+            }
+        }
+        if !at_once {
+            s.volume.foreign_writer(s.now);
+            s.run();
+        }
+        assert_eq!((failed, s.volume.detached().map(|d| d.marked)), (1, Some(false)));
+        let mut device = s.device;
+        let (next, _) = Volume::attach(&mut device, None, config(), &AttachOptions::default()).unwrap();
+        assert_eq!(*next.standing(), Standing::Inactive(Inactive::NoMark), "at once: {at_once}");
+    }
 }
 
 /// A header in four pieces of which the first fails: the others need not be written, the other slot is.
