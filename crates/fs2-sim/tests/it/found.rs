@@ -47,6 +47,30 @@ fn copy_into_a_block_whose_payload_waits() {
     assert_eq!(*p.0.volume().unwrap().standing(), Standing::Active);
 }
 
+/// The same of a block that is punched while its payload waits: it holds zeroes when the tool claims it.
+#[test]
+fn punch_of_a_block_whose_payload_waits() {
+    let mut p = Play::at("punch");
+    p.act(&[Action::Evict(R), Action::ReadFree(R, From::Original)]).rest();
+    // There is no room where the payload is to go, so that the punch goes first.
+    p.act(&[Action::Target(X), BG]).flies("a discard of R").rest().act(&[Action::Claim(R)]).rest();
+    p.act(&[Action::Target(S), BG]).waits("the daemon's write of S").rest().mapped(S, false);
+    p.act(&[Action::Read(R, From::Original)]).rest();
+    assert_eq!(*p.0.volume().unwrap().standing(), Standing::Active);
+}
+
+/// What a read brings is no payload once a discard has come behind it, which changes the block below when it is passed down.
+#[test]
+fn payload_of_a_read_that_a_discard_waits_for() {
+    let mut p = Play::at("discard-pass-original");
+    p.act(&[READ]).flies("the client's read of O");
+    p.0.kernel.free(O);
+    p.act(&[Action::DiscardToo(O)]).waits("a discard of O").mapped(R, false);
+    p.rest().act(&[Action::Claim(O)]).rest();
+    p.act(&[BG]).waits("the daemon's write of R").rest().mapped(R, false);
+    assert!(!p.reads_o());
+}
+
 /// The superblock was compared with what a client sent while it was being read: a foreign writer was seen
 /// where there was none.
 #[test]
@@ -69,6 +93,16 @@ fn table_written_after_a_foreign_writer() {
     p.act(&[Action::ForeignTakes(T), Action::ForeignNoticed, BG]).idle();
     p.act(&[Action::Detach]).waits("the daemon's write of T").rest();
     assert!(p.0.volume().is_none());
+}
+
+/// Of a page in pieces the first was at the device when a foreign writer was noticed: the others are not written, into what may
+/// be its blocks.
+#[test]
+fn pieces_of_a_page_that_wait_while_a_foreign_writer_is_noticed() {
+    let mut p = Play::at("table-in-pieces");
+    p.act(&[BG]).flies("the daemon's read of the superblock").rest();
+    p.act(&[BG]).flies("the daemon's write of T").act(&[Action::ForeignTakes(U), Action::ForeignNoticed]);
+    p.lands("the daemon's write of T").idle();
 }
 
 /// A detach that found another superblock than the client's wrote table pages all the same.

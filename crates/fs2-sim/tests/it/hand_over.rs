@@ -1,9 +1,10 @@
 //! A session that goes on in another process: what is kept, and what is refused.
 
 use fs2_block::{ConnectionId, Op};
-use fs2_engine::{AttachOptions, EIO, HandOver, Standing, Volume};
+use fs2_engine::{AttachOptions, EIO, ENOSPC, HandOver, Standing, Volume};
 use fs2_sim::model::swarm::Rng;
 use fs2_table::Trust;
+use roaring::RoaringBitmap;
 
 use crate::session::{BLOCK, Session, config};
 
@@ -130,6 +131,49 @@ fn what_failed_before_is_known_after() {
         s.fail = |_| None;
         assert_eq!(handed_over(s).detach().0, !fails);
     }
+}
+
+/// Where a copy found no room below, none is made in this session, by whichever process.
+#[test]
+fn copies_that_found_no_room_stay_off() {
+    for full in [false, true] {
+        let mut s = Session::copied(config());
+        s.load_bitmap().copying_to(1310);
+        if full {
+            s.fail = |io| (io.extent.offset() == 1310 * BLOCK as u64).then_some(ENOSPC);
+        }
+        s.read(1104, 2).unwrap();
+        s.idle(1000);
+        s.fail = |_| None;
+        let before = s.replicas().len();
+        let mut s = handed_over(s);
+        s.copying_to(1320).read(1500, 2).unwrap();
+        s.idle(1000);
+        assert_eq!((before, s.replicas().len()), if full { (4, 4) } else { (6, 8) });
+    }
+}
+
+#[test]
+fn a_replica_in_a_block_that_is_not_free_is_refused() {
+    let mut s = Session::copied(config());
+    s.load_bitmap();
+    let serialized = |set: &RoaringBitmap| {
+        let mut bytes = (set.serialized_size() as u64).to_le_bytes().to_vec();
+        set.serialize_into(&mut bytes).unwrap();
+        bytes
+    };
+    let bytes = left(&mut s).unwrap();
+    let free = s.volume.liveness().unwrap().parts().unwrap().free;
+    let was = serialized(&free);
+    let at = bytes.windows(was.len()).position(|w| w == was).expect("it is there");
+    let without = |block: u32| {
+        let mut free = free.clone();
+        assert!(free.remove(block));
+        resealed([&bytes[..at], &serialized(&free), &bytes[at + was.len()..]].concat())
+    };
+    assert!(take(&mut s.device.clone(), &without(1310)).is_ok(), "no replica is there");
+    let why = take(&mut s.device, &without(1301)).err().unwrap();
+    assert!(why.contains("1301") && why.contains("not free"), "{why}");
 }
 
 #[test]
