@@ -3,6 +3,7 @@
 mod bad_sectors;
 mod checked;
 mod others;
+mod power;
 
 use std::sync::Arc;
 
@@ -206,12 +207,7 @@ fn undo_leaves_what_is_in_use() {
     let mut image = made();
     copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
     // Somebody allocated a block that holds a replica, elsewhere.
-    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
-    let bit = (9000 - 1 - GROUP) as usize;
-    image[bitmap + bit / 8] |= 1 << (bit % 8);
-    let descriptor = 2 * BLOCK + 32 + 12;
-    let free = u16::from_le_bytes([image[descriptor], image[descriptor + 1]]) - 1;
-    image[descriptor..descriptor + 2].copy_from_slice(&free.to_le_bytes());
+    with_bit(&mut image, 9000, true);
     image[9000 * BLOCK..9001 * BLOCK].fill(0x77);
     let undone = undo(&mut Devices::new(&mut image, None), &UNDO_CHECKED, &mut |_| {}).unwrap();
     assert_eq!((undone.scrubbed, undone.in_use), (1, 1));
@@ -255,6 +251,21 @@ fn undo_scrubs_nothing_where_bitmaps_may_be_wrong() {
     let mut image = made();
     written_and_killed(&mut image, data(1));
     assert_eq!(undo(&mut Devices::new(&mut image, None), &UNDO, &mut |_| {}).unwrap().scrubbed, 0);
+}
+
+/// What damaged inode 5 may have damaged the bitmaps: a mark that is right says nothing of them.
+#[test]
+fn undo_of_remains_scrubs_nothing_without_a_check() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
+    // Two links.
+    image[5 * BLOCK + 4 * 128 + 26] = 2;
+    let before = image.clone();
+    let refused = undo(&mut Devices::new(&mut image, None), &UNDO, &mut |_| {});
+    assert!(matches!(refused, Err(OfflineError::Unchecked)), "{refused:?}");
+    assert!(image == before);
+    let undone = undo(&mut Devices::new(&mut image, None), &UNDO_CHECKED, &mut |_| {}).unwrap();
+    assert_eq!((undone.scrubbed, undone.damaged.is_some()), (2, true));
 }
 
 #[test]
@@ -551,6 +562,94 @@ fn replicas_by_hand_refused() {
         ReplicateOptions { blocks: &[range(data(0), data(0) + 1)], near: BlockNo(0), written_since: false };
     let e = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
     assert!(matches!(e, OfflineError::NotMarked(MarkFound::None)), "{e}");
+}
+
+/// Of the volume with this block's bit as `set` says, and its descriptor's count with it.
+fn with_bit(image: &mut [u8], block: u32, set: bool) {
+    let group = (block - 1) / GROUP;
+    let (bitmap, bit) = ((1 + group * GROUP + 2) as usize * BLOCK, ((block - 1) % GROUP) as usize);
+    let mask = 1 << (bit % 8);
+    assert_eq!(image[bitmap + bit / 8] & mask != 0, !set);
+    image[bitmap + bit / 8] ^= mask;
+    let descriptor = 2 * BLOCK + 32 * group as usize + 12;
+    let free = u16::from_le_bytes([image[descriptor], image[descriptor + 1]]);
+    let free = if set { free - 1 } else { free + 1 };
+    image[descriptor..descriptor + 2].copy_from_slice(&free.to_le_bytes());
+}
+
+/// A bitmap that differs from the mark's calls free what may be a file's: nothing is copied there, as where something else wrote the
+/// volume. That one's mark is no other session's either, which would not know.
+#[test]
+fn replicas_by_hand_of_a_volume_that_changed() {
+    let blocks = [BlockRange::at(BlockNo(data(0)), 1)];
+    let options = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
+    let mut image = made();
+    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
+    // As many are free as before.
+    image[bitmap + 50] ^= 0x80;
+    image[bitmap + 5] ^= 0x80;
+    let before = image.clone();
+    let refused = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
+    assert!(matches!(refused, OfflineError::NotMarked(MarkFound::Differs(_))), "{refused}");
+    assert!(image == before);
+    let mut image = made();
+    let options = ReplicateOptions { written_since: true, ..options };
+    let refused = replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap_err();
+    assert!(matches!(refused, OfflineError::NotMarked(MarkFound::WrittenSince)), "{refused}");
+    assert!(!is_active(&attach(&mut image)));
+}
+
+#[test]
+fn replicas_by_hand_lie_over_nothing() {
+    let mut image = made();
+    let mut near = |first: u32, near: u32| {
+        let blocks = [BlockRange::at(BlockNo(first), 4)];
+        let options = ReplicateOptions { blocks: &blocks, near: BlockNo(near), written_since: false };
+        replicate(&mut Devices::new(&mut image, None), &options, &mut |_| {}).unwrap().places
+    };
+    assert_eq!(near(data(0), 9000), [BlockRange::new(9000, 9004)]);
+    let beside = near(data(0) + 4, 9001)[0];
+    assert!(!beside.overlaps(BlockRange::new(9000, 9004)), "others' replicas stay: {beside}");
+    // Free, and in the first MiB.
+    assert!(near(data(0) + 8, 500)[0].start() >= 1 << 10);
+    let volume = attach(&mut image);
+    assert_eq!((is_active(&volume), volume.table().len()), (true, 12));
+    volume.check();
+}
+
+/// A device that loses a write and says nothing: what does not read back is vouched for by nobody.
+#[test]
+fn replicas_by_hand_are_read_back() {
+    struct Loses(Vec<u8>, u64);
+    impl ReadAt for Loses {
+        fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> std::io::Result<()> {
+            self.0.read_at(offset, buf)
+        }
+        fn size_bytes(&mut self) -> std::io::Result<u64> {
+            self.0.size_bytes()
+        }
+    }
+    impl WriteAt for Loses {
+        fn write_at(&mut self, offset: u64, buf: &[u8]) -> std::io::Result<()> {
+            if offset == self.1 { Ok(()) } else { self.0.write_at(offset, buf) }
+        }
+        fn write_zeroes(&mut self, offset: u64, len: u64) -> std::io::Result<()> {
+            self.0.write_zeroes(offset, len)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let blocks = [BlockRange::at(BlockNo(data(0)), 1)];
+    let options = ReplicateOptions { blocks: &blocks, near: BlockNo(9000), written_since: false };
+    let mut device = Loses(made(), 9000 * BLOCK as u64);
+    let failed = replicate(&mut Devices::new(&mut device, None), &options, &mut |_| {}).unwrap_err();
+    assert!(
+        failed.to_string().contains("block 9000") && format!("{failed:?}").contains("read back"),
+        "{failed:?}"
+    );
+    assert!(!is_active(&attach(&mut device.0)));
+    assert_eq!(lies(&mut device.0), []);
 }
 
 /// Bitmaps may call free what files have, and ext2 does not notice before it gives that away. Copies would be made there at once.

@@ -127,6 +127,48 @@ fn declined_is_not_written() {
     assert!(image == before);
 }
 
+/// Of what e2fsck found in use, or of no file, nothing is left in the table, though the blocks hold the same.
+#[test]
+fn what_the_bitmaps_contradict_is_dropped() {
+    for quick in [false, true] {
+        let mut image = made();
+        copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001), (data(0) + 2, 9002)]);
+        written_and_killed(&mut image, data(1));
+        with_bit(&mut image, 9001, true);
+        with_bit(&mut image, data(0) + 2, false);
+        let report = check_all(&mut image, &CheckOptions { quick, ..FULL });
+        assert_eq!((report.replica_in_use, report.original_free), (1, 1));
+        assert_eq!((report.verified, report.unverified), if quick { (0, 1) } else { (1, 0) });
+        let left: Vec<u32> = attach(&mut image).table().iter().map(|e| e.replica.0).collect();
+        assert_eq!(left, [9000]);
+    }
+}
+
+/// Pages were believed for the sake of a mark that a bitmap then contradicts: their entries are not, where nobody hashes them.
+#[test]
+fn a_mark_that_a_bitmap_contradicts_vouches_for_no_entry() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000)]);
+    let bitmap = (1 + GROUP + 2) as usize * BLOCK;
+    image[bitmap + 50] ^= 0x80;
+    image[bitmap + 5] ^= 0x80;
+    image[data(0) as usize * BLOCK] ^= 1;
+    let report = check_all(&mut image, &CheckOptions { quick: true, ..FULL });
+    assert_eq!((report.verified, report.unverified, report.written), (0, 1, true));
+    assert_eq!(lies(&mut image), []);
+}
+
+/// What cannot be read was not seen, whatever the mark said of it.
+#[test]
+fn what_cannot_be_read_is_unverified_though_the_mark_was_valid() {
+    let mut image = made();
+    copied(&mut image, &[(data(0), 9000), (data(0) + 1, 9001)]);
+    let mut device = bad_sectors::Bad::of(&image, &[data(0)], false);
+    let report = check(&mut Devices::new(&mut device, None), &FULL, &mut |_| true, &mut |_| {}).unwrap();
+    assert_eq!((report.mark.clone(), report.unread), (MarkFound::Valid, 1));
+    assert_eq!((report.verified, report.unverified), (1, 1));
+}
+
 /// The mark was erased for e2fsck's sake, and nothing was written: it comes back where it says what is so, or copies that were found
 /// wrong would be read.
 #[test]
