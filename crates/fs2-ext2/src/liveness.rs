@@ -59,6 +59,8 @@ pub struct Liveness {
     written: BTreeMap<ConnectionId, RoaringBitmap>,
     /// The same over connections that are gone, or nobody knows over which.
     orphaned: RoaringBitmap,
+    /// What else was written over connections that are gone, at most [`DEPARTED_MAX`] sets: to join them takes time for each run of blocks.
+    departed: Vec<RoaringBitmap>,
     /// Bits seen set in writes to bitmaps that are not loaded yet, of blocks not written since.
     set_unloaded: RoaringBitmap,
     loaded: RoaringBitmap,
@@ -90,7 +92,7 @@ impl fmt::Debug for Liveness {
         f.debug_struct("Liveness")
             .field("free", &self.free)
             .field("written", &self.written)
-            .field("orphaned", &self.orphaned)
+            .field("orphaned", &self.all_orphaned())
             .field("set_unloaded", &self.set_unloaded)
             .field("loaded", &self.loaded)
             .field("mnt_count", &mnt_count(&self.superblock))
@@ -109,7 +111,7 @@ impl fmt::Debug for Liveness {
 /// Feeds everything that decides what may join F or leave it; the layout is left out.
 impl Hash for Liveness {
     fn hash<H: Hasher>(&self, h: &mut H) {
-        for set in [&self.free, &self.orphaned, &self.set_unloaded, &self.loaded] {
+        for set in [&self.free, &self.all_orphaned(), &self.set_unloaded, &self.loaded] {
             hash_set(set, h);
         }
         for set in [&self.unannounced, &self.told, &self.set_unannounced, &self.bitmaps_unannounced] {
@@ -160,6 +162,7 @@ impl Liveness {
             free_count: 0,
             written: BTreeMap::new(),
             orphaned: RoaringBitmap::new(),
+            departed: Vec::new(),
             set_unloaded: RoaringBitmap::new(),
             loaded: RoaringBitmap::new(),
             loaded_below: 0,
@@ -293,8 +296,9 @@ impl Liveness {
                 take_out(set, range);
             }
         }
-        take_out(&mut self.orphaned, range);
-        take_out(&mut self.set_unloaded, range);
+        for set in [&mut self.orphaned, &mut self.set_unloaded].into_iter().chain(&mut self.departed) {
+            take_out(set, range);
+        }
         self.written.entry(connection).or_default().insert_range(range.start()..range.end());
     }
 
@@ -320,9 +324,22 @@ impl Liveness {
 
     /// The connection is gone: no discard over it can come any more.
     pub fn connection_gone(&mut self, connection: ConnectionId) {
-        if let Some(set) = self.written.remove(&connection) {
-            self.orphaned |= set;
+        let Some(set) = self.written.remove(&connection) else { return };
+        self.departed.push(set);
+        if self.departed.len() > DEPARTED_MAX {
+            // The two that are joined soonest.
+            self.departed.sort_by_cached_key(|set| std::cmp::Reverse(set.serialized_size()));
+            if let Some(least) = self.departed.pop()
+                && let Some(next) = self.departed.last_mut()
+            {
+                *next |= &least;
+            }
         }
+    }
+
+    /// All that was last written over connections that are gone, or nobody knows over which.
+    fn all_orphaned(&self) -> RoaringBitmap {
+        self.departed.iter().fold(self.orphaned.clone(), |all, set| all | set)
     }
 
     /// Whether all of `extent` lies in blocks of the file system that it may free: none beyond its end, none of metadata that
@@ -357,8 +374,9 @@ impl Liveness {
                     joining -= set;
                 }
             }
-            joining -= &self.orphaned;
-            joining -= &self.set_unloaded;
+            for set in [&self.orphaned, &self.set_unloaded].into_iter().chain(&self.departed) {
+                joining -= set;
+            }
         }
         for set in [&mut self.unannounced, &mut self.told] {
             if !set.is_empty() {
@@ -463,7 +481,7 @@ impl Liveness {
         for never in self.excluded_in(blocks).chain(self.layout.static_metadata_in(blocks)) {
             joining.remove_range(never.start()..never.end());
         }
-        for set in self.written.values() {
+        for set in self.written.values().chain(&self.departed) {
             joining -= set;
         }
         joining -= &self.orphaned;
@@ -587,6 +605,9 @@ impl Liveness {
         self.mounted
     }
 }
+
+/// Sets of what was written over connections that are gone. A guess: each write looks at all of them, for some ns.
+const DEPARTED_MAX: usize = 16;
 
 /// Of so many blocks each is taken out of a set by itself. A guess: what a large write touches.
 const TAKEN_SINGLY: u64 = 1024;

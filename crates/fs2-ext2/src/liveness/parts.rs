@@ -48,7 +48,7 @@ impl Liveness {
             descriptors: self.descriptors.clone(),
             free: self.free.clone(),
             written: self.written.iter().map(|(c, set)| (*c, set.clone())).collect(),
-            orphaned: self.orphaned.clone(),
+            orphaned: self.all_orphaned(),
             set_unloaded: self.set_unloaded.clone(),
             loaded: self.loaded.clone(),
             mounted: self.mounted,

@@ -404,6 +404,37 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// More connections than sets are kept for: what was last written over one that is gone stays so, until it is written over another.
+    #[test]
+    fn what_many_connections_wrote_that_are_gone(
+        steps in prop::collection::vec((ranges(), 0u32..60, prop::bool::weighted(0.6)), 60..200),
+    ) {
+        let mut ours = liveness();
+        let mut last = vec![None; BLOCKS as usize];
+        for (range, connection, ends) in steps {
+            let range = range.intersect(BlockRange::new(0, BLOCKS));
+            ours.written(range, ConnectionId(connection));
+            range.iter().for_each(|b| last[b.0 as usize] = Some(connection));
+            if ends {
+                ours.connection_gone(ConnectionId(connection));
+                // Whoever has its number later is another.
+                last.iter_mut().filter(|by| **by == Some(connection)).for_each(|by| *by = Some(u32::MAX));
+            }
+        }
+        let parts = ours.parts().unwrap();
+        let orphaned: Vec<u32> = (0..BLOCKS).filter(|&b| last[b as usize] == Some(u32::MAX)).collect();
+        prop_assert_eq!(parts.orphaned.iter().collect::<Vec<_>>(), orphaned);
+        let all = BlockRange::new(0, BLOCKS);
+        ours.discarded(all, ConnectionId(1), false);
+        for block in all.iter() {
+            let mine = last[block.0 as usize].is_none_or(|by| by == 1);
+            prop_assert_eq!(ours.is_free(block), mine && ours.in_universe(block), "{}", block);
+        }
+    }
+}
+
 /// What another process left is no better than what it claims to have seen.
 #[test]
 fn what_contradicts_the_volume_is_not_taken_over() {
