@@ -379,7 +379,8 @@ impl Liveness {
             }
         }
         for set in [&mut self.unannounced, &mut self.told] {
-            if !set.is_empty() {
+            // A difference goes through all of the set.
+            if set.range_cardinality(range.start()..range.end()) > 0 {
                 *set -= &joining;
             }
         }

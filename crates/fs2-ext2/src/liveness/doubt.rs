@@ -50,10 +50,10 @@ impl Liveness {
         if self.unannounced.is_empty() {
             return;
         }
-        let mut runs = self.set_unannounced.iter();
-        while let Some(run) = runs.next_range() {
-            let pages = self.pages_of(BlockRange::new(*run.start(), *run.end() + 1));
-            self.unannounced.remove_range(pages.start()..pages.end());
+        if !self.set_unannounced.is_empty() {
+            // Bits may be set in all of a large volume: only those beside what was written are looked at one by one.
+            let beside = &self.set_unannounced & &self.pages_with(&self.unannounced);
+            self.unannounced -= self.pages_with(&beside);
         }
         self.told |= std::mem::take(&mut self.unannounced);
     }
@@ -61,6 +61,16 @@ impl Liveness {
     /// The pages of a page cache that `range` lies in.
     fn pages_of(&self, range: BlockRange) -> BlockRange {
         pages(range, (PAGE_CACHE_BYTES / self.block_size().bytes()).max(1))
+    }
+
+    /// What shares a page with a block of `set`.
+    fn pages_with(&self, set: &RoaringBitmap) -> RoaringBitmap {
+        let (mut runs, mut all) = (set.iter(), RoaringBitmap::new());
+        while let Some(run) = runs.next_range() {
+            let pages = self.pages_of(BlockRange::new(*run.start(), *run.end() + 1));
+            all.insert_range(pages.start()..pages.end());
+        }
+        all
     }
 
     /// Groups that [`Liveness::doubt`] is to be asked about, ascending.

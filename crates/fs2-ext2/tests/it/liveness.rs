@@ -406,6 +406,31 @@ proptest! {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+    /// A tool's superblock, against a look at each block: what shares a page of 4 KiB with a bit that was set is announced.
+    #[test]
+    fn what_a_superblock_announces(
+        steps in prop::collection::vec((ranges(), prop::option::weighted(0.2, (1030u32..1033, 0u64..1000))), 1..30),
+    ) {
+        let mut ours = liveness();
+        for (range, bitmap) in steps {
+            ours.written(range.intersect(BlockRange::new(0, BLOCKS)), ConnectionId(0));
+            if let Some((block, seed)) = bitmap {
+                let extent = Extent::new(u64::from(block) * SIZE, SIZE);
+                ours.payload_seen(extent, Some(&pattern(seed, SIZE as usize)), ConnectionId(0));
+            }
+        }
+        let before = ours.parts().unwrap();
+        let mut raw = raw_superblock();
+        raw[44] ^= 1;
+        ours.payload_seen(Extent::new(1024, 1024), Some(&raw), ConnectionId(0));
+        let after = ours.parts().unwrap();
+        let silent = |b: &u32| !(b / 4 * 4..b / 4 * 4 + 4).any(|b| before.set_unannounced.contains(b));
+        let told: Vec<u32> =
+            (0..BLOCKS).filter(|b| before.told.contains(*b) || before.unannounced.contains(*b) && silent(b)).collect();
+        prop_assert_eq!(after.told.iter().collect::<Vec<_>>(), told);
+        prop_assert!(after.unannounced.is_empty() && after.set_unannounced.is_empty());
+    }
+
     /// More connections than sets are kept for: what was last written over one that is gone stays so, until it is written over another.
     #[test]
     fn what_many_connections_wrote_that_are_gone(
