@@ -148,7 +148,7 @@ pub struct Batch {
 
 /// Block numbers as they are, spread by a multiplication: the index is asked for every block that is read.
 /// Nobody can choose them so as to do harm: the log holds at most `bytes_max` bytes of blocks. The index is
-/// never walked, so its order shows nowhere.
+/// walked for what ends all the same, so its order shows nowhere.
 #[derive(Clone, Debug, Default)]
 struct Spread(u64);
 
@@ -371,33 +371,24 @@ impl Log {
             return 0;
         }
         let (mut dead, mut finished) = (0, false);
+        let mut end = |log: &mut Log, block: BlockNo| {
+            let Some((id, at)) = log.index.remove(&block.0) else { return };
+            let run = log.run_mut(id).expect("the index names runs that are here");
+            let block = &mut run.blocks[at - run.taken];
+            let data = block.data.take();
+            block.outdated = outdated && run.turns;
+            run.live -= 1;
+            finished |= run.live == 0 && !run.open;
+            log.bytes -= data.as_ref().map_or(0, Kept::len);
+            data.into_iter().for_each(|d| keep(&mut log.spare, d));
+            dead += 1;
+        };
         if range.len() as usize <= self.index.len() {
-            for block in range.iter() {
-                let Some((id, at)) = self.index.remove(&block.0) else { continue };
-                let run = self.run_mut(id).expect("the index names runs that are here");
-                let block = &mut run.blocks[at - run.taken];
-                let data = block.data.take();
-                block.outdated = outdated && run.turns;
-                run.live -= 1;
-                finished |= run.live == 0 && !run.open;
-                self.bytes -= data.as_ref().map_or(0, Kept::len);
-                data.into_iter().for_each(|d| keep(&mut self.spare, d));
-                dead += 1;
-            }
+            range.iter().for_each(|block| end(self, block));
         } else {
-            // A discard of much: what waits is less.
-            for run in &mut self.runs {
-                for block in run.blocks.iter_mut().filter(|b| range.contains(b.original)) {
-                    let Some(data) = block.data.take() else { continue };
-                    block.outdated = outdated && run.turns;
-                    self.index.remove(&block.original.0);
-                    self.bytes -= data.len();
-                    keep(&mut self.spare, data);
-                    run.live -= 1;
-                    finished |= run.live == 0 && !run.open;
-                    dead += 1;
-                }
-            }
+            // A discard of much: what waits is less. Not the runs are gone through, which may have any number of turns besides.
+            let here = self.index.keys().map(|&block| BlockNo(block)).filter(|&b| range.contains(b));
+            here.collect::<Vec<_>>().into_iter().for_each(|block| end(self, block));
         }
         if finished || self.index.is_empty() {
             self.drop_finished();
