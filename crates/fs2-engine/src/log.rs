@@ -522,7 +522,7 @@ impl Log {
     pub fn sort_by_key<K: Ord>(&mut self, id: RunId, mut key: impl FnMut(BlockNo) -> K) {
         let Ok(at) = self.find(id) else { return };
         if self.runs[at].open {
-            self.runs[at].blocks.make_contiguous().sort_by_key(|b| key(b.original));
+            self.runs[at].blocks.make_contiguous().sort_by_cached_key(|b| key(b.original));
             self.forget_gone(at, false);
         }
     }
