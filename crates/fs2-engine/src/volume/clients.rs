@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::control::Arm;
 use super::crowd::Crowd;
+use super::view::without;
 use super::{
     EIO, Extent, Inactive, Io, IoData, IoOp, Kind, Nanos, Pending, Plant, Purpose, Reply, Source, Standing,
     Target, Volume,
@@ -455,22 +456,9 @@ impl Volume {
     /// acknowledged.
     pub(super) fn free_discarded(&mut self, seq: u64) {
         let p = &self.requests[seq];
-        let mut runs = vec![p.covered];
-        if !self.planted(Plant::HeldDiscardFrees) {
-            for gone in &p.overwritten {
-                runs = runs
-                    .into_iter()
-                    .flat_map(|r| {
-                        let cut = r.intersect(*gone);
-                        if cut.is_empty() {
-                            return [r, BlockRange::EMPTY];
-                        }
-                        [BlockRange::new(r.start(), cut.start()), BlockRange::new(cut.end(), r.end())]
-                    })
-                    .filter(|r| !r.is_empty())
-                    .collect();
-            }
-        }
+        let mut gone = if self.planted(Plant::HeldDiscardFrees) { Vec::new() } else { p.overwritten.clone() };
+        gone.sort_unstable();
+        let runs = without(&[p.covered], &gone);
         let (connection, any) = (p.request.connection, self.planted(Plant::AnyConnectionFrees));
         if self.standing == Standing::Active
             && let Some(live) = &mut self.live

@@ -141,7 +141,7 @@ fn first_row(
 }
 
 /// `runs` without `taken`; both ascending.
-fn without(runs: &[BlockRange], taken: &[BlockRange]) -> Vec<BlockRange> {
+pub(super) fn without(runs: &[BlockRange], taken: &[BlockRange]) -> Vec<BlockRange> {
     let mut out = Vec::new();
     let mut next = 0;
     for run in runs {
