@@ -158,7 +158,9 @@ fn first_mentions(
                 if range.start() < volume.start() { range.start() } else { range.start().max(volume.end()) };
             return Err(OfflineError::NotToCopy { block: BlockNo(first), why: "it is outside the volume" });
         }
-        if let Some(own) = place.blocks.iter().map(|own| own.intersect(*range)).find(|r| !r.is_empty()) {
+        // The first that ends behind the range's beginning.
+        let own = place.blocks.partition_point(|own| own.end() <= range.start());
+        if let Some(own) = place.blocks.get(own).map(|own| own.intersect(*range)).filter(|r| !r.is_empty()) {
             return Err(OfflineError::NotToCopy { block: own.first(), why: "it holds the replica table" });
         }
     }
