@@ -301,12 +301,18 @@ impl Volume {
 
     /// Share of the volume that is free and holds no replica.
     pub fn free_share(&self) -> fs2_block::Permille {
+        self.free_share_without(0)
+    }
+
+    /// The same if so many replicas fewer were there.
+    fn free_share_without(&self, replicas: usize) -> fs2_block::Permille {
         let (Some(live), Some(layout)) = (&self.live, &self.layout) else {
             return fs2_block::Permille::default();
         };
         let blocks = u64::from(layout.blocks());
         let whole = self.counted(blocks - layout.static_metadata_blocks().min(blocks));
-        fs2_block::Permille::of(live.free_estimate().saturating_sub(self.table.len() as u64), whole)
+        let left = self.table.len().saturating_sub(replicas) as u64;
+        fs2_block::Permille::of(live.free_estimate().saturating_sub(left), whole)
     }
 
     /// Of so many blocks those that shares are of.

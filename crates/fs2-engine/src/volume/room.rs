@@ -1,6 +1,6 @@
 //! Who gets the room there is: copies of the greatest value, and the file system before all of them.
 
-use fs2_block::{BlockNo, BlockRange};
+use fs2_block::{BlockNo, BlockRange, Permille};
 
 use super::{Standing, Volume};
 use crate::config::COPY_BLOCKS_MAX;
@@ -88,20 +88,34 @@ impl Volume {
             self.copying = true;
         }
         if share < marks.critical() {
-            // Whole regions, from where most replicas are neighbours.
             let mut from = 0;
-            while self.free_share() < marks.low() {
-                let left = BlockRange::new(from, u32::MAX);
-                let Some(next) = self.table.replica_runs_in(left).next() else { break };
-                let region = self.layout.as_ref().map_or(next, |l| l.group_blocks(l.group_of(next.first())));
-                self.evict_range(region);
-                from = region.end();
+            while self.free_share() < marks.low()
+                && let Some(regions) = self.regions_below(marks.low(), from)
+            {
+                // At once: for each range the table may go through all that it knows.
+                self.evict_range(regions);
+                from = regions.end();
             }
         } else if share < marks.low() && !self.table.is_empty() {
             self.evict(EVICT_STEP, u8::MAX);
         }
         // Evicting changes it: then it is weighed again at the next event.
         self.weighed = weighed;
+    }
+
+    /// Whole regions, from where most replicas are neighbours: so many behind `from` that without their replicas the free share is no less
+    /// than this, as far as there are any.
+    fn regions_below(&self, share: Permille, from: u32) -> Option<BlockRange> {
+        let (mut start, mut end, mut gone) = (None, from, 0);
+        while self.free_share_without(gone) < share
+            && let Some(next) = self.table.replica_runs_in(BlockRange::new(end, u32::MAX)).next()
+        {
+            let region = self.layout.as_ref().map_or(next, |l| l.group_blocks(l.group_of(next.first())));
+            gone += self.table.count_replicas_in(region);
+            start = start.or(Some(region.start()));
+            end = region.end();
+        }
+        start.map(|start| BlockRange::new(start, end))
     }
 
     /// About `n` of the least valuable replicas go, of those worth less than `below`.
