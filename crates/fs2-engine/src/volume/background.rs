@@ -26,6 +26,9 @@ const PIECE_BYTES: u32 = 128 << 10;
 /// 16 GiB of blocks of 4 KiB where all lie in rows as long as copies are written in, and half a MiB of memory. A guess.
 const PUNCHES_MAX: usize = 1 << 16;
 
+/// Of them so many, and pieces of them, are looked at while requests wait: a third of a ms. A guess.
+const PUNCH_LOOKS: usize = 1 << 10;
+
 impl Volume {
     /// Whether the disk may be taken for granted to be idle.
     fn is_idle(&self, now: Nanos) -> bool {
@@ -429,7 +432,9 @@ impl Volume {
     /// nothing is in flight on them.
     fn punch_next(&mut self, now: Nanos) -> Option<Io> {
         let careless = self.planted(Plant::PunchAfterWrite);
-        while let Some(range) = self.punches.pop_front() {
+        // The rest at the next time: mostly copies were written there since, and of all that wait millions of pieces would be looked at.
+        for _ in 0..PUNCH_LOOKS {
+            let range = self.punches.pop_front()?;
             let extent = range.extent(self.block_size);
             if !careless && (!self.is_vacant(range) || !self.untouched(extent, true)) {
                 if range.len() > 1 {
