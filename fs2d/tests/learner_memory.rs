@@ -153,6 +153,10 @@ fn it_learns_in_64_mib() {
     l.check("writes all over the volume");
     l.rest(usize::MAX);
     l.check("rests");
-    assert_eq!(l.policy.place(64, &l.head, &Full), Place::Nowhere);
+    let mut place = Place::Later;
+    while place == Place::Later {
+        place = l.policy.place(64, &l.head, &Full);
+    }
+    assert_eq!(place, Place::Nowhere);
     l.check("a full volume");
 }

@@ -211,6 +211,8 @@ pub enum Place {
     Ends(BlockRange),
     /// The group's bitmap is needed first.
     NeedsGroup(u32),
+    /// That takes longer to find than others should wait: to be asked again.
+    Later,
     /// Nowhere: the volume has no room that would do.
     Nowhere,
 }

@@ -302,6 +302,7 @@ impl Volume {
         match place {
             Place::At(target) | Place::Ends(target) => self.copy_into(now, target),
             Place::NeedsGroup(group) => self.load(now, group),
+            Place::Later => None,
             Place::Nowhere => {
                 self.log.clear();
                 None

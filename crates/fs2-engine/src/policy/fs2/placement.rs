@@ -35,8 +35,21 @@ struct Poor {
     vacated: u64,
 }
 
-/// Groups of which is remembered that they are poor: 64 KiB.
-const POOR_MAX: usize = 1 << 12;
+/// Groups of which is remembered that they are poor: all of the largest volume, 16 bytes each.
+const POOR_MAX: usize = 1 << 17;
+
+/// What one call may cost that looks for a window, others waiting meanwhile: a group that is known to be poor costs 1 of it, one whose blocks
+/// are looked at so many. Guess: some ms where a group has hundreds of free runs.
+const SEARCH_COST: u32 = 1 << 15;
+const LOOK_COST: u32 = 1 << 6;
+
+/// A search for a new window, as far as it has come.
+#[derive(Clone, Debug)]
+struct Search {
+    /// Groups, those nearest to the heat first, and how many of them were looked at for runs as long as now.
+    order: Vec<u32>,
+    seen: usize,
+}
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -57,6 +70,8 @@ pub(super) struct Placement {
     avoiding: bool,
     /// By group, modulo their number: where no long run was vacant.
     poor: Vec<Poor>,
+    /// One that goes on at the next call.
+    search: Option<Search>,
 }
 
 impl Placement {
@@ -71,6 +86,7 @@ impl Placement {
             frontiers: Frontiers::new(shape.block_bytes),
             avoiding: true,
             poor: vec![Poor::default(); (shape.groups() as usize).clamp(1, POOR_MAX)],
+            search: None,
             groups: shape.groups().max(1),
             shape: shape.clone(),
         }
@@ -119,14 +135,15 @@ impl Placement {
                     / total.max(1e-9)
             })
             .collect();
-        let mut groups: Vec<u32> = (0..self.shape.groups()).collect();
+        let groups: Vec<u32> = (0..self.shape.groups()).collect();
         if self.heat_ignored {
             return groups;
         }
-        groups.sort_by(|&a, &b| {
-            cost[self.bin_of_group(a)].total_cmp(&cost[self.bin_of_group(b)]).then(a.cmp(&b))
-        });
-        groups
+        // Bins are ordered, not groups: a large volume has a hundred thousand of these.
+        let mut by_bin: Vec<&[u32]> =
+            groups.chunk_by(|&a, &b| self.bin_of_group(a) == self.bin_of_group(b)).collect();
+        by_bin.sort_by(|a, b| cost[self.bin_of_group(a[0])].total_cmp(&cost[self.bin_of_group(b[0])]));
+        by_bin.concat()
     }
 
     /// The first `free_run` vacant blocks in a row in `part` of a group; groups without are not gone through
@@ -135,8 +152,7 @@ impl Placement {
         let (blocks, least) = (self.shape.group_range(group), self.free_run);
         let vacated = space.vacated(blocks);
         let at = group as usize % self.poor.len();
-        let known = self.poor[at];
-        if known.group == group && known.vacated == vacated && (1..=least).contains(&known.least) {
+        if self.is_poor(group, vacated) {
             return None;
         }
         let mut left = part;
@@ -151,6 +167,12 @@ impl Placement {
             }
             return found;
         }
+    }
+
+    /// Whether a group has no run that is long enough, as was seen when [`Space::vacated`] said so.
+    fn is_poor(&self, group: u32, vacated: u64) -> bool {
+        let known = self.poor[group as usize % self.poor.len()];
+        known.group == group && known.vacated == vacated && (1..=self.free_run).contains(&known.least)
     }
 
     /// Whether a group cannot have a run that is long enough, so that its bitmap need not be read: on a large volume those of all that are
@@ -213,6 +235,15 @@ impl Placement {
         self.free_run >= self.far_run()
     }
 
+    /// From the beginning: for the longest runs, in all groups.
+    fn begin_search(&mut self, head: &Head) -> Search {
+        let tracks = FREE_RUN_TRACKS * head.media_bytes_a_ms() * head.turn_ms();
+        let mib = (tracks / f64::from(FAR_RUN_BYTES)).max(1.0) as u32;
+        self.free_run = mib.saturating_mul(self.far_run());
+        self.avoiding = true;
+        Search { order: self.groups_by_cost(head), seen: 0 }
+    }
+
     /// Where the next `want` blocks go.
     pub(super) fn place(&mut self, want: u32, head: &Head, space: &dyn Space) -> Place {
         if let Some(place) = self.after_cursor(want, space) {
@@ -220,15 +251,19 @@ impl Placement {
         }
         // A new window: the cheapest group by mean seek from the heat that has a large free run; the
         // size asked for is halved while there is none.
-        let order = self.groups_by_cost(head);
         let window = (self.shape.blocks / WINDOW_SHARE).max(self.shape.group_blocks);
-        let tracks = FREE_RUN_TRACKS * head.media_bytes_a_ms() * head.turn_ms();
-        let mib = (tracks / f64::from(FAR_RUN_BYTES)).max(1.0) as u32;
-        self.free_run = mib.saturating_mul(self.far_run());
-        self.avoiding = true;
+        let Search { order, mut seen } = self.search.take().unwrap_or_else(|| self.begin_search(head));
+        let mut left = SEARCH_COST;
         loop {
             let groups = if self.free_run > self.far_run() { NEAR_GROUPS } else { order.len() };
-            for &group in order.iter().take(groups) {
+            for (at, &group) in order.iter().enumerate().take(groups).skip(seen) {
+                if left == 0 {
+                    self.search = Some(Search { order, seen: at });
+                    return Place::Later;
+                }
+                let looks = space.is_known(group)
+                    && !self.is_poor(group, space.vacated(self.shape.group_range(group)));
+                left = left.saturating_sub(if looks { LOOK_COST } else { 1 });
                 if !space.is_known(group) {
                     if self.is_too_full(group, space) {
                         continue;
@@ -241,6 +276,7 @@ impl Placement {
                     return self.after_cursor(want, space).unwrap_or(Place::Nowhere);
                 }
             }
+            seen = 0;
             match (self.avoiding, self.free_run) {
                 (true, _) => self.avoiding = false,
                 (false, ..=1) => return Place::Nowhere,
@@ -262,6 +298,109 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Blocks of many groups, in runs; counts the groups that are looked at.
+    struct Wide {
+        free: roaring::RoaringBitmap,
+        looks: std::cell::Cell<u32>,
+    }
+
+    impl Space for Wide {
+        fn vacant(&self, _: u32) -> Option<Vec<BlockRange>> {
+            None
+        }
+        fn is_known(&self, _: u32) -> bool {
+            true
+        }
+        fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
+            self.looks.set(self.looks.get() + 1);
+            let mut runs = self.free.range(within.start()..within.end());
+            while let Some(run) = runs.next_range() {
+                if run.end() - run.start() + 1 >= least {
+                    let end = (run.end() + 1).min(run.start() + enough);
+                    return Some(BlockRange::new(*run.start(), end));
+                }
+            }
+            None
+        }
+        fn vacated(&self, _: BlockRange) -> u64 {
+            0
+        }
+        fn has_replica(&self, _: BlockNo) -> bool {
+            false
+        }
+        fn copies(&self, _: BlockNo) -> usize {
+            0
+        }
+        fn room(&self) -> usize {
+            8000
+        }
+    }
+
+    /// On a large volume without long runs: in pieces, what a search in one go finds, in the groups in the order of each by itself.
+    #[test]
+    fn a_window_is_searched_for_in_pieces() {
+        const GROUPS: u32 = 3000;
+        let shape = Shape {
+            blocks: GROUPS * 1024 - 500,
+            group_blocks: 1024,
+            first_block: 0,
+            block_bytes: 4096,
+            seed: 0,
+        };
+        let (mut random, mut in_pieces) = (88_172_645_463_325_252u64, 0);
+        let mut draw = |below: u32| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 33) as u32 % below
+        };
+        for longest in [0, 1, 3, 9, 40, 300, 1000] {
+            let mut p = Placement::new(&shape);
+            let head = Head::new(None);
+            for _ in 0..draw(40) {
+                p.read(BlockNo(draw(shape.blocks)), Nanos::from_millis(u64::from(draw(20))));
+            }
+            let mut free = roaring::RoaringBitmap::new();
+            for group in (0..GROUPS).filter(|_| longest > 0) {
+                let start = group * 1024 + draw(20);
+                free.insert_range(start..start + 1 + draw(longest));
+            }
+            let total: f64 = p.heat.iter().sum();
+            let cost = |group: u32| {
+                let here = p.bin_middle(p.bin_of_group(group)).0;
+                let of = |h: usize| p.heat[h] * head.seek_ms(p.bin_middle(h).0.abs_diff(here));
+                (0..p.heat.len()).filter(|&h| p.heat[h] > 0.0).map(of).sum::<f64>() / total.max(1e-9)
+            };
+            let mut order: Vec<u32> = (0..GROUPS).collect();
+            let costs: Vec<f64> = order.iter().map(|&group| cost(group)).collect();
+            order.sort_by(|&a, &b| costs[a as usize].total_cmp(&costs[b as usize]).then(a.cmp(&b)));
+            assert_eq!(p.groups_by_cost(&head), order, "up to {longest}");
+
+            let space = Wide { free, looks: 0.into() };
+            let first = |least: u32| {
+                order.iter().find_map(|&g| space.first_vacant(shape.group_range(g), least, least))
+            };
+            let sizes = (0..9).rev().map(|n| 1 << n);
+            let expected = sizes.filter_map(first).next();
+            let found = loop {
+                space.looks.set(0);
+                let place = p.place(8, &head, &space);
+                assert!(space.looks.get() <= SEARCH_COST / LOOK_COST + 4, "{} looks", space.looks.get());
+                if place != Place::Later {
+                    break place;
+                }
+                in_pieces += 1;
+            };
+            let start = match found {
+                Place::At(run) | Place::Ends(run) => Some(run.start()),
+                Place::Nowhere => None,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(start, expected.map(|run| run.start()), "up to {longest}");
+        }
+        assert!(in_pieces > 20, "{in_pieces}");
+    }
 
     /// 8,000 blocks in two groups, of which `taken` is taken.
     struct Ground {
