@@ -364,6 +364,7 @@ impl Volume {
             rested: Nanos(0),
             accessed: Nanos(0),
             looked: Nanos(0),
+            searching: false,
             unappraised: 0,
             patience: Patience::new(config.idle_after),
             detach: None,

@@ -302,7 +302,10 @@ impl Volume {
         match place {
             Place::At(target) | Place::Ends(target) => self.copy_into(now, target),
             Place::NeedsGroup(group) => self.load(now, group),
-            Place::Later => None,
+            Place::Later => {
+                self.searching = true;
+                None
+            }
             Place::Nowhere => {
                 self.log.clear();
                 None

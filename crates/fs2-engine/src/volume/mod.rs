@@ -180,6 +180,8 @@ pub struct Volume {
     ghost: Option<Box<Ghost>>,
     /// When background work was last asked for.
     looked: Nanos,
+    /// Then the search for a place ended before it was through.
+    searching: bool,
     /// Replicas that gave way, since values aged, to some of which the policy did not say what they are worth.
     unappraised: usize,
 
@@ -452,6 +454,12 @@ impl Volume {
             table.into_iter().chain(sweep).chain(fetch).min()?
         };
         Some(at.max(self.last_activity + self.rest_needed()))
+    }
+
+    /// Whether [`Volume::poll_dispatch`] brought nothing because a place for copies is looked for in pieces, between which others have their
+    /// turn: who has nothing else to do asks again. Tells it once.
+    pub fn is_still_searching(&mut self) -> bool {
+        std::mem::take(&mut self.searching)
     }
 
     /// Ends trust in F. With `distrust`, every entry goes and the mark with it, and nothing else of the

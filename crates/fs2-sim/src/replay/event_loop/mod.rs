@@ -394,7 +394,13 @@ impl Replay {
     fn pump(&mut self) {
         // Keeps L2.
         while self.waiting.len() + usize::from(self.active.is_some()) < self.depth {
-            let Some(io) = self.volume.poll_dispatch(self.now) else { break };
+            let Some(io) = self.volume.poll_dispatch(self.now) else {
+                // Takes the processor's time and not the drive's.
+                if self.volume.is_still_searching() {
+                    continue;
+                }
+                break;
+            };
             if self.active.is_none() && self.waiting.is_empty() {
                 self.start(io);
             } else {
