@@ -126,9 +126,13 @@ impl Volume {
         if !self.is_idle(now) || !self.policy.eager() && self.has_open() {
             return None;
         }
-        let io = self
-            .verify_sample(now)
-            .or_else(|| self.copy_next(now))
+        self.searching = false;
+        let copy = self.verify_sample(now).or_else(|| self.copy_next(now));
+        // What comes behind copies comes behind the search for their place, too.
+        if self.searching {
+            return None;
+        }
+        let io = copy
             .or_else(|| self.fetch_next(now))
             .or_else(|| self.punch_next(now))
             .or_else(|| self.erase_old_slot(now))
