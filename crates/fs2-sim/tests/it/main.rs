@@ -32,6 +32,7 @@ mod replay_samples;
 mod restless;
 mod rests;
 mod rules;
+mod searching;
 mod session;
 mod sessions;
 mod settle;
