@@ -102,6 +102,8 @@ impl Piece {
 const ROOM: usize = 2;
 /// Room for more than this is given back. Guess.
 const ROOM_MAX: usize = 32;
+/// A page that loses entries in more places than this is made anew. Guess.
+const CUTS_MAX: usize = 4;
 
 impl Leaf {
     pub(crate) fn len(&self) -> usize {
@@ -252,6 +254,18 @@ impl Leaf {
             self.starts.shrink(ROOM);
             self.slots.shrink_to(self.slots.len() + ROOM);
         }
+    }
+
+    /// Removes the entries of several ranges of slots, ascending.
+    pub(crate) fn remove_all(&mut self, slots: &[Range<usize>]) {
+        if slots.len() <= CUTS_MAX {
+            return slots.iter().rev().for_each(|slots| self.remove(slots.start, slots.end));
+        }
+        let is_kept = |slot| {
+            let gone = slots.get(slots.partition_point(|gone| gone.end <= slot));
+            gone.is_none_or(|gone| slot < gone.start)
+        };
+        *self = self.items().enumerate().filter(|&(slot, _)| is_kept(slot)).map(|(_, item)| item).collect();
     }
 
     /// Keeps the entries of which `keep` says so.

@@ -9,6 +9,7 @@
 use crate::Trust;
 use crate::pairs::Pairs;
 use fs2_block::BlockRange;
+use std::ops::Range;
 
 /// Originals a run may not cross. Guess: more would make lookups among scattered runs slower,
 /// fewer would cost memory in long ones.
@@ -402,30 +403,49 @@ impl Originals {
 
     /// Removes every entry whose replica is in `range`, in one pass over all runs.
     pub(crate) fn remove_replicas(&mut self, range: BlockRange) {
-        let mut behind = None;
-        for chunk in &mut self.chunks {
+        self.remove_from_chunks(0..self.chunks.len(), |run| {
+            let gone = run.replicas().intersect(range);
+            (gone.start().saturating_sub(run.replica), gone.len())
+        });
+    }
+
+    /// Removes every entry whose original is in `range`, in one pass over the chunks that have such.
+    pub(crate) fn remove_originals(&mut self, range: BlockRange) {
+        let first = self.place_from(granule(range.start())).chunk;
+        let end = self.firsts.partition_point(|&first| first < one_number((range.end(), 0)));
+        self.remove_from_chunks(first..end.max(first), |run| {
+            let gone = run.originals().intersect(range);
+            (gone.start().saturating_sub(run.original), gone.len())
+        });
+    }
+
+    /// Removes of each run in these chunks what `gone` says: how far within the run it begins, and its length.
+    fn remove_from_chunks(&mut self, chunks: Range<usize>, gone: impl Fn(&Run) -> (u32, u32)) {
+        // What lies behind what is gone.
+        let mut behind = Vec::new();
+        for chunk in &mut self.chunks[chunks.clone()] {
             let mut kept = 0;
             for i in 0..chunk.len() {
                 let run = chunk.run(i);
-                let gone = run.replicas().intersect(range);
-                if gone.is_empty() || gone.start() > run.replica {
+                let (skip, len) = gone(&run);
+                if len == 0 || skip > 0 {
                     if kept < i {
                         chunk.starts.move_down(i, kept);
                     }
-                    if let Some(len) = chunk.lens.get_mut(kept) {
-                        let left = if gone.is_empty() { run.len } else { gone.start() - run.replica };
-                        *len = Run { len: left, ..run }.packed_len();
+                    let left = if len == 0 { run.len } else { skip };
+                    if let Some(kept) = chunk.lens.get_mut(kept) {
+                        *kept = Run { len: left, ..run }.packed_len();
                     }
                     kept += 1;
                 }
-                // Replicas are unique, so at most one run reaches beyond the range's end.
-                if !gone.is_empty() && gone.end() < run.replicas().end() {
-                    let skip = gone.end() - run.replica;
-                    let (original, replica) = (run.original + skip, gone.end());
-                    behind = Some(Run { original, replica, len: run.len - skip, ..run });
+                let skip = skip + len;
+                if len > 0 && skip < run.len {
+                    let (original, replica) = (run.original + skip, run.replica + skip);
+                    behind.push(Run { original, replica, len: run.len - skip, ..run });
                 }
             }
             if kept < chunk.len() {
+                self.runs -= chunk.len() - kept;
                 chunk.starts.remove(kept..chunk.len());
                 chunk.lens.truncate(kept);
                 chunk.count_unverified();
@@ -434,19 +454,18 @@ impl Originals {
                 }
             }
         }
-        let mut packed: Vec<Box<Chunk>> = Vec::with_capacity(self.chunks.len());
-        for chunk in self.chunks.drain(..).filter(|c| c.len() > 0) {
+        // With the one behind, which what is left may join.
+        let chunks = chunks.start..(chunks.end + 1).min(self.chunks.len());
+        let mut packed: Vec<Box<Chunk>> = Vec::with_capacity(chunks.len());
+        for chunk in self.chunks.drain(chunks.clone()).filter(|c| c.len() > 0) {
             match packed.last_mut() {
                 Some(last) if last.len() + chunk.len() <= CHUNK * 3 / 4 => last.append(*chunk),
                 _ => packed.push(chunk),
             }
         }
-        self.firsts = packed.iter().map(|c| c.first()).collect();
-        self.runs = packed.iter().map(|c| c.len()).sum();
-        self.chunks = packed;
-        if let Some(run) = behind {
-            self.insert_run(run);
-        }
+        self.firsts.splice(chunks.clone(), packed.iter().map(|c| c.first()));
+        self.chunks.splice(chunks.start..chunks.start, packed);
+        behind.into_iter().for_each(|run| self.insert_run(run));
     }
 
     /// Marks every entry unverified.
@@ -600,5 +619,26 @@ mod tests {
         index.insert(3 * CHUNK as u32 - 1, 7, Trust::Verified);
         index.check();
         assert!(index.chunks.iter().map(|c| c.len()).eq([CHUNK, 1, CHUNK, CHUNK, 2000 - 3 * CHUNK]));
+    }
+
+    #[test]
+    fn a_run_that_begins_in_the_chunk_before_loses_its_part() {
+        let full = CHUNK as u32 * 7 / 8;
+        let last = GRANULE * (full - 1);
+        let single = |i: u32| Run {
+            original: GRANULE * i,
+            replica: 1_000_000 + 2 * i,
+            len: 1,
+            trust: Trust::Verified,
+        };
+        let long = Run { len: 60, ..single(full - 1) };
+        let second = Run { original: last + 10, replica: 2_000_000, len: 5, trust: Trust::Verified };
+        let mut index = Originals::build((0..full - 1).map(single).chain([long, second]));
+        assert_eq!(index.chunks.len(), 2);
+        index.remove_originals(BlockRange::new(last + 20, last + 30));
+        index.check();
+        let left: Vec<Run> = index.iter().skip(full as usize - 1).collect();
+        let behind = Run { original: last + 30, replica: long.replica + 30, len: 30, ..long };
+        assert_eq!(left, [Run { len: 20, ..long }, second, behind]);
     }
 }

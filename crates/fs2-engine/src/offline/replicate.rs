@@ -76,7 +76,8 @@ pub fn replicate(
         .map_err(|what| OfflineError::NotMarked(MarkFound::Differs(what)))?;
     let mut wanted = first_mentions(options.blocks, &layout, &place, table.capacity())?;
     // Their copies elsewhere go, and so make room too.
-    let dropped: usize = options.blocks.iter().map(|&range| table.remove_by_original(range).len()).sum();
+    let gone = options.blocks.iter().flat_map(|&range| table.remove_by_original(range));
+    let dropped: usize = gone.map(|replicas| replicas.len() as usize).sum();
     let (asked, mut available) = (wanted.len(), Vec::new());
     let sums = read_bitmaps(&layout, &mut *devices.volume, progress, |_, map| {
         for run in map.free_runs() {

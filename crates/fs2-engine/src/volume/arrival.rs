@@ -2,7 +2,6 @@
 
 use fs2_block::{BlockRange, Nanos, Op, Request, Sector};
 use fs2_ext2::Freeze;
-use fs2_table::Replica;
 use smallvec::SmallVec;
 
 use super::crowd::Crowd;
@@ -83,7 +82,11 @@ impl Volume {
         }
         let lost = match self.planted(Plant::WriteKeepsOriginal) {
             true => Vec::new(),
-            false => self.drop_originals(blocks),
+            false => {
+                let lost = self.table.originals_in(blocks);
+                self.drop_originals(blocks);
+                lost
+            }
         };
         if !self.planted(Plant::WriteKeepsReplica) {
             self.displace(blocks);
@@ -147,17 +150,15 @@ impl Volume {
     }
 
     /// Mappings with an original in `blocks` go.
-    pub(super) fn drop_originals(&mut self, blocks: BlockRange) -> Vec<Replica> {
+    pub(super) fn drop_originals(&mut self, blocks: BlockRange) {
         if self.table.is_empty() {
-            return Vec::new();
+            return;
         }
-        let gone = self.table.remove_by_original(blocks);
-        self.stats.invalidated += gone.len() as u64;
-        for r in &gone {
+        for replicas in self.table.remove_by_original(blocks) {
+            self.stats.invalidated += u64::from(replicas.len());
             // R: evicted by W(O); its space may be given back while R is in F.
-            self.want_punch(BlockRange::one(r.replica));
+            self.want_punch(replicas);
         }
-        gone
     }
 
     /// Mappings with a replica in `blocks` go. Their space belongs to the client now: never punched.

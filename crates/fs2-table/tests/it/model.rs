@@ -235,7 +235,10 @@ fn run(steps: &[Step], capacity: usize, degree: u8) -> Result<(), TestCaseError>
             }
             Step::RemoveByOriginal(a, n) => {
                 let range = BlockRange::new(a, a + n);
-                prop_assert_eq!(table.remove_by_original(range), model.originals_in(range));
+                let mut gone: Vec<u32> = model.originals_in(range).iter().map(|r| r.replica.0).collect();
+                gone.sort_unstable();
+                let removed = table.remove_by_original(range);
+                prop_assert_eq!(removed.iter().flat_map(|r| r.start()..r.end()).collect::<Vec<_>>(), gone);
                 model.entries.retain(|_, e| !range.contains(BlockNo(e.0)));
             }
             Step::RemoveByReplica(a, n) => {
@@ -560,5 +563,57 @@ fn memory_for_an_entry() {
         );
         table.clear();
         assert!(table.memory_bytes() < 2_000_000);
+    }
+}
+
+/// Both ways through scattered runs, some with two copies, some not verified, in pages and chunks by the dozen.
+#[test]
+fn many_originals_go_at_once_as_they_go_one_by_one() {
+    let mut state = 1u64;
+    let mut draw = |below: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 33) % u64::from(below)) as u32
+    };
+    const ORIGINALS: u32 = 30_000;
+    for round in 0..12 {
+        let mut table = ReplicaTable::new(40_000, 2);
+        let longest = [1, 2, 7, 100][round % 4];
+        for _ in 0..12_000 / longest {
+            let (original, replica) = (draw(ORIGINALS), 2 * ORIGINALS + draw(60_000));
+            let trust = if draw(9) == 0 { Trust::Unverified } else { Trust::Verified };
+            for k in 0..1 + draw(longest) {
+                let (original, replica) = (BlockNo(original + k), BlockNo(replica + 100 + k));
+                // What is taken, or has two copies, is refused.
+                let _ = table.insert(Replica { original, replica, hash: u64::from(replica.0), trust });
+            }
+        }
+        let each = |range: BlockRange| range.start()..range.end();
+        let mut start = 0;
+        while start < ORIGINALS {
+            // By chance a few blocks, or hundreds of runs.
+            let wide = [60, 600, 6000][draw(3) as usize];
+            let range = BlockRange::new(start, start + draw(wide));
+            let mut slow = table.clone();
+            let mut gone: Vec<u32> = each(range)
+                .flat_map(|block| slow.remove_by_original(BlockRange::one(BlockNo(block))))
+                .flat_map(each)
+                .collect();
+            gone.sort_unstable();
+            assert!(
+                table.remove_by_original(range).into_iter().flat_map(each).eq(gone),
+                "round {round}: {range:?}"
+            );
+            table.check();
+            assert!(table.iter().eq(slow.iter()), "round {round}: {range:?}");
+            assert!(table.runs().eq(slow.runs()), "round {round}: {range:?}");
+            assert_eq!((table.len(), table.unverified_count()), (slow.len(), slow.unverified_count()));
+            assert_eq!(table.copied_in(range).count(), 0);
+            start = range.end() + draw(wide);
+        }
+        let left = table.len();
+        let rest = table.remove_by_original(BlockRange::new(0, u32::MAX)).into_iter().flat_map(each);
+        assert_eq!(rest.count(), left);
+        table.check();
+        assert!(table.is_empty());
     }
 }
