@@ -20,7 +20,8 @@ COPIED, PLAIN, NEAR = range(8, 40), range(44, 76), 90 * GROUP
 def parse():
     p = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__, epilog="""
 parts:
-  nbd       fs2d --policy none, nbdkit file, qemu-nbd and nbd-server on a unix socket, fio's nbd engine
+  nbd       fs2d --policy none, nbdkit file, qemu-nbd and nbd-server on a unix socket, fio's nbd engine; beside them what
+            makes the system calls and nothing else, where it is built (cargo build --release -p fs2-benches --examples)
   fuse      fs2d --frontend fuse below a loop device, and nbdkit with nbdfuse below one (root)
   fuse-ring fs2d with --fuse-ring on and off below loop devices, and nbdkit with nbdfuse; sets the kernel's
             /sys/module/fuse/parameters/enable_uring and puts it back (root, Linux 6.14; not among the default parts)
@@ -218,7 +219,7 @@ def main():
     a = parse()
     parts = a.part or ["nbd", "fuse", "ring", "policy"]
     seconds = a.seconds or (1 if a.quick else 3)
-    fs2d, mkfs2, results, skipped = BIN / "fs2d", BIN / "mkfs2", [], []
+    fs2d, mkfs2, bare, results, skipped = BIN / "fs2d", BIN / "mkfs2", BIN / "examples/bare_nbd", [], []
     for program in (fs2d, mkfs2):
         if not program.exists():
             sys.exit(f"{program}: build first: cargo build --release -p fs2d -p fs2-tools")
@@ -264,7 +265,7 @@ def main():
     try:
         if {"nbd", "fuse", "fuse-ring"} & set(parts):
             # One each: the servers lock or cache theirs, and writes of one must not be another's.
-            names = ("fs2d", "nbdkit", "qemu-nbd", "nbd-server", *(("fs2d-device",) if "fuse-ring" in parts else ()), *(name for name, _ in besides))
+            names = ("fs2d", "nbdkit", "qemu-nbd", "nbd-server", "bare", *(("fs2d-device",) if "fuse-ring" in parts else ()), *(name for name, _ in besides))
             data_images([work / f"{name}.img" for name in names], a.size)
         if "nbd" in parts:
             span, servers = (0, a.size), []
@@ -286,6 +287,11 @@ def main():
                 server = start("nbd-server", [(["bash", "-c", stay], listens(sock))])
                 server.pid_file = work / "nbds.pid"
                 servers.append((server, nbd(sock, "x"), span, True))
+            if bare.exists():
+                sock = work / "bare.sock"
+                servers.append((start("bare", [([bare, work / "bare.img", sock], listens(sock))]), nbd(sock), span, True))
+            else:
+                skipped.append(f"bare: {bare} is not built")
             run("nbd", servers, cases(a.quick, False), a.rounds or (3 if a.quick else 5), seconds, a.case, results)
             end()
         for part in [p for p in ("fuse", "fuse-ring") if p in parts]:
