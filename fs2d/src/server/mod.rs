@@ -14,6 +14,7 @@ mod access;
 mod begin;
 mod ends;
 mod lane;
+mod lock;
 mod pages;
 mod requests;
 mod slab;
@@ -35,6 +36,7 @@ use fs2_store::{AlignedBuf, Seldom, Store};
 use crate::service::ExportInfo;
 use crate::wakeups::Wakeups;
 use access::Job;
+use lock::Lock;
 use slab::Slab;
 pub(crate) use trace::parts;
 pub use trace::{TraceRing, TraceTap};
@@ -75,14 +77,9 @@ struct Core {
     trace: Option<TraceTap>,
 }
 
-/// Alone on its cache lines (two: a processor fetches them in pairs).
-#[repr(align(128))]
-struct Alone<T>(T);
-
 /// A served volume.
 pub struct Server {
-    /// Every thread writes the lock's word with every batch; what lies beside it, they only read.
-    core: Alone<Mutex<Core>>,
+    core: Lock<Core>,
     /// Something may be dispatched, or it is time to look.
     work: Condvar,
     store: Arc<dyn Store>,
@@ -134,7 +131,7 @@ impl Server {
             trace: None,
         };
         let server = Arc::new(Server {
-            core: Alone(Mutex::new(core)),
+            core: Lock::new(core),
             work: Condvar::new(),
             tries: store.tries() && !drive.rotational,
             lends: store.lends() && !drive.rotational,
@@ -165,8 +162,7 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, Core> {
-        // A panic under the lock is a broken invariant: nothing may go on.
-        self.core.0.lock().unwrap_or_else(|_| std::process::abort())
+        self.core.lock()
     }
 
     /// The engine's time.
