@@ -280,6 +280,10 @@ impl Placement {
             match (self.avoiding, self.free_run) {
                 (true, _) => self.avoiding = false,
                 (false, ..=1) => return Place::Nowhere,
+                // Not past what is looked for in all groups: whole MiB are no powers of two.
+                (false, run) if run > self.far_run() => {
+                    (self.avoiding, self.free_run) = (true, (run / 2).max(self.far_run()));
+                }
                 (false, _) => (self.avoiding, self.free_run) = (true, self.free_run / 2),
             }
         }
@@ -494,6 +498,8 @@ mod tests {
     struct Pieces {
         known: std::collections::BTreeSet<u32>,
         full: u32,
+        /// Before that one so many.
+        pieces: u32,
         /// What descriptors say of these, or, for 0, no more than that.
         free: u64,
     }
@@ -506,14 +512,12 @@ mod tests {
             self.known.contains(&group)
         }
         fn vacant_at_most(&self, group: u32) -> u64 {
-            if group < self.full { 0 } else { self.free.max(300) }
+            if group < self.full { u64::from(self.pieces) } else { self.free.max(300) }
         }
         fn first_vacant(&self, within: BlockRange, least: u32, enough: u32) -> Option<BlockRange> {
-            if within.start() / 4000 < self.full {
-                return None;
-            }
-            let free =
-                at(within.start() / 4000 * 4000 + 10, within.start() / 4000 * 4000 + 310).intersect(within);
+            let group = within.start() / 4000;
+            let blocks = if group < self.full { self.pieces } else { 300 };
+            let free = at(group * 4000 + 10, group * 4000 + 10 + blocks).intersect(within);
             (free.len() >= least.max(1)).then(|| at(free.start(), free.start() + free.len().min(enough)))
         }
         fn vacated(&self, _: BlockRange) -> u64 {
@@ -555,6 +559,16 @@ mod tests {
         space.free = 4000;
         let place = place_in(&mut p, &head, &mut space);
         assert_eq!((place, space.known.len()), (Place::At(at(10, 110)), NEAR_GROUPS));
+    }
+
+    /// Found: on a drive with tracks of two and a half MiB runs of 1.25 MiB were looked for, nearby, and then of 640 KiB, so that copies lay in
+    /// smaller pieces than on a drive with tracks of two.
+    #[test]
+    fn a_free_mib_is_looked_for_everywhere_on_any_drive() {
+        let drive = fs2_disk::DriveProfile::builtin("exos-x24").ok();
+        let (mut p, head) = (thousand_groups(), Head::new(drive));
+        let mut space = Pieces { full: 900, pieces: 200, ..Pieces::default() };
+        assert_eq!(place_in(&mut p, &head, &mut space), Place::At(at(3_600_010, 3_600_110)));
     }
 
     /// Found: where all groups near the heat are full, the first copy waited until each of their bitmaps had been read.
