@@ -36,25 +36,26 @@ impl Volume {
             return true;
         }
         let rested = now.since(self.last_activity);
-        if rested < self.config.idle_after {
-            return false;
-        }
-        let (least, risk) = self.rest_least();
-        rested >= least && self.pauses.is_quiet(rested, risk)
+        rested >= self.config.idle_after
+            && self
+                .rests()
+                .into_iter()
+                .any(|(least, risk)| rested >= least && self.pauses.is_quiet(rested, risk))
     }
 
-    /// How long a rest must be at the least before the engine does anything of its own, and at which risk.
-    fn rest_least(&self) -> (Nanos, f64) {
+    /// How long a rest must be at the least before the engine does anything of its own, and at which risk: either will do.
+    fn rests(&self) -> [(Nanos, f64); 2] {
         // What the drive has still to write of its clients' a flush would wait for.
         let cached = self.config.settle && self.head.caches_writes();
         let written = if cached { self.write_cache.written_after() } else { Nanos(0) };
         let least = self.config.idle_after.max(written);
         let any = self.config.without.has(Part::Pauses);
-        let risk = |risk| if any { 1.0 } else { risk };
-        match self.disturbance.risk_allowed() {
-            Some(allowed) => (least, risk(allowed)),
+        let (risk, surely) = (self.disturbance.risk_allowed(), self.disturbance.may_where_nobody_comes());
+        let rest = match risk {
+            Some(risk) => (least, if any { 1.0 } else { risk }),
             None => (least.max(self.disturbance.rest()), 1.0),
-        }
+        };
+        [rest, if surely && !any { (least, 0.0) } else { rest }]
     }
 
     /// What work of the engine's own is done in now.
@@ -67,8 +68,9 @@ impl Volume {
         if self.policy.eager() {
             return self.config.idle_after;
         }
-        let (least, risk) = self.rest_least();
-        self.pauses.quiet_from(least.max(self.looked.since(self.last_activity)), risk)
+        let looked = self.looked.since(self.last_activity);
+        let [one, other] = self.rests().map(|(least, risk)| self.pauses.quiet_from(least.max(looked), risk));
+        one.min(other)
     }
 
     pub(super) fn has_background_work(&self) -> bool {

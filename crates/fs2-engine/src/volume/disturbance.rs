@@ -15,7 +15,8 @@
 //! The more of that is left, the greater a risk of meeting a request is taken ([`Pauses`](super::pauses::Pauses)). Work beside open requests
 //! ([`beside`](super::beside)) needs [`BESIDE`] and [`BESIDE_TAIL`] of it, begins again only when as many came as waited, and does not make
 //! work in pauses more timid before all is spent.
-//! After that work waits for rests ([`LONG_REST`]) until the accounts allow it again.
+//! After that work waits for rests ([`LONG_REST`]) until the accounts allow it again. Where D4 alone does not, it goes on in pauses of a length of which
+//! none has ended so soon: nobody is late for it.
 //!
 //! - D5: What work in rests costs has an account of its own, [`REST_SHARE`] of the others. While more was spent, work waits for rests that are the
 //!   longer, the more it is ([`REST_POWER`]): where every request ends a rest, as of one who listens to music, each would pay for a copy.
@@ -292,9 +293,24 @@ impl Disturbance {
         if self.spent_in_rests() > 1.0 {
             return None;
         }
-        let tail = if self.without.has(Part::Slowest) { 1.0 } else { self.tail.left() };
+        let tail = self.left_of_slowest();
         let left = self.left(|a| a.cost - a.beside).min(tail);
-        (left.min(self.left(|a| a.cost)) >= 0.0).then_some(RISKS.0 + (RISKS.1 - RISKS.0) * left)
+        (self.left_in_pauses().min(tail) >= 0.0).then_some(RISKS.0 + (RISKS.1 - RISKS.0) * left)
+    }
+
+    /// What is left of what may be late.
+    fn left_of_slowest(&self) -> f64 {
+        if self.without.has(Part::Slowest) { 1.0 } else { self.tail.left() }
+    }
+
+    /// What is left to spend in pauses.
+    fn left_in_pauses(&self) -> f64 {
+        self.left(|a| a.cost - a.beside).min(self.left(|a| a.cost))
+    }
+
+    /// Whether work may be done in pauses in which nobody comes, as far as is known: where the slowest hundredth alone leaves nothing.
+    pub(super) fn may_where_nobody_comes(&self) -> bool {
+        self.spent_in_rests() <= 1.0 && self.left_in_pauses() >= 0.0 && self.left_of_slowest() < 0.0
     }
 
     /// How long a rest work waits for where none may be done in pauses: the longer, the more work in rests has cost beyond what it may.
@@ -555,6 +571,25 @@ mod tests {
             writes.abs() < 10.0,
             "650 writes into the cache cost the same with that work as without: {writes} ms"
         );
+    }
+
+    /// Requests that take as long all, of which one in fifty has waited: the 99th percentile rises.
+    #[test]
+    fn where_the_slowest_hundredth_alone_leaves_nothing_work_goes_on_where_nobody_comes() {
+        let mut d = Disturbance::default();
+        assert!(!d.may_where_nobody_comes(), "it may anywhere");
+        for i in 0..2000 {
+            let own = Nanos::from_millis(if i % 50 == 0 { 10 } else { 0 });
+            d.answered(Nanos::from_millis(20) + own, Waits { own, beside: Nanos(0) }, Modelled::default());
+            d.served(true, Nanos::from_millis(20));
+        }
+        assert!(d.risk_allowed().is_none() && d.may_where_nobody_comes());
+        // Half of what the time allows was spent in rests, or all of it in pauses.
+        let (mut rests, mut pauses) = (d.clone(), d);
+        rest(&mut rests, true, 200);
+        assert!(!rests.may_where_nobody_comes());
+        pause(&mut pauses, true, 400);
+        assert!(!pauses.may_where_nobody_comes());
     }
 
     /// A rest in which the engine works; the request that ends it has waited for so many ms.

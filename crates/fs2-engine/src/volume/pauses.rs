@@ -102,9 +102,9 @@ impl Pauses {
         if lasting <= 0.0 { 0.0 } else { 1.0 - self.survivors(rested + self.own) / lasting }
     }
 
-    /// Whether work may begin after so long a rest, at no more than this risk.
+    /// Whether work may begin after so long a rest, at no more than this risk. At none, only where something is known.
     pub(super) fn is_quiet(&self, rested: Nanos, risk: f64) -> bool {
-        self.seen < KNOWN_FROM || self.risk(rested) <= risk
+        if self.seen < KNOWN_FROM { risk > 0.0 } else { self.risk(rested) <= risk }
     }
 
     /// The soonest time of a pause, not before `rested`, at which work may begin.
@@ -112,7 +112,8 @@ impl Pauses {
         if self.is_quiet(rested, risk) {
             return rested;
         }
-        let next = (bucket(rested) + 1..BUCKETS).find(|&i| self.risks[i] <= risk);
+        let known = self.seen >= KNOWN_FROM;
+        let next = (bucket(rested) + 1..BUCKETS).find(|&i| known && self.risks[i] <= risk);
         next.map_or(EDGES[BUCKETS], |i| EDGES[i]).max(rested)
     }
 }
@@ -165,6 +166,23 @@ mod tests {
             p.quiet_from(ms(9_995), RISK) < ms(60_000),
             "the end of the longest is not waited for for ever"
         );
+    }
+
+    /// Where nobody who paused so long came back so soon: between short pauses and long ones, and behind all.
+    #[test]
+    fn at_no_risk_nobody_comes() {
+        let mut p = Pauses::new();
+        (1..KNOWN_FROM).for_each(|_| p.ended(ms(30)));
+        assert!(
+            !p.is_quiet(ms(100), 0.0) && p.quiet_from(ms(100), 0.0) == EDGES[BUCKETS],
+            "nothing is known"
+        );
+        (0..100).for_each(|_| p.ended(ms(30)));
+        (0..20).for_each(|_| p.ended(ms(900)));
+        assert!(!p.is_quiet(ms(15), 0.0) && !p.is_quiet(ms(890), 0.0));
+        let from = p.quiet_from(ms(15), 0.0);
+        assert!((ms(28)..ms(40)).contains(&from), "{from:?}");
+        assert!(p.is_quiet(from, 0.0) && p.is_quiet(ms(700), 0.0) && p.is_quiet(ms(1_200), 0.0));
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Where every request ends a rest, the engine's own work in these rests is what each of them would pay for.
+//! Where every request ends a rest, the engine's own work in these rests is what each of them would pay for. Where hardly any does, it is done there.
 
 use fs2_block::{Extent, Nanos, Op, Permille};
-use fs2_disk::DriveProfile;
+use fs2_disk::{DriveProfile, Scheduler};
 use fs2_engine::{Part, PolicyKind};
-use fs2_sim::replay::{FreeMap, InUse, Pace, Replay, Scheme, Settings};
+use fs2_sim::replay::{Belief, FreeMap, InUse, Pace, Replay, Scheme, Settings};
 use fs2_trace::Record;
 
 const BLOCK: u64 = 4096;
@@ -19,19 +19,29 @@ fn listener() -> Vec<Record> {
     (0..READS).map(|i| Record::new(Nanos::from_millis(1500 * i), Op::Read, at(i))).collect()
 }
 
-/// What the reads take in the mean, in ms, and how many blocks were copied.
-fn listen(drive: &str, kind: PolicyKind, without: &[Part]) -> (f64, u64) {
-    let reads = listener();
+/// A volume of 4 GiB, half of it in use, whose reads these are.
+fn volume(reads: &[Record]) -> FreeMap {
     let mut map = FreeMap::aged(4 << 30, Permille::new(500).expect("below 1000"), 7).expect("ext2 has room");
     let mut in_use = InUse::new(map.block_size);
     reads.iter().for_each(|r| in_use.see(r.op, r.extent));
     in_use.take_from(&mut map);
+    map
+}
+
+fn settings(drive: &str, kind: PolicyKind) -> Settings {
     let drive = DriveProfile::builtin(drive).expect("it is built in");
     let mut settings = Settings::new(drive).with_scheme(Scheme::Engine(kind));
+    settings.engine.space = Permille::new(50).expect("below 1000");
+    settings
+}
+
+/// What the reads take in the mean, in ms, and how many blocks were copied.
+fn listen(drive: &str, kind: PolicyKind, without: &[Part]) -> (f64, u64) {
+    let reads = listener();
+    let mut settings = settings(drive, kind);
     settings.pace = Pace::Open;
     settings.engine.without = without.iter().copied().collect();
-    settings.engine.space = Permille::new(50).expect("below 1000");
-    let mut replay = Replay::new(&map, settings).expect("a volume");
+    let mut replay = Replay::new(&volume(&reads), settings).expect("a volume");
     replay.run(reads.iter().map(|r| Ok::<_, ()>(*r))).expect("no reader fails");
     replay.volume().check();
     (replay.last_run().response_reads_ms(), replay.volume().stats().copies_written)
@@ -55,4 +65,28 @@ fn who_listens_to_music_hardly_waits_for_copies() {
 #[test]
 fn nor_on_a_drive_with_a_large_cache() {
     hardly_later("nearline-hc310");
+}
+
+/// Pauses of up to 90 ms, of which some end while the engine works, until no more may be late; then 0.8 seconds, as nobody ever paused.
+#[test]
+fn where_no_more_may_be_late_copies_wait_for_a_longer_pause_than_any() {
+    let place = |i: u64| i * 7919 % 65_521 * 16 * BLOCK;
+    let mut at = 0;
+    let reads: Vec<_> = (0..4000)
+        .map(|i| {
+            at += (i * 2_654_435_761 >> 7) % 90;
+            Record::new(Nanos::from_millis(at), Op::Read, Extent::new(place(i), 2 * BLOCK))
+        })
+        .collect();
+    let mut settings = settings("wd800-repaired", PolicyKind::Fs2).with_belief(Belief::Mismatched, 1);
+    settings.pace = Pace::Closed { clients: 2, think_min: Nanos(0), think_max: Nanos::from_millis(1000) };
+    settings.depth = 2;
+    settings.engine.scheduler = Scheduler::Sptf;
+    let mut replay = Replay::new(&volume(&reads), settings).expect("a volume");
+    replay.run(reads.iter().map(|r| Ok::<_, ()>(*r))).expect("no reader fails");
+    let copied = |replay: &Replay| replay.volume().stats().copies_written;
+    let in_pauses = copied(&replay);
+    assert!(in_pauses > 0 && !replay.volume().pause_work().allowed, "{:?}", replay.volume().pause_work());
+    replay.idle(Nanos::from_millis(800));
+    assert!(copied(&replay) > 2 * in_pauses, "{in_pauses}, then {}", copied(&replay));
 }
