@@ -147,6 +147,8 @@ struct Gate {
     /// How much of its limit may be lost until then.
     believed: f64,
     closings: u64,
+    /// What a read took in the mean then, in ms.
+    access: f64,
     /// Reads after which a trial may open it.
     tried: u64,
 }
@@ -166,6 +168,7 @@ impl Gate {
             next: CLOSED.0,
             believed: 1.0,
             closings: 0,
+            access: 0.0,
             tried: TRIED.0,
         }
     }
@@ -219,7 +222,15 @@ impl Gate {
             self.believed = (self.believed / 2.0).max(BELIEVED);
             (self.lost, self.gained) = (0.0, 0.0);
             self.closings += 1;
+            self.access = access;
         }
+    }
+
+    /// Whether a trial tells enough: of so many reads, or of as much time as they would have taken as it closed. Where that was for reads that
+    /// take next to nothing, of which each closes it again, a few that are dear tell more.
+    fn has_tried(&self, trial: &Trial) -> bool {
+        let tried = self.tried as f64;
+        trial.reads as f64 >= tried || trial.without * self.scale.value() >= tried * self.access
     }
 
     /// A trial says that copies gain. The next has to last for twice as long: it may be wrong where the profile is.
@@ -355,7 +366,7 @@ impl Ghost {
             // Keeps G4.
             let trial = self.trial.get_or_insert_with(|| Box::new(Trial::new(&self.plain)));
             trial.answered(reads, given, model);
-            if trial.reads >= self.gate.tried && trial.gains() {
+            if self.gate.has_tried(trial) && trial.gains() {
                 self.gate.opens();
                 self.trial = None;
             }
@@ -654,6 +665,24 @@ mod tests {
         let ghost = closed_beside(false, 2000);
         let trial = ghost.trial.as_ref().unwrap();
         assert!(!ghost.is_open() && trial.reads >= 2000 && trial.with < trial.without, "{trial:?}");
+    }
+
+    /// It closed over reads of a tenth of a ms, four times: 2,048 of these tell whether copies gain, or 0.2 seconds of others.
+    #[test]
+    fn dear_reads_tell_sooner_that_copies_would_gain() {
+        let mut gate = scaled();
+        (0..3).for_each(|_| gate.opens());
+        gate.lost = 1e6;
+        gate.answered(true, 1.0, 0.1);
+        assert_eq!((gate.closings, gate.tried), (1, 2048));
+        let profile = DriveProfile::builtin("wd800-repaired").unwrap();
+        let model = Model::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
+        let trial = |reads, without| Trial { reads, without, ..Trial::new(&model) };
+        assert!(!gate.has_tried(&trial(2047, 204.0)) && gate.has_tried(&trial(2048, 0.0)));
+        assert!(!gate.has_tried(&trial(50, 200.0)) && gate.has_tried(&trial(50, 205.0)));
+        // The drive takes twice as long as its model.
+        gate.scale.real *= 2.0;
+        assert!(!gate.has_tried(&trial(25, 102.0)) && gate.has_tried(&trial(25, 103.0)));
     }
 
     /// A drive just like the model, read at random places by so many clients, and each read of a copy, all but the first five hundred,
