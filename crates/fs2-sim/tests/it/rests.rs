@@ -74,7 +74,7 @@ fn where_no_more_may_be_late_copies_wait_for_a_longer_pause_than_any() {
     let mut at = 0;
     let reads: Vec<_> = (0..4000)
         .map(|i| {
-            at += (i * 2_654_435_761 >> 7) % 90;
+            at += ((i * 2_654_435_761) >> 7) % 90;
             Record::new(Nanos::from_millis(at), Op::Read, Extent::new(place(i), 2 * BLOCK))
         })
         .collect();
