@@ -50,12 +50,14 @@ impl Volume {
         let written = if cached { self.write_cache.written_after() } else { Nanos(0) };
         let least = self.config.idle_after.max(written);
         let any = self.config.without.has(Part::Pauses);
-        let (risk, surely) = (self.disturbance.risk_allowed(), self.disturbance.may_where_nobody_comes());
-        let rest = match risk {
-            Some(risk) => (least, if any { 1.0 } else { risk }),
-            None => (least.max(self.disturbance.rest()), 1.0),
-        };
-        [rest, if surely && !any { (least, 0.0) } else { rest }]
+        match self.disturbance.risk_allowed() {
+            Some(risk) => [(least, if any { 1.0 } else { risk }); 2],
+            None => {
+                let rest = (least.max(self.disturbance.rest()), 1.0);
+                let surely = !any && self.disturbance.may_where_nobody_comes();
+                [rest, if surely { (least, 0.0) } else { rest }]
+            }
+        }
     }
 
     /// What work of the engine's own is done in now.
