@@ -5,8 +5,8 @@
 //!   platter is: a wrong geometry or speed never looks like knowledge.
 //! * H3: a completion that contradicts the belief corrects it; belief about the drive's cache
 //!   gives way to the time an access took.
-//! * H4: where most writes far from the arm end sooner than the platters could, they are in a write cache, whatever the profile says, and
-//!   show neither arm nor platter. Once one may have been written the arm is somewhere else, and half a turn is expected until it is seen again.
+//! * H4: where most writes far from the arm, or just behind it, end sooner than the platters could, they are in a write cache, whatever the
+//!   profile says, and show neither arm nor platter. Once one may have been written the arm is somewhere else, and half a turn is expected until it is seen again.
 
 use fs2_block::{Nanos, Op, Sector};
 
@@ -39,7 +39,7 @@ pub struct Head {
     seek_doubt: f64,
     hits: u64,
     misses: u64,
-    /// Share of late writes far from the arm that ended before the platters could have had them.
+    /// Share of late writes far from the arm, or just behind it, that ended before the platters could have had them.
     cached_writes: f64,
     /// One past the last sector that is in the drive's write cache as far as is known, where the profile has none.
     unwritten: Option<u64>,
@@ -49,6 +49,9 @@ pub struct Head {
 
 /// So many sectors from where the arm was seen, 32 MiB, no access is without a seek on any drive of today.
 const FAR: u64 = 1 << 16;
+/// What begins no more than so many sectors behind the arm, 64 KiB and less than a fifth of a track, has nearly a turn to wait where it
+/// follows at once, and any part of one where it comes later (guess).
+const BEHIND: u64 = 128;
 /// Weight of a write in the share of those the drive's cache takes (guess).
 const CACHED_RATE: f64 = 1.0 / 16.0;
 /// A write cache is written after so long a rest (guess; drives differ).
@@ -283,7 +286,8 @@ impl Head {
         if let Effect::Written { .. } = effect {
             // One near the arm may be as quick, above all where the profile has tracks that the drive has not.
             let quick = taken.0 < self.profile().turn().0 / 32;
-            if first.abs_diff(self.belief.head) >= FAR {
+            let head = self.belief.head;
+            if first.abs_diff(head) >= FAR || (1..=BEHIND).contains(&head.saturating_sub(first)) {
                 self.cached_writes += (f64::from(u8::from(quick)) - self.cached_writes) * CACHED_RATE;
             }
             if self.caches_writes() {

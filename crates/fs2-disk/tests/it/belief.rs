@@ -252,6 +252,22 @@ fn a_write_cache_nobody_told_of_is_found_by_the_times() {
     assert!(!plain.caches_writes());
 }
 
+/// What was just read is written again, with a pause in between: a cache has it at once, a platter after any part of a turn. Who writes
+/// nothing else had 180 writes taken for writes near the arm, and then 8 MiB of the cache to wait for.
+#[test]
+fn quick_writes_just_behind_the_arm_tell_of_a_write_cache() {
+    for (cached, took) in [(true, 100_000), (false, 5 * MS)] {
+        let mut head = Head::new(DriveProfile::default(), Knowledge::Full);
+        for i in 1..20 {
+            let (now, sector) = (Nanos(i * 100 * MS), Sector(i * 20_000));
+            head.completed(Op::Read, sector, 32, now, now + Nanos(12 * MS));
+            let now = now + Nanos(30 * MS);
+            head.completed(Op::Write, sector, 32, now, now + Nanos(took + 400_000));
+        }
+        assert_eq!(head.caches_writes(), cached);
+    }
+}
+
 /// Eight clients of a database on a drive whose profile had other tracks were taken for a write cache, and lost a quarter of the mean.
 #[test]
 fn quick_writes_near_the_arm_tell_of_no_write_cache() {

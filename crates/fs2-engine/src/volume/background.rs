@@ -46,7 +46,7 @@ impl Volume {
     /// How long a rest must be at the least before the engine does anything of its own, and at which risk: either will do.
     fn rests(&self) -> [(Nanos, f64); 2] {
         // What the drive has still to write of its clients' a flush would wait for.
-        let cached = self.config.settle && self.head.caches_writes();
+        let cached = self.config.settle && (self.head.caches_writes() || self.write_cache.has_copy());
         let written = if cached { self.write_cache.written_after() } else { Nanos(0) };
         let least = self.config.idle_after.max(written);
         let any = self.config.without.has(Part::Pauses);
@@ -156,9 +156,11 @@ impl Volume {
     /// Has the drive write the copy just made, which is in its cache only: else it does so while somebody reads.
     fn settle_copies(&mut self, now: Nanos) -> Option<Io> {
         let copied = self.write_cache.copied_at()?;
-        // At once if nobody came meanwhile: the time for it was counted in.
-        let quiet = self.last_activity < copied || self.is_idle(now);
-        let more = now.since(self.last_activity) >= LONG_REST && self.may_copy() && self.log.has_work();
+        let rested = now.since(self.last_activity);
+        // At once if nobody came meanwhile: the time for it was counted in. Keeps W2.
+        let counted_in = self.last_activity < copied && self.write_cache.flushes_soon(rested);
+        let quiet = counted_in || self.is_idle(now);
+        let more = rested >= LONG_REST && self.may_copy() && self.log.has_work();
         if more && self.write_cache.may_wait() {
             return None;
         }

@@ -2,7 +2,8 @@
 //!
 //! - W1: a copy in a pause is flushed before the engine does anything else of its own, unless a client comes, and at most 2 MiB of them in a
 //!   longer rest: the drive writes them while nobody waits.
-//! - W2: that flush waits for no client's write that the drive had not the time to write by itself.
+//! - W2: that flush waits for no client's write that the drive had not the time to write by itself, also where the drive, whose cache is
+//!   full, no longer seems to have one, or where what else is in it was written before it was known.
 //! - W3: a copy beside open requests is made, and flushed at once, only where what clients wrote takes the drive no longer than [`SOON`].
 
 use fs2_block::Nanos;
@@ -47,7 +48,11 @@ impl WriteCache {
 
     /// Nothing was asked of the drive for so long.
     pub(super) fn rested(&mut self, time: Nanos) {
-        self.left = self.left.since(time.since(WRITTEN_AFTER));
+        self.left = self.left_after(time);
+    }
+
+    fn left_after(&self, rest: Nanos) -> Nanos {
+        self.left.since(rest.since(WRITTEN_AFTER))
     }
 
     /// All of it is on the platters.
@@ -61,9 +66,9 @@ impl WriteCache {
         if self.left == Nanos(0) { Nanos(0) } else { self.left + WRITTEN_AFTER }
     }
 
-    /// Whether a flush waits for hardly any client's write.
-    pub(super) fn flushes_soon(&self) -> bool {
-        self.left <= SOON
+    /// Whether a flush after such a rest waits for hardly any client's write.
+    pub(super) fn flushes_soon(&self, rest: Nanos) -> bool {
+        self.left_after(rest) <= SOON
     }
 
     /// Whether a copy waits for a flush.
@@ -113,9 +118,9 @@ mod tests {
         cache.rested(ms(70));
         assert_eq!(cache.written_after(), ms(0));
         (0..31).for_each(|_| cache.written(8.0));
-        assert!(cache.flushes_soon());
+        assert!(cache.flushes_soon(ms(0)));
         cache.written(8.0);
-        assert!(!cache.flushes_soon());
+        assert!(!cache.flushes_soon(ms(55)) && cache.flushes_soon(ms(56)));
         (0..100_000).for_each(|_| cache.written(8.0));
         assert_eq!(cache.written_after(), LEFT_MAX + WRITTEN_AFTER);
         cache.flushed();

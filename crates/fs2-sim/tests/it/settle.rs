@@ -84,6 +84,58 @@ fn who_comes_meanwhile_goes_first() {
     assert_eq!(flushes(&s), before + 2);
 }
 
+/// A drive whose cache is full of clients' writes answers none of them soon, and seems to have no cache: a flush of the one copy in it took
+/// five seconds.
+#[test]
+fn a_copy_in_a_cache_that_is_full_waits_for_a_long_rest() {
+    let mut s = on_a_drive(true, 100);
+    s.value(1100);
+    let before = flushes(&s);
+    s.now += Nanos::from_millis(1000);
+    s.volume.handle_timeout(s.now);
+    while let Some(io) = s.dispatch() {
+        let copies = io.extent == Extent::new(1300 * BLOCK as u64, 1024);
+        if copies {
+            s.submit(Op::Read, 1500 * BLOCK as u64, 1024, None);
+        }
+        s.complete(io);
+    }
+    s.run();
+    s.policy(Scripted::default());
+    s.takes = Nanos::from_millis(2);
+    (0..200).for_each(|n| s.write(1501, 1, n as u8).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
+    s.idle(500);
+    assert_eq!(
+        (s.replicas(), flushes(&s)),
+        (vec![(1100, 1300)], before),
+        "clients' writes would be waited for"
+    );
+    s.idle(6000);
+    assert_eq!(flushes(&s), before + 1);
+}
+
+/// Clients' writes were in it before anybody knew of the cache, and the first flush of a copy waited for all of them.
+#[test]
+fn a_cache_that_is_found_with_a_copy_may_be_full_of_others() {
+    for (slow, at_once) in [(10, true), (120, false)] {
+        let mut s = Session::attach(image(&DATA, &[], 0), EngineConfig { settle: true, ..config() });
+        copying_to(&mut s, 1300).idle(1000);
+        let write = |s: &mut Session, us: u64, count: u8| {
+            s.takes = Nanos(us * 1000);
+            (0..count).for_each(|n| s.write(1501, 1, n).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
+        };
+        write(&mut s, 2000, slow);
+        write(&mut s, 100, 10);
+        s.value(1100);
+        let before = flushes(&s);
+        s.idle(100);
+        assert_eq!(s.replicas(), [(1100, 1300)]);
+        assert_eq!(flushes(&s) - before, usize::from(at_once), "behind {slow} writes");
+        s.idle(2000);
+        assert_eq!(flushes(&s) - before, 1, "behind {slow} writes");
+    }
+}
+
 #[test]
 fn a_copy_that_failed_is_in_no_cache() {
     let mut s = on_a_drive(true, 100);
