@@ -17,7 +17,7 @@ WHEN = ["arrival.rs", "background.rs", "beside.rs", "clients.rs", "crowd.rs", "d
 PARTS = [
     ("What is copied, where to, which copy is read", sorted(f for f in (SOURCE / "policy/fs2").glob("*.rs") if f.name != "tests.rs")),
     ("When the engine works, and whether copies are read", [SOURCE / "volume" / name for name in WHEN]),
-    ("Both, and the log", [SOURCE / name for name in ("config.rs", "head.rs", "log.rs", "worth.rs")]),
+    ("Both, and the log", [SOURCE / name for name in ("config.rs", "head.rs", "head/nearby.rs", "log.rs", "worth.rs")]),
 ]
 CONSTANT = re.compile(r"(?:pub(?:\([a-z]+\))? )?const ([A-Z][A-Z0-9_]*): [^=]+= (.*);$")
 HEAD = """# Constants of the engine and of its policy

@@ -3,6 +3,10 @@
 use fs2_block::{Extent, Nanos, Op, SECTOR_BYTES, Sector};
 use fs2_disk::{DriveProfile, Knowledge};
 
+use self::nearby::Nearby;
+
+mod nearby;
+
 /// The belief. Without a drive profile it knows addresses only.
 #[derive(Clone, Debug)]
 pub struct Head {
@@ -17,6 +21,10 @@ pub struct Head {
     quick_writes: f64,
     /// What a read lately took without copies, in ms.
     plain_ms: f64,
+    /// What the drive's cache may have that nobody told of.
+    nearby: Nearby,
+    /// When the last access ended.
+    ended: Nanos,
 }
 
 /// Without a profile: a write that took less is in the drive's cache. A guess: a tenth of a turn at 7200 rpm.
@@ -49,6 +57,8 @@ impl Head {
             beside: Vec::new(),
             quick_writes: 0.0,
             plain_ms: f64::INFINITY,
+            nearby: Nearby::new(),
+            ended: Nanos(0),
         }
     }
 
@@ -101,12 +111,24 @@ impl Head {
         completed: Nanos,
     ) -> Option<fs2_disk::Service> {
         let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        let in_a_row = self.last == sector;
         self.last = Sector(sector.0 + u64::from(sectors));
+        let took = completed.since(dispatched.max(self.ended));
+        self.ended = completed;
         if op == Op::Write {
             let quick = f64::from(u8::from(completed.since(dispatched) < CACHED_WRITE));
             self.quick_writes += (quick - self.quick_writes) * QUICK_RATE;
         }
-        self.model.as_mut().map(|m| m.completed(op, sector, sectors, dispatched, completed))
+        let predicted = self.model.as_mut().map(|m| m.completed(op, sector, sectors, dispatched, completed));
+        if op == Op::Read {
+            let missed = !in_a_row && predicted.is_none_or(|p| p.positioning() > Nanos(0));
+            let expected = predicted.map_or(LEAST_MS, |p| p.total().as_millis_f64());
+            let share = (took.as_millis_f64() / expected).min(1.0);
+            self.nearby.read(sector, u64::from(sectors), missed.then_some(share));
+        } else {
+            self.nearby.written(sector);
+        }
+        predicted
     }
 
     /// A device access failed.
@@ -137,6 +159,21 @@ impl Head {
             Some(m) => m.predict(now, Op::Read, sector, sectors).total().as_millis_f64(),
             None if self.last == sector => 0.1,
             None => LEAST_MS + FULL_STROKE_MS * (self.distance(sector) as f64 / FULL_STROKE_SECTORS).min(1.0),
+        }
+    }
+
+    /// The same where the drive's cache may have more than the profile says, by how lately something nearby was read.
+    pub fn read_cost_nearby_ms(&self, now: Nanos, sector: Sector, bytes: u64) -> f64 {
+        let share = self.nearby.share(sector);
+        let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u32;
+        match &self.model {
+            Some(m) => {
+                let predicted = m.predict(now, Op::Read, sector, sectors);
+                let missed = predicted.positioning() > Nanos(0);
+                predicted.total().as_millis_f64() * if missed { share } else { 1.0 }
+            }
+            None if self.last == sector => self.read_cost_ms(now, sector, bytes),
+            None => self.read_cost_ms(now, sector, bytes) * share,
         }
     }
 
@@ -239,5 +276,77 @@ impl Head {
             Some(m) => m.mean_positioning().as_millis_f64(),
             None => LEAST_MS,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first sector of a MiB.
+    const MIB: u64 = 999_424;
+
+    /// So many reads there, from the last sector back: nobody's model has them. Each took next to nothing, and one elsewhere came behind it.
+    fn quick_back(head: &mut Head, now: &mut Nanos, count: u64) {
+        for i in 0..count {
+            head.completed(Op::Read, Sector(MIB + 230 - i % 25 * 9), 4096, *now, *now + Nanos(150_000));
+            *now += Nanos::from_millis(40);
+            head.completed(Op::Read, Sector(90_000_000 + i * 50_000), 4096, *now, *now + Nanos(9_000_000));
+            *now += Nanos::from_millis(40);
+        }
+    }
+
+    #[test]
+    fn what_comes_quickly_though_it_was_expected_to_miss_is_in_the_cache() {
+        for profile in [None, DriveProfile::builtin("wd800-repaired").ok()] {
+            let (mut head, mut now) = (Head::new(profile), Nanos(0));
+            let costs = |head: &Head, now, at| {
+                (head.read_cost_nearby_ms(now, Sector(at), 4096), head.read_cost_ms(now, Sector(at), 4096))
+            };
+            let (near, plain) = costs(&head, now, MIB);
+            assert_eq!(near, plain);
+            quick_back(&mut head, &mut now, 100);
+            let (near, plain) = costs(&head, now, MIB);
+            assert!(near < plain / 4.0, "{near} {plain}");
+            let (near, plain) = costs(&head, now, MIB + (1 << 20));
+            assert_eq!(near, plain);
+            // What was expected to be quick, for it was just read, says nothing of that.
+            for i in 0..100 {
+                head.completed(Op::Read, Sector(MIB), 4096, now, now + Nanos(150_000));
+                now += Nanos::from_millis(40);
+                head.completed(Op::Read, Sector(50_000_000 + i * 50_000), 4096, now, now + Nanos(9_000_000));
+                now += Nanos::from_millis(40);
+            }
+            let (near, plain) = costs(&head, now, MIB + 100);
+            assert!(near < plain / 4.0, "{near} {plain}");
+            head.completed(Op::Write, Sector(MIB + 50), 4096, now, now + Nanos(9_000_000));
+            let (near, plain) = costs(&head, now, MIB + 100);
+            assert_eq!(near, plain, "something was written there");
+        }
+    }
+
+    #[test]
+    fn who_waited_for_another_at_the_drive_took_no_longer_for_that() {
+        let (mut head, mut now) = (Head::new(None), Nanos(0));
+        for i in 0..100 {
+            let far = Sector(90_000_000 + i * 50_000);
+            head.completed(Op::Read, far, 4096, now, now + Nanos(9_000_000));
+            head.completed(Op::Read, Sector(MIB + 230 - i % 25 * 9), 4096, now, now + Nanos(9_150_000));
+            now += Nanos::from_millis(40);
+        }
+        head.completed(Op::Read, Sector(90_000_000), 4096, now, now + Nanos(9_000_000));
+        let place = Sector(MIB);
+        assert!(head.read_cost_nearby_ms(now, place, 4096) < head.read_cost_ms(now, place, 4096) / 4.0);
+    }
+
+    #[test]
+    fn what_goes_on_in_a_row_is_no_sign_of_a_cache() {
+        let (mut head, mut now) = (Head::new(None), Nanos(0));
+        for i in 0..200 {
+            head.completed(Op::Read, Sector(MIB + i * 8), 4096, now, now + Nanos(150_000));
+            now += Nanos::from_millis(40);
+        }
+        let place = Sector(MIB + 1590);
+        assert_eq!(head.read_cost_nearby_ms(now, place, 4096), head.read_cost_ms(now, place, 4096));
     }
 }

@@ -51,6 +51,8 @@ parts! {
     Onward = "onward",
     /// Places where reads take longer than predicted are known.
     SlowPlaces = "slow-places",
+    /// What was read lately nearby may be in the drive's cache, whatever its profile says.
+    Nearby = "nearby",
     /// What comes for the first time is copied only while enough of that comes again.
     Admission = "admission",
     /// Streams that the drive reads ahead of are left to it.

@@ -430,9 +430,14 @@ impl Policy for Fs2 {
         let known = self.known_ahead(behind, going_on, positioning);
         let slow = !self.without.has(Part::SlowPlaces);
         let more = |block: BlockNo| if slow { self.slow.more(block) } else { 0.0 };
-        let plain = head.read_cost_ms(now, original.sector(), original.len()) + more(first);
+        let nearby = !self.without.has(Part::Nearby);
+        let takes = |place: Sector, bytes: u64| match nearby {
+            true => head.read_cost_nearby_ms(now, place, bytes),
+            false => head.read_cost_ms(now, place, bytes),
+        };
+        let plain = takes(original.sector(), original.len()) + more(first);
         let sector = |copy: BlockNo| Sector(u64::from(copy.0) * block_bytes / SECTOR_BYTES);
-        let cost = |copy: BlockNo| head.read_cost_ms(now, sector(copy), whole) + more(copy);
+        let cost = |copy: BlockNo| takes(sector(copy), whole) + more(copy);
         if !self.without.has(Part::Returns) {
             self.returns.asked(first, copies);
         }

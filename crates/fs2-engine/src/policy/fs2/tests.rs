@@ -449,6 +449,30 @@ fn a_read_goes_where_the_drive_has_to_read_anyway() {
     assert_eq!(chosen(&[blocks(7004, 4)], false), Some(0));
 }
 
+/// A drive of which nothing is known keeps what it read: an original in its cache is sooner read than a copy that nobody read yet.
+#[test]
+fn an_original_that_was_read_nearby_is_read_again_where_that_takes_no_time() {
+    let (original, copies) = (Extent::new(320 * u64::from(BLOCK), 1024), [BlockNo(9000)]);
+    let sector = |block: u64| Sector(block * u64::from(BLOCK) / 512);
+    let chosen = |near_ms: u64, without: &[Part]| {
+        let (mut head, mut now) = (Head::new(None), Nanos(0));
+        let mut read = |block: u64, ms: u64| {
+            head.completed(Op::Read, sector(block), 1024, now, now + Nanos::from_millis(ms));
+            now += Nanos::from_millis(100);
+        };
+        for n in 0..60 {
+            read(1_000_000 + n * 50_000, 9);
+            read(260 + n % 5 * 10, near_ms);
+        }
+        // The head is on the copy's side.
+        read(6900, 9);
+        let mut policy = policy().without(without.iter().copied().collect());
+        choose(&mut policy, &head, (original, BlockNo(320)), &copies, false)
+    };
+    assert_eq!((chosen(1, &[]), chosen(9, &[])), (None, Some(0)));
+    assert_eq!(chosen(1, &[Part::Nearby]), Some(0));
+}
+
 #[test]
 fn a_copy_where_reads_take_longer_is_not_read() {
     let ground = Ground { twice: Vec::new(), room: 100 };
