@@ -23,6 +23,22 @@ fn copying_to(s: &mut Session, target: u32) -> &mut Session {
     s.policy(Scripted { capture: true, target: Some(target), ..Scripted::default() })
 }
 
+/// Nobody asks for anything until a copy is made, and then for a read, which is not dispatched yet.
+fn copy_and_read(s: &mut Session) {
+    s.now += Nanos::from_millis(1000);
+    s.volume.handle_timeout(s.now);
+    while let Some(io) = s.dispatch() {
+        let copies = io.extent == Extent::new(1300 * BLOCK as u64, 1024);
+        if copies {
+            s.submit(Op::Read, 1500 * BLOCK as u64, 1024, None);
+        }
+        s.complete(io);
+        if copies {
+            break;
+        }
+    }
+}
+
 fn flushes(s: &Session) -> usize {
     s.done.iter().filter(|(op, _)| *op == IoOp::Flush).count()
 }
@@ -48,18 +64,7 @@ fn who_comes_meanwhile_goes_first() {
     let mut s = on_a_drive(true, 100);
     s.value(1100);
     let before = flushes(&s);
-    s.now += Nanos::from_millis(1000);
-    s.volume.handle_timeout(s.now);
-    while let Some(io) = s.dispatch() {
-        let copies = io.extent == Extent::new(1300 * BLOCK as u64, 1024);
-        if copies {
-            s.submit(Op::Read, 1500 * BLOCK as u64, 1024, None);
-        }
-        s.complete(io);
-        if copies {
-            break;
-        }
-    }
+    copy_and_read(&mut s);
     // No copy of that, now.
     s.policy(Scripted::default());
     let read = s.dispatch().expect("the read that came");
@@ -91,17 +96,8 @@ fn a_copy_in_a_cache_that_is_full_waits_for_a_long_rest() {
     let mut s = on_a_drive(true, 100);
     s.value(1100);
     let before = flushes(&s);
-    s.now += Nanos::from_millis(1000);
-    s.volume.handle_timeout(s.now);
-    while let Some(io) = s.dispatch() {
-        let copies = io.extent == Extent::new(1300 * BLOCK as u64, 1024);
-        if copies {
-            s.submit(Op::Read, 1500 * BLOCK as u64, 1024, None);
-        }
-        s.complete(io);
-    }
-    s.run();
-    s.policy(Scripted::default());
+    copy_and_read(&mut s);
+    s.policy(Scripted::default()).run();
     s.takes = Nanos::from_millis(2);
     (0..200).for_each(|n| s.write(1501, 1, n as u8).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
     s.idle(500);
