@@ -62,7 +62,7 @@ impl Nearby {
         if share < MOSTLY { share } else { 1.0 }
     }
 
-    /// Something was written there: what a drive has of that it may throw away.
+    /// A write began there: what a drive has of that it may throw away. Of a long write the rest is not looked at.
     pub(super) fn written(&mut self, sector: Sector) {
         let region = Nearby::region(sector);
         for region in [Some(region), region.checked_sub(1)].into_iter().flatten() {

@@ -382,17 +382,16 @@ mod tests {
     fn a_crowd_is_given_more_time() {
         let mut gate = Gate::new();
         (0..2000).for_each(|_| gate.answered(true, 32.0, 5.0));
-        for _ in 0..4000 {
-            gate.redirected();
-            gate.add(2.0, 1.0);
-            gate.answered(true, 32.0, 5.0);
-        }
+        let lose = |gate: &mut Gate| {
+            for _ in 0..4000 {
+                gate.redirected();
+                gate.add(2.0, 1.0);
+                gate.answered(true, 32.0, 5.0);
+            }
+        };
+        lose(&mut gate);
         assert_eq!(gate.closings, 0, "{gate:?}");
-        (0..4000).for_each(|_| {
-            gate.redirected();
-            gate.add(2.0, 1.0);
-            gate.answered(true, 32.0, 5.0);
-        });
+        lose(&mut gate);
         assert_eq!(gate.closings, 1);
     }
 
