@@ -43,10 +43,15 @@ impl Volume {
                 .any(|(least, risk)| rested >= least && self.pauses.is_quiet(rested, risk))
     }
 
+    /// Whether the drive caches writes, or has some it did.
+    pub(super) fn caches_writes(&self) -> bool {
+        self.head.caches_writes() || self.write_cache.has_writes()
+    }
+
     /// How long a rest must be at the least before the engine does anything of its own, and at which risk: either will do.
     fn rests(&self) -> [(Nanos, f64); 2] {
         // What the drive has still to write of its clients' a flush would wait for.
-        let cached = self.config.settle && (self.head.caches_writes() || self.write_cache.has_copy());
+        let cached = self.config.settle && (self.caches_writes() || self.write_cache.has_copy());
         let written = if cached { self.write_cache.written_after() } else { Nanos(0) };
         let least = self.config.idle_after.max(written);
         let any = self.config.without.has(Part::Pauses);

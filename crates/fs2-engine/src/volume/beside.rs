@@ -47,7 +47,7 @@ impl Volume {
             return None;
         }
         // Keeps W3.
-        if self.head.caches_writes() && !(self.config.settle && self.write_cache.flushes_soon(Nanos(0))) {
+        if self.caches_writes() && !(self.config.settle && self.write_cache.flushes_soon(Nanos(0))) {
             return None;
         }
         if self.log.next_len(least, least) < least {

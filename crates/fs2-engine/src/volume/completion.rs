@@ -109,7 +109,8 @@ impl Volume {
         }
         // Before the drive is known to cache them, too: it has them all the same.
         if op == Op::Write && self.config.settle {
-            self.write_cache.written(self.head.write_back_ms());
+            let took = now.since(self.accessed.max(io.dispatched));
+            self.write_cache.written(self.head.write_back_ms(), took, self.head.caches_writes());
         }
         let kind = match (&io.purpose, op) {
             (Purpose::Client { source: Source::Copy { .. }, .. }, _) => AccessKind::ReplicaRead,
@@ -206,7 +207,7 @@ impl Volume {
         // What the drive did before that is nobody's wait for this.
         let alone = now.since(self.accessed.max(io.dispatched));
         let copied = matches!(io.purpose, Purpose::Copy(_));
-        if copied && done && self.config.settle && self.head.caches_writes() {
+        if copied && done && self.config.settle && self.caches_writes() {
             self.write_cache.copied(now, took, beside);
         } else if done && !beside {
             self.pauses.own_took(took + self.write_cache.copy_took());

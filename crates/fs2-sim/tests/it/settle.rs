@@ -12,10 +12,15 @@ use crate::session::{BLOCK, DATA, Session, config, image};
 /// A session on a drive that takes so long for a write, several of which it has seen.
 fn on_a_drive(settle: bool, us: u64) -> Session {
     let mut s = Session::attach(image(&DATA, &[], 0), EngineConfig { settle, ..config() });
-    s.takes = Nanos(us * 1000);
     copying_to(&mut s, 1300).idle(1000);
-    (0..20).for_each(|n| s.write(1501, 1, n).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
+    writes(&mut s, us, 20);
     s
+}
+
+/// So many writes of one block, each of which the drive answers in so long.
+fn writes(s: &mut Session, us: u64, count: u8) {
+    s.takes = Nanos(us * 1000);
+    (0..count).for_each(|n| s.write(1501, 1, n).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
 }
 
 /// Reads are copied from there on, when nobody asks for anything.
@@ -98,8 +103,8 @@ fn a_copy_in_a_cache_that_is_full_waits_for_a_long_rest() {
     let before = flushes(&s);
     copy_and_read(&mut s);
     s.policy(Scripted::default()).run();
-    s.takes = Nanos::from_millis(2);
-    (0..200).for_each(|n| s.write(1501, 1, n as u8).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
+    writes(&mut s, 100, 200);
+    writes(&mut s, 3000, 60);
     s.idle(500);
     assert_eq!(
         (s.replicas(), flushes(&s)),
@@ -110,18 +115,29 @@ fn a_copy_in_a_cache_that_is_full_waits_for_a_long_rest() {
     assert_eq!(flushes(&s), before + 1);
 }
 
+/// A copy is no smaller than what clients write, and waits for all whose room it needs: one of a MiB took half a second.
+#[test]
+fn no_copy_is_put_into_a_cache_that_is_full() {
+    for (quick, waits) in [(10, false), (250, true)] {
+        let mut s = on_a_drive(true, 100);
+        s.value(1100);
+        writes(&mut s, 100, quick);
+        writes(&mut s, 3000, 60);
+        s.idle(500);
+        assert_eq!(s.replicas().len(), usize::from(!waits), "behind {quick} writes");
+        s.idle(6000);
+        assert_eq!(s.replicas(), [(1100, 1300)], "behind {quick} writes");
+    }
+}
+
 /// Clients' writes were in it before anybody knew of the cache, and the first flush of a copy waited for all of them.
 #[test]
 fn a_cache_that_is_found_with_a_copy_may_be_full_of_others() {
     for (slow, at_once) in [(10, true), (120, false)] {
         let mut s = Session::attach(image(&DATA, &[], 0), EngineConfig { settle: true, ..config() });
         copying_to(&mut s, 1300).idle(1000);
-        let write = |s: &mut Session, us: u64, count: u8| {
-            s.takes = Nanos(us * 1000);
-            (0..count).for_each(|n| s.write(1501, 1, n).unwrap_or_else(|e| panic!("write {n}: {e}")).clear());
-        };
-        write(&mut s, 2000, slow);
-        write(&mut s, 100, 10);
+        writes(&mut s, 1000, slow);
+        writes(&mut s, 100, 10);
         s.value(1100);
         let before = flushes(&s);
         s.idle(100);
