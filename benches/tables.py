@@ -24,7 +24,7 @@ SPLIT = {"cvs-update": "0,9.0,25.0", "startx-kde": "0,14.0,28.2,42.5,56.7"}
 RECORDED = ["cvs-update", "startx-kde", "tpcw-shopping", "devtree", "fb-webserver"]
 SERVERS = ["linux-mysql", "linux-webserver-2", "windows-mssql"]
 # Parts of `fs2` that `--without` leaves out.
-PARTS = """backlog updates merging pieces heat foresight remaking lookahead returns onward originals-chance admission streams slow-places nearby joins crowds trails trials pauses disturbance
+PARTS = """backlog updates merging batches pieces heat foresight remaking lookahead returns onward originals-chance admission streams slow-places nearby joins crowds trails trials pauses disturbance
 slowest second-copies gate passing-over beside""".split()
 EIGHT = ["--clients", "8", "--depth", "8", "--scheduler", "sptf"]
 # Options of `run` by what the tables call them; DRIVE:A,B is wd800-repaired with A cache segments of B KiB.

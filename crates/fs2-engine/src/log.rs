@@ -259,7 +259,22 @@ impl Log {
 
     /// Whether there is anything to copy once runs that may be closed are closed.
     pub fn has_work(&self) -> bool {
-        self.index.len() > self.gathered()
+        self.waiting() > 0
+    }
+
+    /// How many blocks there are then.
+    pub fn waiting(&self) -> usize {
+        self.index.len() - self.gathered()
+    }
+
+    /// Bytes of payload that there may be.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// Whether a run has blocks left, or is open.
+    pub fn has_run(&self, id: RunId) -> bool {
+        self.find(id).is_ok()
     }
 
     /// Closes a run: it may be copied.

@@ -33,6 +33,8 @@ parts! {
     Updates = "updates",
     /// Several runs are written at once.
     Merging = "merging",
+    /// In pauses copies begin when there are many to make.
+    Batches = "batches",
     /// What is copied goes on elsewhere where a read ends, not in the middle of it.
     Pieces = "pieces",
     /// Copies lie near the heat; without it, from the volume's beginning on.

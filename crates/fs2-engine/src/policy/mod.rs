@@ -314,6 +314,11 @@ pub trait Policy: Send + Sync {
     /// Where the next `want` blocks of the log go.
     fn place(&mut self, want: u32, head: &Head, space: &dyn Space) -> Place;
 
+    /// Whether so little waits in the log that a pause is not begun with: it waits for more, or for a rest.
+    fn too_few(&self, _log: &Log) -> bool {
+        false
+    }
+
     /// From when on [`Policy::fetch`] is worth asking, nothing having been asked of the volume since
     /// `idle_since`; `None`: never, as things are.
     fn fetch_at(&self, _idle_since: Nanos) -> Option<Nanos> {

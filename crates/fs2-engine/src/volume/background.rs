@@ -86,7 +86,7 @@ impl Volume {
         }
         !self.alarm.is_empty()
             || self.write_cache.has_copy() && !self.flush_failed
-            || (self.may_copy() && self.log.has_work())
+            || (self.may_copy() && self.log.has_work() && !self.policy.too_few(&self.log))
             || !self.punches.is_empty()
             || self.mark == MarkState::Erased { old_slot: true } && self.table_write_possible()
     }
@@ -268,11 +268,12 @@ impl Volume {
 
     /// The next copy: place, lock, look at F again, write.
     fn copy_next(&mut self, now: Nanos) -> Option<Io> {
-        if !self.may_copy() || !self.log.has_work() {
+        let pauses = now.since(self.last_activity) < LONG_REST;
+        if !self.may_copy() || !self.log.has_work() || pauses && self.policy.too_few(&self.log) {
             return None;
         }
         self.with_policy(|policy, log, _| policy.idle(now, log));
-        let merged = match now.since(self.last_activity) < LONG_REST {
+        let merged = match pauses {
             // One run a write.
             _ if self.config.without.has(Part::Merging) => 1,
             true => self.blocks_in(PAUSE_WRITE_MS).max(MERGED_IN_PAUSES),

@@ -451,7 +451,8 @@ impl Volume {
                 .then_some(self.next_table_flush);
             let sweep = self.has_patient_work().then(|| self.last_activity + self.patience.wait());
             let fetch = self.may_copy().then(|| self.policy.fetch_at(self.last_activity)).flatten();
-            table.into_iter().chain(sweep).chain(fetch).min()?
+            let few = (self.may_copy() && self.log.has_work()).then(|| self.last_activity + LONG_REST);
+            table.into_iter().chain(sweep).chain(fetch).chain(few).min()?
         };
         Some(at.max(self.last_activity + self.rest_needed()))
     }

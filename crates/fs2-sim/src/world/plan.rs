@@ -2,7 +2,7 @@
 
 use fs2_block::{BlockSize, Nanos, Permille};
 use fs2_disk::{Knowledge, Scheduler};
-use fs2_engine::{DiscardMode, EngineConfig, Part, Plant, PolicyKind, Watermarks, Without};
+use fs2_engine::{DiscardMode, EngineConfig, Part, Plant, PolicyKind, Watermarks};
 
 use super::fault::{Choice, Fault, Odds};
 use super::image::Geometry;
@@ -177,12 +177,15 @@ impl Plan {
             restless_after: if seed % 7 == 3 { Nanos(0) } else { us(60_000_000) },
             table_flush_every: us([1_000, 50_000, 5_000_000][rng.below(3) as usize]),
             log_bytes_max: [64 << 10, 64 << 20][rng.below(2) as usize],
-            // Whose own work then goes on, whatever it costs.
-            without: if seed % 7 == 3 {
-                [Part::Disturbance, Part::Slowest].into_iter().collect()
-            } else {
-                Without::default()
-            },
+            // Whose own work then goes on, whatever it costs. In half of the worlds copies do not wait for more of them.
+            without: [
+                (seed % 7 == 3, Part::Disturbance),
+                (seed % 7 == 3, Part::Slowest),
+                (seed.is_multiple_of(2), Part::Batches),
+            ]
+            .into_iter()
+            .filter_map(|(left_out, part)| left_out.then_some(part))
+            .collect(),
             distrust: rng.below(10) == 0,
             // Not drawn, for the same reason.
             control: if seed % 8 == 5 { 2 } else { 0 },

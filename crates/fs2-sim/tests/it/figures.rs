@@ -192,7 +192,12 @@ fn what_is_left_out_shows() {
         ),
         (&cvs, 8, 64, &[Part::Joins, Part::SecondCopies, Part::SlowPlaces]),
         (&pausing, 8, 64, &[Part::Crowds]),
-        (&pausing, 1, 64, &[Part::Pauses, Part::Disturbance, Part::Slowest, Part::Returns, Part::Onward]),
+        (
+            &pausing,
+            1,
+            64,
+            &[Part::Batches, Part::Pauses, Part::Disturbance, Part::Slowest, Part::Returns, Part::Onward],
+        ),
         (&zipf, 1, 64, &[Part::Updates, Part::Nearby]),
         (&cvs, 1, 1, &[Part::Backlog]),
     ];

@@ -487,6 +487,11 @@ impl Backlog {
         self.homeless.map_or(want, |n| n.min(want))
     }
 
+    /// Whether updates that were read again are still to be written.
+    pub(super) fn updates_wait(&self, log: &Log) -> bool {
+        self.homes_run.is_some_and(|run| log.has_run(run))
+    }
+
     /// The place that the log's next blocks come from, as far as nothing else took it.
     pub(super) fn home(&mut self, want: u32, shape: &Shape, space: &dyn Space) -> Option<BlockRange> {
         let next = self.next_home.take()?;

@@ -6,6 +6,7 @@
 
 mod admission;
 mod backlog;
+mod batches;
 mod chain;
 mod chances;
 mod frontiers;
@@ -27,6 +28,7 @@ use fs2_table::Replica;
 
 use self::admission::Admission;
 use self::backlog::Backlog;
+use self::batches::Batches;
 use self::chain::Chain;
 use self::chances::Chances;
 use self::onward::Onward;
@@ -162,6 +164,7 @@ pub struct Fs2 {
     whole_room: f64,
     placement: Placement,
     backlog: Backlog,
+    batches: Batches,
     sightings: Sightings,
     admission: Admission,
     /// Replicas that there may be and that there is room for, at the last read.
@@ -204,6 +207,7 @@ impl Fs2 {
             whole_room: 0.0,
             placement: Placement::new(shape),
             backlog: Backlog::default(),
+            batches: Batches::default(),
             sightings: Sightings::default(),
             admission: Admission::new(shape.block_bytes),
             capacity: 0,
@@ -495,6 +499,7 @@ impl Policy for Fs2 {
 
     fn read_seen(&mut self, seen: &ReadSeen<'_>, space: &dyn Space, log: &mut Log) {
         self.backlog.interrupted(log);
+        self.batches.came(log);
         if seen.touched.is_empty() {
             return;
         }
@@ -639,6 +644,12 @@ impl Policy for Fs2 {
         }
         self.backlog.idle(log);
         self.backlog.look(log);
+        self.batches.copied(log, self.shape.block_bytes);
+    }
+
+    fn too_few(&self, log: &Log) -> bool {
+        let apart = !self.without.has(Part::Batches) && !self.backlog.updates_wait(log);
+        apart && self.batches.too_few(log, self.shape.block_bytes)
     }
 
     fn fetch_at(&self, idle_since: Nanos) -> Option<Nanos> {

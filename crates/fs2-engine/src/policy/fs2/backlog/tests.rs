@@ -131,11 +131,14 @@ fn updates_on_their_way_to_a_place_that_is_taken_turn_round() {
     let ground = Ground::default();
     let Fetch::Read(first) = b.fetch(Nanos(0), BLOCK, &ground) else { panic!() };
     assert_eq!(first, at(400, 402));
+    assert!(!b.updates_wait(&log));
     b.fetched(first, Brought::Bytes(&[0; 2 * BLOCK as usize]), &[0; 2], BLOCK, &mut log);
     b.displaced(at(3001, 3003), &[], None, &mut log);
     assert!(!log.contains(BlockNo(401)));
     read(&mut b, Nanos(0), &ground, &mut log);
+    assert!(b.updates_wait(&log));
     assert_eq!(written_in(&mut log), [400, 600]);
+    assert!(!b.updates_wait(&log));
     // What went home is no update any more.
     b.displaced(at(3000, 3001), &[lay[0]], Some(3), &mut log);
     assert_eq!(read(&mut b, LONG_REST, &ground, &mut log), [(400, 402), (500, 501)]);
