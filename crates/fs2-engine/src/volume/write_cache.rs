@@ -40,8 +40,8 @@ pub(super) struct WriteCache {
 }
 
 impl WriteCache {
-    /// A client's write was answered in so long, perhaps from the cache, and the drive seemed to have one or not; the arm needs so many ms
-    /// to get there. One that waited for room in the cache left as much there as it found.
+    /// A write was answered in so long, perhaps from the cache, and the drive seemed to have one or not; the arm needs so many ms to get
+    /// there. One that waited for room in the cache left as much there as it found.
     pub(super) fn written(&mut self, ms: f64, took: Nanos, cached: bool) {
         if took.as_millis_f64() < ms * QUICK {
             self.left = (self.left + Nanos::from_millis_f64(ms)).min(LEFT_MAX);

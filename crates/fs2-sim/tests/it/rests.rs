@@ -93,20 +93,20 @@ fn where_no_more_may_be_late_copies_wait_for_a_longer_pause_than_any() {
     assert!(copied(&replay) > 2 * in_pauses, "{in_pauses}, then {}", copied(&replay));
 }
 
-/// What is read in pauses of 0.1 seconds: so many scattered reads of 8 KiB, then of one that was not there before.
-fn pausing(from: u64, count: u64) -> impl Iterator<Item = Result<Record, ()>> {
+/// So many scattered reads of 8 KiB, each after a pause of 0.1 seconds.
+fn pausing(count: u64) -> impl Iterator<Item = Result<Record, ()>> {
     let extent = |i: u64| Extent::new((20_000 + i * 7919 % 65_521 * 8) * BLOCK, 2 * BLOCK);
-    (0..count).map(move |i| Ok(Record::new(Nanos::from_millis(100 * i), Op::Read, extent(from + i))))
+    (0..count).map(move |i| Ok(Record::new(Nanos::from_millis(100 * i), Op::Read, extent(i))))
 }
 
 #[test]
 fn in_pauses_few_blocks_wait_for_more_or_for_a_rest() {
     for (count, without, soon) in [(20, None, 0), (40, None, 64), (20, Some(Part::Batches), 40)] {
-        let reads: Vec<_> = pausing(0, 60).flatten().collect();
+        let reads: Vec<_> = pausing(60).flatten().collect();
         let mut settings = settings("wd800-repaired", PolicyKind::Fs2);
         (settings.pace, settings.engine.without) = (Pace::Open, without.into_iter().collect());
         let mut replay = Replay::new(&volume(&reads), settings).expect("a volume");
-        replay.run(pausing(0, count)).expect("no reader fails");
+        replay.run(pausing(count)).expect("no reader fails");
         let copied = |replay: &Replay| replay.volume().stats().copies_written;
         replay.idle(Nanos::from_millis(500));
         assert_eq!(copied(&replay), soon, "{count} reads");
@@ -118,11 +118,11 @@ fn in_pauses_few_blocks_wait_for_more_or_for_a_rest() {
 /// The order of reading is known already, and whoever reads it meanwhile goes to the original.
 #[test]
 fn updates_do_not_wait_for_more() {
-    let reads: Vec<_> = pausing(0, 60).flatten().collect();
+    let reads: Vec<_> = pausing(60).flatten().collect();
     let mut settings = settings("wd800-repaired", PolicyKind::Fs2);
     settings.pace = Pace::Open;
     let mut replay = Replay::new(&volume(&reads), settings).expect("a volume");
-    replay.run(pausing(0, 40)).expect("no reader fails");
+    replay.run(pausing(40)).expect("no reader fails");
     replay.idle(Nanos::from_millis(5000));
     let copied = replay.volume().stats().copies_written;
     assert!(copied > 0);

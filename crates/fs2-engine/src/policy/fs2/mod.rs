@@ -648,8 +648,8 @@ impl Policy for Fs2 {
     }
 
     fn too_few(&self, log: &Log) -> bool {
-        let apart = !self.without.has(Part::Batches) && !self.backlog.updates_wait(log);
-        apart && self.batches.too_few(log, self.shape.block_bytes)
+        let may_wait = !self.without.has(Part::Batches) && !self.backlog.updates_wait(log);
+        may_wait && self.batches.too_few(log, self.shape.block_bytes)
     }
 
     fn fetch_at(&self, idle_since: Nanos) -> Option<Nanos> {
