@@ -33,7 +33,7 @@ struct Running {
 /// Reading ahead as it stands at some moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
-    segment: usize,
+    pub(crate) segment: usize,
     /// Sectors before this one have been read.
     pub(crate) filled: u64,
     /// Still going on.
@@ -230,9 +230,16 @@ impl Cache {
         self.segments[segment] = Segment { start, end, limit: end };
     }
 
-    /// The drive turned out to hold `start..end`.
+    /// The drive turned out to hold `start..end`: it has read further ahead than was thought, or it is a segment of which nothing was known.
     pub(crate) fn learn(&mut self, start: u64, end: u64) {
         let keep = self.running.map(|r| r.segment);
+        let further = |s: &Segment| (s.start..=start).contains(&s.end) && s.end > s.start && end <= s.limit;
+        let stopped = |i: &usize| Some(*i) != keep && further(&self.segments[*i]);
+        if let Some(i) = (0..self.segments.len()).find(stopped) {
+            self.segments[i].end = end;
+            self.touch(i);
+            return;
+        }
         let mut oldest = self.oldest();
         if oldest.is_some() && oldest == keep {
             let next = self.order[oldest.unwrap_or(0)].1 as usize;
@@ -243,6 +250,12 @@ impl Cache {
             let s = &mut self.segments[i];
             (s.start, s.end, s.limit) = (start, end, end);
         }
+    }
+
+    /// The drive turned out not to hold what begins at `start`, which was thought to be in this segment.
+    pub(crate) fn lacks(&mut self, segment: usize, start: u64) {
+        let s = &mut self.segments[segment];
+        s.end = s.end.min(start).max(s.start);
     }
 
     pub(crate) fn oldest(&self) -> Option<usize> {

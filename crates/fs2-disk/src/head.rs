@@ -262,12 +262,16 @@ impl Head {
         };
         // What the access took beyond overhead and transfer: seek and rotation, if it was a miss.
         let taken = completed_at.since(start + media.overhead + media.transfer);
-        if op == Op::Read && taken < self.least_miss(&media) {
+        let soon = planned.end() + Nanos(self.profile().turn().0 / 32);
+        let as_planned = matches!(effect, Effect::Answered { .. }) && completed_at <= soon;
+        if op == Op::Read && (as_planned || taken < self.least_miss(&media)) {
             self.hits += 1;
             match effect {
-                Effect::Answered { .. } => {
+                Effect::Answered { ahead, segment, .. } => {
+                    let coming = ahead.is_some_and(|a| a.segment == segment);
                     self.belief.apply(effect);
-                    if planned.transfer > media.transfer || self.belief.position(start).0 < end {
+                    // Else it says nothing of what is read ahead elsewhere meanwhile.
+                    if coming && (planned.transfer > media.transfer || self.belief.position(start).0 < end) {
                         self.belief.cache.anchor(end, completed_at);
                     }
                 }
@@ -319,7 +323,14 @@ impl Head {
                     rotation: media.rotation,
                     transfer: media.transfer,
                 };
-                let ahead = self.belief.ahead(start);
+                let mut ahead = self.belief.ahead(start);
+                if let Effect::Answered { segment, .. } = effect {
+                    // Keeps H3.
+                    match &mut ahead {
+                        Some(a) if a.segment == segment => a.filled = a.filled.min(first),
+                        _ => self.belief.cache.lacks(segment, first),
+                    }
+                }
                 Effect::Read { ahead, reuse, start: first, end, since: completed_at, medium }
             }
             _ => effect,
