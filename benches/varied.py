@@ -294,6 +294,74 @@ def downloads(draw):
     return passes(lambda: [piece for part in files[pick()] for piece in pieces(*part)])
 
 
+def queries(draw):
+    """Terms looked up in each of an index's segments, and the documents found; after each pass the three smallest are merged."""
+    volume = Volume(draw)
+    segment = lambda blocks: (volume.spot(blocks), blocks)
+    segments = [segment(n) for n in (24000, 12000, 6000, 3000, 1500, 700, 300, 300)]
+    pick, _ = popular(draw, 4000, 0.9)
+
+    def some():
+        found = []
+        for _ in range(draw.choice([1, 2, 3])):
+            term = random.Random(pick())
+            for at, n in segments:
+                terms, listed = n // 40, max(1, min(32, int(n / 600 * (1 - term.random()) ** 2)))
+                found += [("R", at + term.randrange(terms), 1), ("R", at + terms + term.randrange(n // 2 - listed), listed)]
+        for _ in range(draw.choice([3, 5, 10])):
+            at, n = draw.choices(segments, [n for _, n in segments])[0]
+            found.append(("R", at + n - n // 3 + int(n / 3 * draw.random() ** 2), 1))
+        return found
+
+    for requests in passes(some):
+        yield requests
+        segments[-3:] = [segment(sum(n for _, n in segments[-3:])), segment(300), segment(300)]
+
+
+def mailboxes(draw):
+    """Mailboxes of a file each, looked at in their first block, read on from near their end, and appended to."""
+    volume = Volume(draw)
+    boxes = [[volume.spot(4000), draw.randint(50, 2000)] for _ in range(150)]
+    pick, _ = popular(draw, 150, 0.7)
+
+    def some():
+        box = boxes[pick()]
+        at, n = box
+        if draw.random() < 0.4:
+            box[1] = min(n + 2, 4000)
+            return [("R", at, 1), ("W", at + n - 1, 2)]
+        first = 0 if draw.random() < 0.2 else max(0, n - draw.randint(8, 100))
+        return [("R", at, 1)] + [("R", at + i, min(16, n - i)) for i in range(first, n, 16)]
+
+    return passes(some)
+
+
+def torrents(draw):
+    """Large files, popular or not, of which so much is read from anywhere on."""
+    volume = Volume(draw)
+    files = [volume.spot(60_000) for _ in range(40)]
+    pick, _ = popular(draw, 40, 1.2)
+
+    def some():
+        at = files[pick()] + draw.randrange(230) * 256
+        return [("R", at + i, 16) for i in range(0, draw.choice([16, 64, 256]), 16)]
+
+    return passes(some)
+
+
+def sets(draw):
+    """Sets of blocks that lie close together, of each of which some are read in any order."""
+    volume = Volume(draw)
+    places = [volume.spot(600) for _ in range(150)]
+    pick, _ = popular(draw, 150, 0.6)
+
+    def some():
+        at = places[pick()]
+        return [("R", at + draw.randrange(600), draw.choice([1, 1, 2, 4])) for _ in range(draw.randint(5, 60))]
+
+    return passes(some)
+
+
 def cold(draw):
     """What never comes again."""
     volume = Volume(draw)
@@ -317,6 +385,10 @@ KINDS = {
     "update": update,
     "sources": sources,
     "downloads": downloads,
+    "queries": queries,
+    "mailboxes": mailboxes,
+    "torrents": torrents,
+    "sets": sets,
     "cold": cold,
 }
 

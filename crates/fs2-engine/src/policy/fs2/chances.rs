@@ -13,21 +13,16 @@ pub(super) struct Chances {
     /// In 1/255, as the difference from `start`: memory that was never learnt into is never touched.
     moved: Vec<u8>,
     start: u8,
-    /// The share of cases anywhere, in 1/255, with which a place begins that nothing was learnt of; `None` if it begins with `start`.
-    all: Option<f64>,
+    /// The share of cases anywhere, in 1/255, with which a place begins that nothing was learnt of.
+    all: f64,
     places: Places,
 }
 
 impl Chances {
     /// For a volume of so many blocks. All begin at `start`/255, and then at what others turned out to have.
     pub(super) fn new(blocks: u32, start: u8) -> Chances {
-        Chances { all: Some(f64::from(start)), ..Chances::each_from(blocks, start) }
-    }
-
-    /// The same, each beginning at `start`/255, whatever others have.
-    pub(super) fn each_from(blocks: u32, start: u8) -> Chances {
         let places = Places::new(blocks);
-        Chances { moved: vec![0; places.count()], start, all: None, places }
+        Chances { moved: vec![0; places.count()], start, all: f64::from(start), places }
     }
 
     /// From 0 to 1.
@@ -36,9 +31,9 @@ impl Chances {
     }
 
     fn of_place(&self, at: usize) -> f64 {
-        match (self.moved[at], self.all) {
-            (0, Some(all)) => all,
-            (moved, _) => f64::from(moved ^ self.start),
+        match self.moved[at] {
+            0 => self.all,
+            moved => f64::from(moved ^ self.start),
         }
     }
 
@@ -47,9 +42,7 @@ impl Chances {
         let at = self.places.of(block);
         let target = if came_true { 255.0 } else { 0.0 };
         let p = self.of_place(at);
-        if let Some(all) = &mut self.all {
-            *all += (target - *all) * RATE_OF_ALL;
-        }
+        self.all += (target - self.all) * RATE_OF_ALL;
         if p == target {
             return;
         }
@@ -59,8 +52,8 @@ impl Chances {
         let below = moved as u8;
         let up = came_true && f64::from(below) < moved;
         let learnt = (below + u8::from(up)) ^ self.start;
-        // Where others count for what was never learnt, `start` itself says that nothing was.
-        self.moved[at] = if learnt == 0 && self.all.is_some() { 1 } else { learnt };
+        // 0 says that nothing was learnt.
+        self.moved[at] = learnt.max(1);
     }
 }
 
@@ -70,11 +63,12 @@ mod tests {
 
     #[test]
     fn a_place_learns_and_its_neighbours_do_not() {
-        let mut c = Chances::each_from(10_000, 128);
+        let mut c = Chances::new(10_000, 128);
         let (here, there) = (BlockNo(300), BlockNo(600));
         assert_eq!(c.of(here), 128.0 / 255.0);
+        c.learn(there, true, 0.0);
         (0..200).for_each(|_| c.learn(here, true, 0.05));
-        assert_eq!((c.of(here), c.of(there)), (1.0, 128.0 / 255.0));
+        assert_eq!((c.of(here), c.of(there)), (1.0, 129.0 / 255.0));
         (0..200).for_each(|_| c.learn(BlockNo(511), false, 0.05));
         assert_eq!(c.of(here), 0.0);
         // Beyond the volume's end, the last place.

@@ -197,7 +197,7 @@ impl Fs2 {
         Fs2 {
             open: Vec::new(),
             copies_go_on: Chances::new(shape.blocks, COPY_GOES_ON),
-            originals_go_on: Chances::each_from(shape.blocks, 0),
+            originals_go_on: Chances::new(shape.blocks, 0),
             returns: Returns::new(shape.blocks),
             onward: Onward::new(shape),
             chain: Chain::default(),

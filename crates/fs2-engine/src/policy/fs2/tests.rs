@@ -273,7 +273,9 @@ fn of_copies_that_nothing_goes_on_from_the_one_that_lies_where_all_else_is_is_re
     let shape = Shape { blocks: 8_000_000, group_blocks: 32_768, first_block: 0, block_bytes: 4096, seed: 0 };
     let original = Extent::new(1_000_000 * 4096, 4096);
     let chosen = |without: &[Part], others: bool, reads: bool| {
-        let mut policy = Fs2::new(&shape).without(without.iter().copied().collect());
+        // What is read again and again goes on, and so would the original.
+        let without = without.iter().chain(&[Part::OriginalsChance]).copied().collect();
+        let mut policy = Fs2::new(&shape).without(without);
         (0..50).for_each(|_| policy.copies_go_on.learn(BlockNo(7_000_000), false, LEARN));
         if reads {
             policy.miss = Nanos::from_millis(2);
@@ -404,6 +406,30 @@ fn in_a_crowd_among_the_copies_the_nearest_is_read() {
     // Others write.
     (0..300).for_each(|_| policy.written(BlockRange::new(5000, 5001), &[]));
     assert_eq!(chosen(&mut policy, true), None);
+}
+
+/// Pieces of large files, each read on from for a while, of which every place is new: copies were taken to go on as others do, and originals not.
+#[test]
+fn an_original_nobody_learnt_of_goes_on_as_others_do() {
+    let shape = Shape { blocks: 8_000_000, group_blocks: 32_768, first_block: 0, block_bytes: 4096, seed: 0 };
+    let mut policy = Fs2::new(&shape);
+    let (original, copy) = (BlockNo(1_000_000), BlockNo(6_000_000));
+    let mut head = Head::new(None);
+    // The copy is somewhat nearer.
+    head.completed(Op::Read, Sector(3_600_000 * 8), 4096, Nanos(0), Nanos::from_millis(1));
+    let chosen = |policy: &mut Fs2| {
+        choose(policy, &head, (Extent::new(original.0 as u64 * 4096, 4096), original), &[copy], false)
+    };
+    // Nothing comes back, so that each place's chance is that reads go on.
+    let place = |n: u32| BlockNo(2_000_000 + 256 * n);
+    (0..1000).for_each(|n| policy.copies_go_on.learn(place(n), n % 2 == 0, LEARN));
+    assert_eq!(chosen(&mut policy), Some(0), "no original was seen to go on");
+    (0..2000).for_each(|n| policy.originals_go_on.learn(place(n), n % 4 != 0, LEARN));
+    assert!((0.6..0.9).contains(&policy.original_goes_on(original)));
+    assert_eq!(chosen(&mut policy), None);
+    // Of this one it is known that nothing goes on there.
+    (0..100).for_each(|_| policy.originals_go_on.learn(original, false, LEARN));
+    assert_eq!(chosen(&mut policy), Some(0));
 }
 
 #[test]
