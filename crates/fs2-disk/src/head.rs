@@ -323,13 +323,12 @@ impl Head {
                     rotation: media.rotation,
                     transfer: media.transfer,
                 };
-                let mut ahead = self.belief.ahead(start);
-                if let Effect::Answered { segment, .. } = effect {
-                    // Keeps H3.
-                    match &mut ahead {
-                        Some(a) if a.segment == segment => a.filled = a.filled.min(first),
-                        _ => self.belief.cache.lacks(segment, first),
-                    }
+                let ahead = self.belief.ahead(start);
+                // Keeps H3. What is read ahead ends here anyhow.
+                if let Effect::Answered { segment, .. } = effect
+                    && ahead.is_none_or(|a| a.segment != segment)
+                {
+                    self.belief.cache.lacks(segment, first);
                 }
                 Effect::Read { ahead, reuse, start: first, end, since: completed_at, medium }
             }
