@@ -282,3 +282,58 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+    use crate::profile::DriveProfile;
+
+    /// Sectors 0 to 7 were read, and reading ahead goes on to 64.
+    fn reading() -> Cache {
+        let mut cache = Cache::new(4, 64);
+        cache.fill(0, false, 0, 8, Nanos(0), 64);
+        cache
+    }
+
+    /// It came as far as 16.
+    fn stop(cache: &mut Cache) {
+        cache.stop(Some(Ahead { segment: 0, filled: 16, active: true, from: 8, since: Nanos(0) }));
+    }
+
+    fn holds(cache: &Cache, first: u64) -> bool {
+        let disk = Disk::new(DriveProfile::default());
+        let geometry = disk.fixed.geometry.as_ref().unwrap();
+        matches!(cache.find(geometry, None, first, first + 8), Found::All { .. })
+    }
+
+    #[test]
+    fn a_hit_that_was_not_expected_lengthens_the_segment_before_it_up_to_its_limit() {
+        let mut cache = reading();
+        stop(&mut cache);
+        assert!(holds(&cache, 8) && !holds(&cache, 16));
+        cache.learn(32, 40);
+        assert!(holds(&cache, 16) && holds(&cache, 32) && !holds(&cache, 40));
+        // Reading ahead never went as far.
+        cache.learn(72, 80);
+        assert!(holds(&cache, 72) && !holds(&cache, 48) && holds(&cache, 0));
+    }
+
+    #[test]
+    fn what_is_read_ahead_meanwhile_is_not_lengthened() {
+        let mut cache = reading();
+        cache.learn(32, 40);
+        stop(&mut cache);
+        assert!(holds(&cache, 32) && holds(&cache, 8) && !holds(&cache, 16));
+    }
+
+    #[test]
+    fn a_miss_that_was_not_expected_shortens_its_segment() {
+        let mut cache = reading();
+        stop(&mut cache);
+        cache.lacks(0, 12);
+        assert!(holds(&cache, 0) && !holds(&cache, 8));
+        cache.lacks(0, 20);
+        assert!(holds(&cache, 0) && !holds(&cache, 8), "it grows by nothing");
+    }
+}
