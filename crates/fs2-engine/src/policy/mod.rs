@@ -247,6 +247,12 @@ pub trait Policy: Send + Sync {
         Nanos(0)
     }
 
+    /// What it saves of its own read, as a share of a mean positioning: less than 0 where it costs more than the original, for the sake of
+    /// what comes next. `None`: it is read in any case.
+    fn saves_at_once(&self) -> Option<f64> {
+        None
+    }
+
     /// After a read was seen and no request waits: blocks behind it to read into the drive's own cache, to nowhere.
     fn trail(&mut self) -> Option<BlockRange> {
         None

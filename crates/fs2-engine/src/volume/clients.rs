@@ -304,6 +304,7 @@ impl Volume {
                 let asked = Asked { original, first, copies, only_copies, behind };
                 self.policy.choose(now, &self.head, &asked)
             };
+            let choice = choice.filter(|_| self.lets_go(only_copies));
             self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {
                 let saving = self.policy.saving();
@@ -319,7 +320,16 @@ impl Volume {
             }
         }
         self.last_copy = None;
+        self.requests.get_mut(seq).expect("it was waiting").from_copy = false;
         self.start_on(now, seq, IoOp::Read, request.extent, IoData::Client(request.id), lock)
+    }
+
+    /// Whether the copy that was chosen is read, wherever the arm comes from.
+    fn lets_go(&mut self, only_copies: bool) -> bool {
+        let ghost = self.ghost.as_mut().filter(|_| !self.config.without.has(Part::Gate));
+        ghost
+            .zip(self.policy.saves_at_once())
+            .is_none_or(|(ghost, saves)| ghost.lets_go(saves, self.head.mean_positioning_ms(), only_copies))
     }
 
     /// Reads the copy of all its blocks that begins at `first`.
@@ -332,6 +342,7 @@ impl Volume {
         {
             ghost.redirected();
         }
+        self.requests.get_mut(seq).expect("it was waiting").from_copy = true;
         if self.is_unreadable(seq) {
             // It is all that is left: nothing is to take its place.
             self.table.touch_run(target, VALUE_MAX);
@@ -485,7 +496,7 @@ impl Volume {
             // Nor is an error's time a read's.
             let counts = result.is_ok() || p.kind == Kind::Write;
             let took = counts.then(|| now.since(p.waits_since() + p.behind_own));
-            let saved = ghost.answered(p.kind == Kind::Read, took, given);
+            let saved = ghost.answered(p.kind == Kind::Read, p.from_copy, took, given);
             self.disturbance.measured(saved);
             if let Some(ms) = ghost.access_ms() {
                 self.head.takes_without_copies(ms);

@@ -19,18 +19,22 @@
 //!   first for that ([`Overdue`](fs2_disk::Overdue)): in a burst all are older, and copies are not in order of arrival.
 //! - G6: no read counts for more than the longest access (`gate::SHARE_MAX`). What stalls for longer stalls in both, but not at the same
 //!   request: a drive that caches writes serves a burst of them before any read.
-//! - G7: nothing is safer or less safe for it: an original is always right.
+//! - G7: a copy that the arm would have to leave the originals for is not read where that saves about as much at once as what turned out
+//!   to lose (`ghost/excursions.rs`).
+//! - G8: nothing is safer or less safe for it: an original is always right.
 
 use fs2_block::{Extent, Nanos, Op, Sector};
 use fs2_disk::{DriveProfile, Scheduler};
 use smallvec::SmallVec;
 
+use self::excursions::Excursions;
 use self::gate::Gate;
 use self::model::Model;
 use self::trial::Trial;
 use super::tail::Percentile;
 use crate::stats::ReplicaGate;
 
+mod excursions;
 mod gate;
 mod model;
 mod trial;
@@ -49,6 +53,7 @@ pub(super) struct Ghost {
     /// While the gate is closed.
     trial: Option<Box<Trial>>,
     gate: Gate,
+    excursions: Excursions,
     responses: Percentile,
     /// What a read takes the model's drive, in ms, and how many that comes from.
     access: (f64, f64),
@@ -61,6 +66,7 @@ impl Ghost {
             plain: Model::new(profile, scheduler, age_max),
             trial: None,
             gate: Gate::new(),
+            excursions: Excursions::new(),
             responses: Percentile::new(),
             access: (0.0, 0.0),
         }
@@ -96,6 +102,13 @@ impl Ghost {
         self.gate.is_open()
     }
 
+    /// A copy is to be read that saves so much at once, as a share of a mean positioning in ms; of the original, where it may not be read. Whether
+    /// the copy is.
+    pub(super) fn lets_go(&mut self, saves: f64, positioning: f64, only_copies: bool) -> bool {
+        // Keeps G7.
+        self.excursions.goes(saves, positioning, only_copies)
+    }
+
     /// A read or a write arrives, after nothing was outstanding for so long; copies of what it reads lie there.
     pub(super) fn arrived(&mut self, rested: Nanos, op: Op, extent: Extent, copies: &[Sector]) {
         let sectors = extent.sectors().min(u64::from(u32::MAX)) as u32;
@@ -112,9 +125,15 @@ impl Ghost {
         self.gate.redirected();
     }
 
-    /// One that had arrived was answered, so long after that or after the engine's own work that it waited for, or failed; with it the drive
+    /// One that had arrived was answered, from a copy or not, so long after that or after the engine's own work that it waited for, or failed; with it the drive
     /// had so many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read lately.
-    pub(super) fn answered(&mut self, reads: bool, took: Option<Nanos>, given: usize) -> f64 {
+    pub(super) fn answered(
+        &mut self,
+        reads: bool,
+        from_copy: bool,
+        took: Option<Nanos>,
+        given: usize,
+    ) -> f64 {
         let outstanding = self.plain.outstanding();
         let Some(next) = self.plain.serve(given) else { return 0.0 };
         if next.op == Op::Read {
@@ -123,7 +142,10 @@ impl Ghost {
             *mean += (next.service.as_millis_f64() - *mean) / *reads;
         }
         self.responses.add(next.response);
-        let share = |reads: bool, took: Nanos| if reads { took.as_millis_f64() / outstanding } else { 0.0 };
+        let of = |took: Nanos| took.as_millis_f64() / outstanding;
+        let gained = took.map_or(0.0, |took| self.gate.gain(of(took), of(next.response)));
+        self.excursions.answered(from_copy, took.filter(|_| reads).map(Nanos::as_millis_f64), gained);
+        let share = |reads: bool, took: Nanos| if reads { of(took) } else { 0.0 };
         let model = share(next.op == Op::Read, next.response);
         let saved = took.map_or(0.0, |took| self.gate.add(share(reads, took), model));
         self.gate.answered(reads, outstanding, self.access.0 * self.gate.scale());
@@ -162,7 +184,7 @@ mod tests {
         let mut read = |at: u64, took: Option<u64>| {
             ghost.arrived(Nanos(0), Op::Read, Extent::new(at * 997 % 16_000_000 * 4096, 4096), &[]);
             ghost.redirected();
-            ghost.answered(true, took.map(Nanos::from_millis), 1)
+            ghost.answered(true, false, took.map(Nanos::from_millis), 1)
         };
         assert_ne!(read(7919, Some(5)), 0.0);
         assert_eq!(read(104_729, None), 0.0);
@@ -176,7 +198,7 @@ mod tests {
         let mut answer = |ghost: &mut Ghost, took: Nanos| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             ghost.arrived(Nanos(0), Op::Read, Extent::new((random >> 33) % 16_000_000 * 4096, 4096), &[]);
-            ghost.answered(true, Some(took), 1);
+            ghost.answered(true, false, Some(took), 1);
         };
         let ms = Nanos::from_millis;
         (0..1000).for_each(|_| answer(&mut ghost, ms(20)));
@@ -203,7 +225,7 @@ mod tests {
         let mut ghost = Ghost::new(&profile, Scheduler::Fcfs, Nanos::from_millis(2000));
         let mut answer = |op, block: u64, took: u64| {
             ghost.arrived(Nanos(0), op, Extent::new(block * 4096, 4096), &[]);
-            ghost.answered(op == Op::Read, Some(Nanos::from_millis(took)), 1);
+            ghost.answered(op == Op::Read, false, Some(Nanos::from_millis(took)), 1);
             ghost.access_ms()
         };
         assert_eq!(answer(Op::Write, 7, 12), None, "no read came");
@@ -237,7 +259,7 @@ mod tests {
             if of_copy {
                 ghost.redirected();
             }
-            ghost.answered(true, Some(took), 1);
+            ghost.answered(true, false, Some(took), 1);
         };
         (0..2000).for_each(|i| read(&mut ghost, false, i, ms(12)));
         let mut i = 2000;
@@ -295,7 +317,7 @@ mod tests {
             if of_copy {
                 ghost.redirected();
             }
-            ghost.answered(true, Some(now.since(arrived + behind_own)), 1);
+            ghost.answered(true, false, Some(now.since(arrived + behind_own)), 1);
             open.push_back(came(&mut ghost, now, Nanos(0)));
         }
         ghost
@@ -343,7 +365,7 @@ mod tests {
                 }
                 now = service.end();
                 ghost.redirected();
-                ghost.answered(true, Some(now.since(began.0)), open);
+                ghost.answered(true, false, Some(now.since(began.0)), open);
                 open -= 1;
                 next = next.or_else(|| waiting.pop(now, drive.disk()));
             }

@@ -36,6 +36,8 @@ pub(super) struct Pending {
     /// How long it waited behind work of the engine's own, and behind such work in a pause or beside requests.
     pub(super) behind_own: Nanos,
     pub(super) charged: Waits,
+    /// A read: it went to a copy last.
+    pub(super) from_copy: bool,
     /// A read that has a copy and counts in the control sample: served how.
     pub(super) sampled: Option<Arm>,
     /// A read: where it failed already.
@@ -75,6 +77,7 @@ impl Pending {
             arrived,
             behind_own: Nanos(0),
             charged: Waits::default(),
+            from_copy: false,
             sampled: None,
             failed_at: None,
             tried: Tried::default(),

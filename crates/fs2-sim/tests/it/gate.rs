@@ -10,8 +10,8 @@ use fs2_trace::Record;
 const BLOCK: u64 = 4096;
 const READS: u64 = 4000;
 
-/// The default policy, but a copy is read wherever there is one.
-struct AlwaysCopies(Box<dyn Policy>);
+/// The default policy, but a copy is read wherever there is one, for what it is said to save at once.
+struct AlwaysCopies(Box<dyn Policy>, Option<f64>);
 
 impl Policy for AlwaysCopies {
     fn kind(&self) -> PolicyKind {
@@ -19,6 +19,9 @@ impl Policy for AlwaysCopies {
     }
     fn choose(&mut self, _: Nanos, _: &Head, _: &Asked<'_>) -> Option<usize> {
         Some(0)
+    }
+    fn saves_at_once(&self) -> Option<f64> {
+        self.1
     }
     fn read_came(&mut self, touched: BlockRange) {
         self.0.read_came(touched);
@@ -45,7 +48,7 @@ impl Policy for AlwaysCopies {
         self.0.hot_region()
     }
     fn boxed_clone(&self) -> Box<dyn Policy> {
-        Box::new(AlwaysCopies(self.0.boxed_clone()))
+        Box::new(AlwaysCopies(self.0.boxed_clone(), self.1))
     }
 }
 
@@ -106,7 +109,11 @@ impl Bench {
     }
 
     fn perverse(&self, without: &[Part]) -> Replay {
-        let policy = Box::new(AlwaysCopies(PolicyKind::Fs2.build(&self.shape)));
+        self.perverse_that_saves(None, without)
+    }
+
+    fn perverse_that_saves(&self, at_once: Option<f64>, without: &[Part]) -> Replay {
+        let policy = Box::new(AlwaysCopies(PolicyKind::Fs2.build(&self.shape), at_once));
         self.replay(PolicyKind::Fs2, Some(policy), without)
     }
 }
@@ -166,4 +173,27 @@ fn where_copies_would_gain_again_it_does_not_wait_for_its_time() {
     let with = run(&mut gated, &shuffled);
     assert!(with < without / 4.0 && closed(&gated) == 0, "{with} {without}");
     gated.volume().check();
+}
+
+/// Found with mailboxes: what lies at a file's beginning is read from a copy, and the arm comes back for what is read behind it, at each.
+#[test]
+fn excursions_that_lose_are_ended_before_the_gate_closes() {
+    const FILES: u64 = 400;
+    let file = |i: u64| 100_000 + i * 1009 % FILES * 2000;
+    let read = |block: u64| Record::new(Nanos(0), Op::Read, Extent::new(block * BLOCK, BLOCK));
+    let beginnings: Vec<_> = (0..FILES).map(|i| read(file(i))).collect();
+    let files: Vec<_> = (0..FILES).flat_map(|i| [read(file(i)), read(file(i) + 300)]).collect();
+    let bench = Bench::new(Belief::Equal, &files);
+    let measured = |mut replay: Replay| {
+        run(&mut replay, &beginnings);
+        let ms = run(&mut replay, &files);
+        replay.volume().check();
+        (ms, replay.last_run().reads_from_copies, replay.volume().replica_gate().map(|g| g.closings))
+    };
+    let (plain, ..) = measured(bench.replay(PolicyKind::None, None, &[]));
+    let (with, copies, closings) = measured(bench.perverse_that_saves(Some(0.2), &[]));
+    assert!((4..40).contains(&copies) && closings == Some(0), "{copies} {closings:?}");
+    let (without, all, _) = measured(bench.perverse_that_saves(Some(0.2), &[Part::Gate]));
+    assert_eq!(all, FILES);
+    assert!(without > 1.2 * plain && with < 1.03 * plain, "{plain} plain, {without} without, {with} with it");
 }

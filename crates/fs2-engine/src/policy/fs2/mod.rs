@@ -180,6 +180,8 @@ pub struct Fs2 {
     slow: SlowPlaces,
     /// What the last choice of a copy saves, predicted.
     saving: Nanos,
+    /// The same of its own read, as a share of a mean positioning; below 0 where it costs.
+    at_once_share: f64,
     /// The last read, if a second copy of it waits in the log: its blocks, and where its first copy ends.
     second: Option<(BlockRange, Ended)>,
     /// What the last choice went by: longer reads were misses, how the drive reads on, and whether somebody described it.
@@ -218,6 +220,7 @@ impl Fs2 {
             at_once: 1.0,
             slow: SlowPlaces::new(shape.blocks),
             saving: Nanos(0),
+            at_once_share: 0.0,
             second: None,
             miss: Nanos(u64::MAX),
             reading: Reading::default(),
@@ -471,6 +474,7 @@ impl Policy for Fs2 {
         }
         if let Some((_, cost)) = choice {
             self.saving = Nanos::from_millis_f64((plain - cost).max(0.0));
+            self.at_once_share = (plain - cost) / positioning;
         }
         self.miss = Nanos::from_millis_f64(positioning * MISS_SHARE);
         self.described = head.is_described();
@@ -489,6 +493,10 @@ impl Policy for Fs2 {
 
     fn saving(&self) -> Nanos {
         self.saving
+    }
+
+    fn saves_at_once(&self) -> Option<f64> {
+        Some(self.at_once_share)
     }
 
     fn read_came(&mut self, touched: BlockRange) {

@@ -138,6 +138,7 @@ impl Gate {
 
     /// What reads took in both, in ms. Says by how much less that is than in the model, where a copy was read lately.
     pub(super) fn add(&mut self, real: f64, model: f64) -> f64 {
+        let more = -self.gain(real, model);
         // Keeps G6.
         let (real, model) = (real.min(SHARE_MAX * self.scale()), model.min(SHARE_MAX));
         if self.clean > CLEAN {
@@ -150,13 +151,19 @@ impl Gate {
             return 0.0;
         }
         let expected = model * self.scale();
-        let slowest = model * self.scale().max(self.lately.value());
-        // Keeps G1 and G3.
-        let doubt = DOUBT + SCATTER / self.known.max(KNOWN_MIN).sqrt();
-        let more = real - slowest * (1.0 + doubt);
+        // Keeps G3.
         self.lost = (self.lost + more / self.allowance()).max(0.0);
         self.gained += expected * (1.0 + DOUBT) - real;
         expected - real
+    }
+
+    /// What a request took in both, in ms: by how much less that is than the model's, which is taken to be as slow as its scale may be.
+    pub(super) fn gain(&self, real: f64, model: f64) -> f64 {
+        // Keeps G6.
+        let (real, model) = (real.min(SHARE_MAX * self.scale()), model.min(SHARE_MAX));
+        // Keeps G1.
+        let doubt = DOUBT + SCATTER / self.known.max(KNOWN_MIN).sqrt();
+        model * self.scale().max(self.lately.value()) * (1.0 + doubt) - real
     }
 
     /// So much more may be lost by so many, for the model serves them in another order.
