@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "crates/fs2-engine/src"
 PAGE = ROOT / "docs/constants.md"
-WHEN = ["arrival.rs", "background.rs", "beside.rs", "clients.rs", "crowd.rs", "disturbance.rs", "ghost.rs", "ghost/gate.rs", "ghost/trial.rs", "patience.rs", "pauses.rs", "room.rs", "rush.rs", "tail.rs", "write_cache.rs"]
+WHEN = ["arrival.rs", "background.rs", "beside.rs", "clients.rs", "crowd.rs", "disturbance.rs", "ghost.rs", "ghost/excursions.rs", "ghost/gate.rs", "ghost/trial.rs", "patience.rs", "pauses.rs", "room.rs", "rush.rs", "tail.rs", "write_cache.rs"]
 PARTS = [
     ("What is copied, where to, which copy is read", sorted(f for f in (SOURCE / "policy/fs2").glob("*.rs") if f.name != "tests.rs")),
     ("When the engine works, and whether copies are read", [SOURCE / "volume" / name for name in WHEN]),
