@@ -102,8 +102,8 @@ impl Ghost {
         self.gate.is_open()
     }
 
-    /// A copy is to be read that saves so much at once, as a share of a mean positioning in ms; of the original, where it may not be read. Whether
-    /// the copy is.
+    /// A copy was chosen that saves so much at once, as a share of a mean positioning, which takes so many ms. Whether it is read; it has to be
+    /// where the original may not.
     pub(super) fn lets_go(&mut self, saves: f64, positioning: f64, only_copies: bool) -> bool {
         // Keeps G7.
         self.excursions.goes(saves, positioning, only_copies)
@@ -125,8 +125,9 @@ impl Ghost {
         self.gate.redirected();
     }
 
-    /// One that had arrived was answered, from a copy or not, so long after that or after the engine's own work that it waited for, or failed; with it the drive
-    /// had so many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read lately.
+    /// One that had arrived was answered, from a copy or not, so long after that or after the engine's own work that it waited for, or failed;
+    /// with it the drive had so many. Says by how many ms all that are outstanding are served sooner than in the model, because copies were read
+    /// lately.
     pub(super) fn answered(
         &mut self,
         reads: bool,

@@ -96,8 +96,8 @@ impl Excursions {
         Excursions { kinds: [Kind::new(); EDGES.len() + 1], now: None }
     }
 
-    /// A copy is to be read that saves so much at once, of a mean positioning in ms, or `must` be. Whether it is: always, while the arm
-    /// is among the copies.
+    /// A copy was chosen that saves so much at once, as a share of a mean positioning, which takes so many ms. Whether it is read: always while the
+    /// arm is among the copies, and where it `must` be.
     pub(super) fn goes(&mut self, saves: f64, positioning: f64, must: bool) -> bool {
         if self.now.is_some() {
             return true;
@@ -110,7 +110,7 @@ impl Excursions {
         goes
     }
 
-    /// A request was answered that read a copy, or an original in so many ms, or else wrote; it gained so many ms.
+    /// A request was answered that read a copy, or an original in so many ms, or else wrote or failed; it gained so many ms.
     pub(super) fn answered(&mut self, from_copy: bool, read_ms: Option<f64>, gained: f64) {
         let Some(mut e) = self.now.take() else { return };
         let back = !from_copy && read_ms.is_none_or(|ms| ms > e.positioning * MOVED);
