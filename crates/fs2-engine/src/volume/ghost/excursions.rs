@@ -115,9 +115,7 @@ impl Excursions {
         let Some(mut e) = self.now.take() else { return };
         let back = !from_copy && read_ms.is_none_or(|ms| ms > e.positioning * MOVED);
         e.requests += 1;
-        if e.requests <= COUNTED {
-            e.worth += gained;
-        }
+        e.worth += gained;
         if e.requests == COUNTED || back && e.requests < COUNTED {
             self.kinds[e.kind].ended(e.worth / e.positioning);
         }
