@@ -304,7 +304,7 @@ impl Volume {
                 let asked = Asked { original, first, copies, only_copies, behind };
                 self.policy.choose(now, &self.head, &asked)
             };
-            let choice = choice.filter(|_| self.lets_go(only_copies));
+            let choice = choice.filter(|_| self.lets_go(original, only_copies));
             self.requests.get_mut(seq).expect("it was waiting").sampled = counts.then_some(arm);
             if choice.is_some() {
                 let saving = self.policy.saving();
@@ -325,11 +325,12 @@ impl Volume {
     }
 
     /// Whether the copy that was chosen is read, wherever the arm comes from.
-    fn lets_go(&mut self, only_copies: bool) -> bool {
+    fn lets_go(&mut self, original: Extent, only_copies: bool) -> bool {
         let ghost = self.ghost.as_mut().filter(|_| !self.config.without.has(Part::Gate));
+        let (from, positioning) = (original.sector(), self.head.mean_positioning_ms());
         ghost
             .zip(self.policy.saves_at_once())
-            .is_none_or(|(ghost, saves)| ghost.lets_go(saves, self.head.mean_positioning_ms(), only_copies))
+            .is_none_or(|(ghost, saves)| ghost.lets_go(from, saves, positioning, only_copies))
     }
 
     /// Reads the copy of all its blocks that begins at `first`.

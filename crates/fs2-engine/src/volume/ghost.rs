@@ -20,7 +20,7 @@
 //! - G6: no read counts for more than the longest access (`gate::SHARE_MAX`). What stalls for longer stalls in both, but not at the same
 //!   request: a drive that caches writes serves a burst of them before any read.
 //! - G7: a copy that the arm would have to leave the originals for is not read where that saves about as much at once as what turned out
-//!   to lose (`ghost/excursions.rs`).
+//!   to lose, anywhere or at that place (`ghost/excursions.rs`).
 //! - G8: nothing is safer or less safe for it: an original is always right.
 
 use fs2_block::{Extent, Nanos, Op, Sector};
@@ -102,11 +102,17 @@ impl Ghost {
         self.gate.is_open()
     }
 
-    /// A copy was chosen that saves so much at once, as a share of a mean positioning, which takes so many ms. Whether it is read; it has to be
-    /// where the original may not.
-    pub(super) fn lets_go(&mut self, saves: f64, positioning: f64, only_copies: bool) -> bool {
+    /// A copy of what lies at `original` was chosen that saves so much at once, as a share of a mean positioning, which takes so many ms. Whether it
+    /// is read; it has to be where the original may not.
+    pub(super) fn lets_go(
+        &mut self,
+        original: Sector,
+        saves: f64,
+        positioning: f64,
+        only_copies: bool,
+    ) -> bool {
         // Keeps G7.
-        self.excursions.goes(saves, positioning, only_copies)
+        self.excursions.goes(original, saves, positioning, only_copies)
     }
 
     /// A read or a write arrives, after nothing was outstanding for so long; copies of what it reads lie there.
